@@ -1,0 +1,1 @@
+"""The pure core: prediction, allocation, placement. Imports neither Dask nor a clock."""
