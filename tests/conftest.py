@@ -1,0 +1,36 @@
+"""Configuration of the test session, Dask's own test fixtures, and a small cluster.
+
+Order matters: `distributed.utils_test` keeps a copy of the configuration when it is
+imported and goes back to it around each cluster test, so what every test shall see,
+our defaults included, is set before that import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dask
+import pytest
+
+import dask_slaq  # noqa: F401  (brings its configuration defaults)
+
+dask.config.set({"distributed.scheduler.validate": True})
+
+from distributed import Client, LocalCluster  # noqa: E402
+from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401
+
+
+@pytest.fixture
+def local_client(loop) -> Iterator[Client]:  # noqa: F811
+    """A client of a cluster in this process: two workers, one thread each, no dashboard."""
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=None,
+            loop=loop,
+        ) as cluster,
+        Client(cluster, loop=loop) as client,
+    ):
+        yield client
