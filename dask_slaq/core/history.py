@@ -1,0 +1,161 @@
+"""What is kept of the reports of each job: bounded, one row a job in shared arrays.
+
+Rule 1: one row holds everything of one job, and a released row is reused.
+Rule 2: a report touches a fixed number of cells, however long the run is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Histories", "Rows"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Rows:
+    """Arrays that share their first axis; rows are reused, and doubled when all are taken.
+
+    Parameters
+    ----------
+    columns : mapping of str to (shape of one row, dtype, fill value)
+        The arrays to keep.
+    """
+
+    def __init__(self, columns: Mapping[str, tuple[tuple[int, ...], DTypeLike, float]]) -> None:
+        self._fill = {name: fill for name, (_, _, fill) in columns.items()}
+        self._free: list[int] = []
+        self._capacity = 0
+        self.column: dict[str, NDArray[Any]] = {
+            name: np.empty((0, *shape), dtype) for name, (shape, dtype, _) in columns.items()
+        }
+
+    def acquire(self) -> int:
+        """Return the number of a blank row."""
+        if not self._free:
+            self._double()
+        row = self._free.pop()
+        for name, array in self.column.items():
+            array[row] = self._fill[name]
+        return row
+
+    def release(self, row: int) -> None:
+        """Give `row` back for reuse."""
+        self._free.append(row)
+
+    def _double(self) -> None:
+        more = max(16, self._capacity)
+        for name, array in self.column.items():
+            self.column[name] = np.concatenate(
+                [array, np.empty((more, *array.shape[1:]), array.dtype)]
+            )
+        self._free.extend(range(self._capacity + more - 1, self._capacity - 1, -1))
+        self._capacity += more
+
+
+class Histories(Rows):
+    """The newest reports of each job, the whole run in coarse means, and a few extremes.
+
+    Parameters
+    ----------
+    window : int
+        Reports kept of each job, and means kept of its whole run.
+
+    Notes
+    -----
+    A mean covers `stride` successive reports. When `window` means are there, neighbours are
+    merged and the stride doubles, so between half and all of them are always in use.
+    """
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.n_means = window - window % 2
+        super().__init__(
+            {
+                "ring": ((window,), np.float64, np.nan),
+                "count": ((), np.int64, 0),
+                "first": ((), np.float64, np.nan),
+                "lowest": ((), np.float64, np.inf),
+                "largest": ((), np.float64, 0.0),
+                "means": ((self.n_means,), np.float64, 0.0),
+                "filled": ((), np.int64, 0),
+                "stride": ((), np.int64, 1),
+                "partial": ((), np.float64, 0.0),
+                "partial_count": ((), np.int64, 0),
+            }
+        )
+
+    def append(self, row: int, loss: float) -> None:
+        """Store the next report of the job in `row`."""
+        column = self.column
+        count = int(column["count"][row])
+        ring = column["ring"][row]
+        if count == 0:
+            column["first"][row] = loss
+        else:
+            change = abs(loss - ring[(count - 1) % self.window])
+            column["largest"][row] = max(column["largest"][row], change)
+        column["lowest"][row] = min(column["lowest"][row], loss)
+        ring[count % self.window] = loss
+        column["count"][row] = count + 1
+        self._append_to_mean(row, loss)
+
+    def _append_to_mean(self, row: int, loss: float) -> None:
+        column = self.column
+        n = int(column["partial_count"][row]) + 1
+        mean = float(column["partial"][row])
+        mean += (loss - mean) / n  # a running mean: a sum could overflow
+        if n < column["stride"][row]:
+            column["partial"][row], column["partial_count"][row] = mean, n
+            return
+        column["partial"][row], column["partial_count"][row] = 0.0, 0
+        filled = int(column["filled"][row])
+        means = column["means"][row]
+        means[filled] = mean
+        filled += 1
+        if filled == self.n_means:
+            filled //= 2
+            means[:filled] = 0.5 * means[0::2] + 0.5 * means[1::2]
+            column["stride"][row] *= 2
+        column["filled"][row] = filled
+
+    def recent(self, rows: IntArray) -> tuple[FloatArray, IntArray]:
+        """Newest reports, newest first, and how many of them there are.
+
+        Returns
+        -------
+        losses : (n_rows, window) array
+            Column i holds the report of i iterations ago; the last known one is repeated.
+        known : (n_rows,) array
+        """
+        count = self.column["count"][rows]
+        known = np.minimum(count, self.window)
+        age = np.minimum(np.arange(self.window), known[:, None] - 1)
+        index = (count[:, None] - 1 - age) % self.window
+        return self.column["ring"][rows[:, None], index], known
+
+    def whole(self, rows: IntArray) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
+        """Means over the whole run, newest first.
+
+        Returns
+        -------
+        means : (n_rows, n_means) array
+            The oldest is repeated.
+        known : (n_rows,) array
+            How many means there are.
+        stride : (n_rows,) array
+            Reports in one mean.
+        age : (n_rows,) array
+            Iterations from the middle of the newest mean to the newest report.
+        """
+        known = self.column["filled"][rows]
+        index = np.maximum(known[:, None] - 1 - np.arange(self.n_means), 0)
+        means = self.column["means"][rows[:, None], index]
+        stride = self.column["stride"][rows].astype(np.float64)
+        age = self.column["partial_count"][rows] + 0.5 * (stride - 1.0)
+        return means, known, stride, age

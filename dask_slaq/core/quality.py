@@ -1,0 +1,79 @@
+"""Normalized loss: losses of different jobs on one scale, so that they can be compared.
+
+1 at the start of a job, 0 when it has converged. The divisor is the predicted whole range
+(fallen so far + still to fall), or the paper's largest change so far (§4.1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.loss import Forecast
+
+__all__ = ["NORMALIZERS", "normalized", "predicted_range", "scale"]
+
+FloatArray = NDArray[np.float64]
+
+#: Names of the divisors that can be chosen.
+NORMALIZERS = ("range", "largest-change")
+
+
+def predicted_range(forecast: Forecast) -> FloatArray:
+    """Predict the whole fall of each job: fallen so far and still to fall.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Raw loss units, finite, at least 0; 0 where nothing is known.
+    """
+    return _fallen(forecast) + forecast.remaining
+
+
+def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
+    """Return the divisor that turns raw reductions into normalized ones.
+
+    Parameters
+    ----------
+    forecast : Forecast
+    normalizer : {"range", "largest-change"}
+        The predicted whole range, or the paper's largest change between two reports so far.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Raw loss units, positive and finite; 1 where nothing is known.
+    """
+    if normalizer not in NORMALIZERS:
+        raise InvalidSetting(
+            f"normalizer is {normalizer!r}; it must be one of {', '.join(NORMALIZERS)}"
+        )
+    size = predicted_range(forecast) if normalizer == "range" else forecast.largest_change
+    # Below the smallest normal number a division would overflow.
+    return np.where(size >= np.finfo(np.float64).tiny, size, 1.0)
+
+
+def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
+    """Return the loss still to fall over its scale.
+
+    Parameters
+    ----------
+    forecast : Forecast
+    normalizer : {"range", "largest-change"}
+
+    Returns
+    -------
+    (n_jobs,) array
+        Fraction in [0, 1]: 1 at the start, 0 when converged, 1 where unknown.
+    """
+    size = scale(forecast, normalizer)
+    fraction = np.clip(forecast.remaining / size, 0.0, 1.0)
+    unknown = predicted_range(forecast) < np.finfo(np.float64).tiny
+    return np.where(unknown, 1.0, fraction)
+
+
+def _fallen(forecast: Forecast) -> FloatArray:
+    """Fall from the first report to the present level, 0 before the first report."""
+    fallen = np.maximum(forecast.start - forecast.level, 0.0)
+    return np.where(np.isnan(fallen), 0.0, fallen)
