@@ -1,0 +1,51 @@
+"""Quality-driven scheduling for machine learning on Dask.
+
+Workers go to the training jobs whose loss will fall most. ``SlaqPlugin`` runs on the scheduler;
+``job`` and ``report`` are what a training program uses.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dask_slaq.adapters import instrument as instrument
+    from dask_slaq.client import history as history
+    from dask_slaq.client import job as job
+    from dask_slaq.client import report as report
+    from dask_slaq.client import status as status
+    from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
+
+# Where each public name lives; imported when it is first used, so that a scheduler starts fast.
+_PUBLIC = {
+    "SlaqPlugin": "dask_slaq.scheduler.plugin",
+    "history": "dask_slaq.client",
+    "instrument": "dask_slaq.adapters",
+    "job": "dask_slaq.client",
+    "report": "dask_slaq.client",
+    "status": "dask_slaq.client",
+}
+
+__all__ = [
+    "SlaqPlugin",
+    "history",
+    "instrument",
+    "job",
+    "report",
+    "status",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "dask_setup":  # what ``--preload dask_slaq`` looks for
+        return import_module("dask_slaq.scheduler.preload").dask_setup
+    if name == "__version__":
+        return import_module("importlib.metadata").version("dask-slaq")
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC, "__version__"])

@@ -1,0 +1,48 @@
+"""Requests to the plugin on the scheduler, with one clear sentence where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.errors import NoPlugin
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+def current_client(client: Client | None = None) -> Client:
+    """The given client, else the one of this thread or task.
+
+    Raises
+    ------
+    NoPlugin
+        When there is none.
+    """
+    from distributed import get_client
+
+    if client is not None:
+        return client
+    try:
+        return get_client()
+    except ValueError:
+        raise NoPlugin(
+            "there is no Dask client here: create one with distributed.Client(address), or pass "
+            "client="
+        ) from None
+
+
+async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
+    """Ask the plugin, and return its answer or raise its error.
+
+    Raises
+    ------
+    NoPlugin
+        The scheduler does not run it. Asked first, since Dask never answers unknown requests.
+    """
+    if await client.scheduler.get_metadata(keys=["slaq"], default=None) is None:
+        raise NoPlugin(
+            f"the scheduler at {client.scheduler.address} does not run SlaqPlugin: register it by "
+            "client.register_plugin(dask_slaq.SlaqPlugin()), or start the scheduler with "
+            "--preload dask_slaq"
+        )
+    return await getattr(client.scheduler, operation)(**arguments)

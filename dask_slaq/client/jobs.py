@@ -1,0 +1,270 @@
+"""Jobs: a block of training code whose tasks and losses belong together.
+
+Everything submitted in the block is annotated with the job's name; `report` queues a loss on the
+client's stream to the scheduler and returns in microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from dask_slaq.client.connection import current_client, request
+from dask_slaq.core.engine import check_job_settings
+from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, SlaqError, UnknownJob
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+logger = logging.getLogger(__name__)
+
+_current: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
+
+
+class Job:
+    """One training run on a cluster; a context manager, also ``async with``.
+
+    Made by `job`, which documents the parameters.
+
+    Attributes
+    ----------
+    name : str
+    iteration : int
+        Losses reported so far.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        weight: float = 1.0,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        target: float | None = None,
+        client: Client | None = None,
+    ) -> None:
+        if not isinstance(name, str) or not name or name.startswith("other:"):
+            raise InvalidSetting(
+                f"a job's name must be a string that is not empty and does not start with "
+                f"'other:', not {name!r}"
+            )
+        check_job_settings(weight, min_share, max_share, target)
+        self.name = name
+        self.iteration = 0
+        self._settings = {
+            "weight": weight,
+            "min_share": min_share,
+            "max_share": max_share,
+            "target": target,
+            "resources": check_resources(resources),
+        }
+        self._given_client = client
+        self._client: Client | None = None
+        self._stack = contextlib.ExitStack()
+        self._lost = False
+
+    def report(self, loss: float) -> None:
+        """Report the loss of the next iteration; lower is better. Does not block.
+
+        Parameters
+        ----------
+        loss : float
+            Anything that ``float()`` makes a finite number of, strings excepted.
+
+        Raises
+        ------
+        NonFiniteLoss
+            Nothing was reported.
+        UnknownJob
+            Outside the job's block.
+        """
+        value = finite(loss)
+        if self._client is None:
+            raise UnknownJob(
+                f"job {self.name!r} is not running: report inside its 'with' block"
+            )
+        try:
+            self._client._send_to_scheduler(
+                {"op": "slaq-report", "job": self.name, "loss": value}
+            )
+        except Exception as error:
+            # Training goes on without the scheduler's attention.
+            if not self._lost:
+                self._lost = True
+                logger.warning("the losses of job %s no longer get through: %s", self.name, error)
+        else:
+            self.iteration += 1
+
+    def __enter__(self) -> Job:
+        client = current_client(self._given_client)
+        if client.asynchronous:
+            raise SlaqError("the client is asynchronous: use 'async with' for the job")
+        client.sync(self._open, client)
+        return self._enter(client)
+
+    def __exit__(self, *exc: object) -> None:
+        client = self._leave()
+        try:
+            client.sync(self._close, client, callback_timeout=10)
+        except Exception as error:
+            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
+
+    async def __aenter__(self) -> Job:
+        client = current_client(self._given_client)
+        await self._open(client)
+        return self._enter(client)
+
+    async def __aexit__(self, *exc: object) -> None:
+        client = self._leave()
+        try:
+            await asyncio.wait_for(self._close(client), 10)
+        except Exception as error:
+            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
+
+    async def _open(self, client: Client) -> None:
+        if self._client is not None:
+            raise SlaqError(f"job {self.name!r} is running already: its block is entered twice")
+        await request(client, "slaq_open", name=self.name, client=client.id, **self._settings)
+
+    async def _close(self, client: Client) -> None:
+        if client.status == "running":
+            await request(client, "slaq_close", name=self.name, reports=self.iteration)
+
+    def _enter(self, client: Client) -> Job:
+        annotations: dict[str, Any] = {"slaq_job": self.name}
+        if self._settings["resources"]:
+            annotations["resources"] = self._settings["resources"]
+        self._client = client
+        self._stack.enter_context(client.as_current())
+        self._stack.enter_context(dask.annotate(**annotations))
+        if dask.config.get("slaq.instrument", True):
+            from dask_slaq.adapters import instrument
+
+            self._stack.enter_context(instrument(self.report))
+        token = _current.set(self)
+        self._stack.callback(_current.reset, token)
+        return self
+
+    def _leave(self) -> Client:
+        client, self._client = self._client, None
+        assert client is not None
+        self._stack.close()
+        return client
+
+
+def job(
+    name: str,
+    *,
+    weight: float = 1.0,
+    min_share: float | None = None,
+    max_share: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    target: float | None = None,
+    client: Client | None = None,
+) -> Job:
+    """A block whose Dask tasks and losses belong to one training job.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the jobs that run on the scheduler.
+    weight : float
+        Relative importance, > 0.
+    min_share, max_share : float, optional
+        Floor and cap, in threads.
+    resources : Mapping of str to float, optional
+        Worker resources that each of its tasks needs, as ``{"GPU": 1}``; only workers that supply
+        them are granted.
+    target : float, optional
+        A hint of the loss to reach, for jobs that cannot be extrapolated.
+    client : distributed.Client, optional
+        The current one by default.
+
+    Returns
+    -------
+    Job
+        Entering it raises `NoPlugin` without the plugin on the scheduler, `DuplicateJob` when the
+        name is taken.
+
+    Raises
+    ------
+    InvalidSetting
+        A value that is not allowed.
+
+    Examples
+    --------
+    >>> with job("logreg-C0.1"):  # doctest: +SKIP
+    ...     LogisticRegression(solver="gradient_descent").fit(X, y)
+    """
+    return Job(
+        name,
+        weight=weight,
+        min_share=min_share,
+        max_share=max_share,
+        resources=resources,
+        target=target,
+        client=client,
+    )
+
+
+def report(loss: float) -> None:
+    """Report the loss of the next iteration of the job whose block this is called in.
+
+    Raises
+    ------
+    NonFiniteLoss
+    UnknownJob
+        Outside a job block. A thread started in a block is outside: call ``job.report`` there.
+    """
+    current = _current.get()
+    if current is None:
+        raise UnknownJob(
+            "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block, or "
+            "use job.report"
+        )
+    current.report(loss)
+
+
+def finite(loss: Any) -> float:
+    """A loss as a float.
+
+    Raises
+    ------
+    NonFiniteLoss
+    """
+    if not isinstance(loss, str | bytes | bool):
+        try:
+            value = float(loss)
+        except (TypeError, ValueError, OverflowError):
+            value = math.nan
+        if math.isfinite(value):
+            return value
+    raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
+
+
+def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
+    """Resources as Dask takes them.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    if resources is None:
+        return {}
+    if not isinstance(resources, Mapping):
+        raise InvalidSetting(f"resources must be a mapping like {{'GPU': 1}}, not {resources!r}")
+    for name, amount in resources.items():
+        number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        if not (isinstance(name, str) and number and math.isfinite(amount) and amount > 0):
+            raise InvalidSetting(
+                f"resources must map names to amounts > 0, not {name!r} to {amount!r}"
+            )
+    return dict(resources)

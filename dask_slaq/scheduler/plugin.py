@@ -1,0 +1,387 @@
+"""SlaqPlugin: the scheduler's hooks and messages drive the engine; its grants drive the pools.
+
+The safety law is "never worse than plain Dask": without jobs nothing has any effect, and on any
+error all that is held is given back to Dask's own scheduling, loudly and once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import Callable
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+from tornado.ioloop import PeriodicCallback
+
+from dask_slaq.config import settings
+from dask_slaq.core.engine import Engine, Predictor
+from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, SlaqError
+from dask_slaq.scheduler.pools import Pools
+from dask_slaq.scheduler.records import status_of_job
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+logger = logging.getLogger(__name__)
+
+#: The annotation by which a task belongs to a job.
+ANNOTATION = "slaq_job"
+# Reports travel on the client's stream, the end of a job by request: wait so long for the former.
+_LAST_REPORTS = 2.0
+
+
+def guarded(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook that never raises: an error falls back to plain Dask."""
+
+    @functools.wraps(hook)
+    def call(self: SlaqPlugin, *args: Any, **kwargs: Any) -> Any:
+        if self.failed is None:
+            try:
+                return hook(self, *args, **kwargs)
+            except Exception as error:
+                self.fall_back(error)
+        return None
+
+    return call
+
+
+class SlaqPlugin(SchedulerPlugin):
+    """Quality-driven scheduling on a Dask scheduler.
+
+    Settings not given come from the Dask configuration under ``slaq:`` (``slaq.yaml`` documents
+    each one).
+
+    Parameters
+    ----------
+    policy : str
+        ``none``, ``fair``, ``max-total`` or ``max-min``.
+    epoch : str or float
+        Time between two reallocations, as ``"1s"`` or in seconds.
+    lend : bool
+        Lend slots whose grantees have nothing ready to other jobs.
+    normalizer, floor, other_weight, reserve, short_task, ahead, history, bindings
+        See ``slaq.yaml``.
+    predictor : Predictor, optional
+        Replaces the loss predictor.
+
+    Raises
+    ------
+    UnknownPolicy, InvalidSetting
+
+    Examples
+    --------
+    >>> client.register_plugin(SlaqPlugin(policy="max-total", epoch="1s"))  # doctest: +SKIP
+    """
+
+    name = "slaq"
+
+    def __init__(
+        self,
+        policy: str | None = None,
+        epoch: str | float | None = None,
+        *,
+        lend: bool | None = None,
+        predictor: Predictor | None = None,
+        **other: Any,
+    ) -> None:
+        self.settings = settings(policy=policy, epoch=epoch, lend=lend, **other)
+        self.predictor = predictor
+        self.failed: str | None = None
+
+    # Life
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Take up work on a scheduler.
+
+        Raises
+        ------
+        InvalidSetting
+            When another one of these runs jobs there.
+        """
+        before = scheduler.plugins.get(self.name)
+        if isinstance(before, SlaqPlugin):
+            if jobs := before.job_names():
+                raise InvalidSetting(
+                    "the scheduler runs jobs under a SlaqPlugin already, and they must end before "
+                    "another one is registered: " + ", ".join(jobs)
+                )
+            before.stop()
+        chosen = self.settings
+        self.scheduler = scheduler
+        self.engine = Engine(
+            chosen.policy,
+            epoch=chosen.epoch,
+            normalizer=chosen.normalizer,
+            floor=chosen.floor,
+            predictor=self.predictor,
+        )
+        self.pools = Pools(
+            scheduler,
+            lend=chosen.lend,
+            short=chosen.short_task,
+            ahead=chosen.ahead,
+            charge=self.engine.observe_task,
+            fail=self.fall_back,
+            log_length=chosen.bindings,
+        )
+        self.epochs: deque[dict[str, Any]] = deque(maxlen=chosen.history)
+        self._resources: dict[str, dict[str, float]] = {}
+        self._sent: dict[str, int] = {}
+        self._due = False
+        self._timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
+        scheduler.handlers.update(
+            slaq_open=self.open_job,
+            slaq_close=self.close_job,
+            slaq_status=self.status,
+            slaq_history=self.history,
+            slaq_bindings=self.bindings,
+        )
+        scheduler.stream_handlers["slaq-report"] = self.handle_report
+        scheduler.task_metadata["slaq"] = {"policy": chosen.policy, "epoch": chosen.epoch}
+
+    def stop(self) -> None:
+        """Give everything back to Dask and withdraw."""
+        self._timer.stop()
+        self.pools.hold(False)
+        for name in list(self.pools.pools):
+            self.pools.remove(name)
+        if self.scheduler.plugins.get(self.name) in (self, None):
+            self.scheduler.task_metadata.pop("slaq", None)
+
+    async def close(self) -> None:
+        """The scheduler closes."""
+        self._timer.stop()
+
+    def fall_back(self, error: BaseException) -> None:
+        """Leave every task to plain Dask from now on, and say so once."""
+        if self.failed is None:
+            self.failed = f"{type(error).__name__}: {error}"
+            logger.error(
+                "dask_slaq failed; every task is left to Dask's own scheduling until the plugin "
+                "is registered again: %s",
+                self.failed,
+                exc_info=error,
+            )
+            self._timer.stop()
+            self.pools.hold(False)
+
+    def job_names(self) -> list[str]:
+        """Running jobs."""
+        return [name for name, job in self.engine.jobs.items() if job.reports]
+
+    # Messages: requests raise at the caller, what comes on the stream is logged and dropped
+
+    async def open_job(self, name: str, client: str, **given: Any) -> None:
+        """Request: a job begins; raises its mistakes at the caller."""
+        resources = given.pop("resources", None) or {}
+        self.engine.add_job(name, monotonic(), **given)
+        self._resources[name] = resources
+        self._sent[name] = 0
+        self.pools.add(name, client)
+        if self.failed is not None:
+            logger.warning("job %s runs under plain Dask: %s", name, self.failed)
+        elif not self._timer.is_running():
+            self._timer.start()
+        self._changed()
+
+    async def close_job(self, name: str, reports: int = 0) -> None:
+        """Request: a job ends once its last reports are in."""
+        deadline = monotonic() + _LAST_REPORTS
+        while self._sent.get(name, reports) < reports and monotonic() < deadline:
+            await asyncio.sleep(0.002)
+        self.end_job(name)
+
+    def handle_report(
+        self, job: Any = None, loss: Any = None, client: str = "", worker: str = "", **other: Any
+    ) -> None:
+        """Stream: one iteration's loss. An exception here would end the sender's connection."""
+        try:
+            if job not in self._sent:
+                raise SlaqError(f"no job named {job!r} is running")
+            self._sent[job] += 1
+            if isinstance(loss, bool) or not isinstance(loss, int | float):
+                raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
+            self.engine.report(job, loss, monotonic())
+        except Exception as error:
+            logger.warning("dropped a report from %s: %s", client or worker, error)
+
+    async def status(self) -> dict[str, Any]:
+        """Request: every job now, in words and numbers."""
+        jobs = {
+            name: status_of_job(self.engine, self.pools.pools[name], name)
+            for name in self.pools.pools
+        }
+        return {
+            "policy": self.settings.policy,
+            "epoch": self.settings.epoch,
+            "capacity": self.scheduler.total_nthreads,
+            "holding": self.pools.holding,
+            "failed": self.failed,
+            "jobs": jobs,
+        }
+
+    async def history(self) -> list[dict[str, Any]]:
+        """Request: the remembered epochs, oldest first."""
+        return list(self.epochs)
+
+    async def bindings(self) -> list[list[Any]]:
+        """Request: the remembered task bindings, oldest first."""
+        return [[b.time, str(b.key), b.job, b.worker, b.reason] for b in self.pools.bindings]
+
+    # Hooks
+
+    @guarded
+    def update_graph(
+        self, scheduler: Scheduler, *, client: str, tasks: list[Any], **kwargs: Any
+    ) -> None:
+        """New tasks go into their jobs' pools before their first transition."""
+        if not self._sent:
+            return
+        mine: dict[str, list[Any]] = {}
+        for key in tasks:
+            ts = scheduler.tasks[key]
+            job = ts.annotations.get(ANNOTATION) if ts.annotations else None
+            mine.setdefault(job if job in self._sent else f"other:{client}", []).append(ts)
+        for name, states in mine.items():
+            pool = self.pools.pools.get(name)
+            if pool is None:
+                if all(ts.run_spec is None or ts.state != "released" for ts in states):
+                    continue
+                pool = self._open_other(name, client)
+            self.pools.own(pool, states)
+
+    @guarded
+    def transition(
+        self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Every transition of every task: the pools follow."""
+        if self._sent:
+            self.pools.transition(key, start, finish, kwargs)
+
+    @guarded
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """A worker came: reallocate at once."""
+        if self._sent:
+            self.pools.slots_changed(worker)
+            self._changed()
+
+    @guarded
+    def remove_worker(
+        self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """A worker left: reallocate at once."""
+        if self._sent:
+            self._changed()
+
+    @guarded
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """A client left, or died: its jobs end."""
+        for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
+            self.end_job(name)
+
+    @guarded
+    def restart(self, scheduler: Scheduler) -> None:
+        """The cluster restarted: all tasks are gone, the jobs go on."""
+        self._changed()
+
+    # Work
+
+    @guarded
+    def run_once(self) -> None:
+        """One epoch: look after the pools, then reallocate."""
+        if self.scheduler.plugins.get(self.name) is not self:
+            logger.warning("the plugin was unregistered: every job goes on under plain Dask")
+            self.stop()
+            return
+        if self.pools.tick(0.5):
+            logger.warning("tasks waited in a pool although slots were free; they run now")
+        self.reallocate()
+
+    @guarded
+    def reallocate(self) -> None:
+        """Reports and task times in; grants out to the pools."""
+        self._due = False
+        for name, pool in list(self.pools.pools.items()):
+            if not pool.reports and not pool.unfinished:
+                self.end_job(name)
+            else:
+                self.engine.observe_demand(name, pool.demand)
+        self.pools.hold(self._contended())
+        workers = {ws.address: ws.nthreads for ws in self.scheduler.running}
+        if self.pools.pools and workers:
+            self._reserve(sum(workers.values()))
+            grants = self.engine.reallocate(
+                workers,
+                monotonic(),
+                eligible=self._eligible(),
+                affinity={name: pool.bytes_at for name, pool in self.pools.pools.items()},
+            )
+            self.pools.apply(grants)
+            jobs = {
+                name: status_of_job(self.engine, self.pools.pools[name], name)
+                for name in self.job_names()
+            }
+            self.epochs.append({"time": time(), "jobs": jobs})
+
+    def end_job(self, name: str) -> None:
+        """Forget a job; what it still runs goes on under plain Dask."""
+        self.pools.remove(name)
+        self._resources.pop(name, None)
+        self._sent.pop(name, None)
+        if name in self.engine.jobs:
+            self.engine.remove_job(name, monotonic())
+        if not self._sent:
+            for other in list(self.pools.pools):
+                self.pools.remove(other)
+                self.engine.remove_job(other, monotonic())
+            self._timer.stop()
+        self._changed()
+
+    def _open_other(self, name: str, client: str) -> Any:
+        """A pool for a client's tasks of no job: they get a fair share while jobs run."""
+        self.engine.add_job(
+            name, monotonic(), weight=self.settings.other_weight, reports=False
+        )
+        pool = self.pools.add(name, client, reports=False)
+        self._changed()
+        return pool
+
+    def _changed(self) -> None:
+        """A job or worker came or went: react at once, but once for all at hand."""
+        self.pools.hold(self._contended())
+        if not self._due and self.failed is None:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self.reallocate)
+
+    def _contended(self) -> bool:
+        """Whether tasks must be held: not for one job alone, nor under the policy ``none``."""
+        if self.settings.policy == "none" or self.failed is not None:
+            return False
+        pools = self.pools.pools
+        strict = not self.settings.lend and any(
+            job.max_share is not None for job in self.engine.jobs.values()
+        )
+        return len(pools) > 1 or strict
+
+    def _eligible(self) -> dict[str, list[str]]:
+        """Workers that supply the resources of each job that needs any."""
+        return {
+            name: [
+                ws.address
+                for ws in self.scheduler.running
+                if all(ws.resources.get(r, 0) >= n for r, n in needs.items())
+            ]
+            for name, needs in self._resources.items()
+            if needs
+        }
+
+    def _reserve(self, capacity: int) -> None:
+        """Tasks of no job share the reserved threads as their floor."""
+        others = [job for job in self.engine.jobs.values() if not job.reports]
+        for job in others:
+            if self.settings.reserve:
+                job.min_share = self.settings.reserve * capacity / len(others)

@@ -1,0 +1,46 @@
+"""``dask scheduler --preload dask_slaq``: the plugin with its settings as options."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.policies import POLICIES
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+logger = logging.getLogger(__name__)
+
+
+@click.command()
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Which jobs get the workers.")
+@click.option("--epoch", help="Time between two reallocations, as 1s.")
+@click.option("--lend/--no-lend", default=None, help="Lend idle slots to other jobs.")
+@click.option("--normalizer", help="range or largest-change.")
+@click.option("--floor", type=float, help="Fraction of its fair share every job keeps.")
+@click.option("--other-weight", type=float, help="Weight of tasks of no job.")
+@click.option("--reserve", type=float, help="Fraction of the threads for tasks of no job.")
+@click.option("--short-task", help="Tasks known to be shorter are not held, as 10ms.")
+@click.option("--ahead", help="Expected work a busy worker may have and still get a task.")
+@click.option("--history", type=int, help="Epochs remembered.")
+@click.option("--bindings", type=int, help="Task bindings remembered.")
+async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
+    """Register SlaqPlugin; what is not given comes from the configuration under slaq:."""
+    from distributed import Scheduler
+
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+    if not isinstance(scheduler, Scheduler):
+        logger.warning("--preload dask_slaq does nothing on %s", type(scheduler).__name__)
+        return
+    try:
+        plugin = SlaqPlugin(**options)
+    except SlaqError as error:
+        raise click.UsageError(str(error)) from error
+    await plugin.start(scheduler)
+    scheduler.add_plugin(plugin, name=plugin.name)
+    logger.info("dask_slaq: policy %s, epoch %g s", plugin.settings.policy, plugin.settings.epoch)
