@@ -1,0 +1,328 @@
+"""Exact water-filling that the policies share.
+
+`hand_out` gives threads one by one to whoever values the next one most, as the paper's
+Algorithm 1 does, but finds the price of the last thread instead of walking there.
+`fair_fill` levels shares by weight. `concave_hull` makes stepped gains fit for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+Gain = Callable[[FloatArray], FloatArray]
+Worth = Callable[[FloatArray, FloatArray], FloatArray]
+
+#: Price rounds before ties are taken as they stand; a run needs 10 to 25, so that this only
+#: bounds a worth that rises where it should not.
+ROUNDS = 64
+#: Candidate threads a job at which the search ends and the rest is sorted.
+NARROW = 2
+#: Threads; sums of shares differ by rounding below it.
+EPSILON = 1e-9
+
+
+def fair_fill(
+    weight: FloatArray, floor: FloatArray, cap: FloatArray, capacity: float
+) -> FloatArray:
+    """Weighted fair shares with floors and caps, fractional and exact.
+
+    Parameters
+    ----------
+    weight : (n_jobs,) array
+        Positive weights.
+    floor, cap : (n_jobs,) array
+        Threads each job gets at least and at most; where they cross, the cap holds. Floors
+        that sum to more than the capacity are scaled down in proportion.
+    capacity : float
+        Threads to share out.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Threads: ``clip(level * weight, floor, cap)``, at the level where they sum to the
+        capacity, or the caps where these sum to less.
+
+    Examples
+    --------
+    Of 10 threads the second job may use one, and the third counts double:
+
+    >>> one = np.ones(3)
+    >>> fair_fill(np.array([1.0, 1.0, 2.0]), 0 * one, np.array([9.0, 1.0, 9.0]), 10)
+    array([3., 1., 6.])
+    """
+    cap = np.clip(cap, 0.0, capacity)
+    floor = fit_floors(np.clip(floor, 0.0, cap), capacity)
+    if floor.sum() >= capacity - EPSILON:
+        return floor
+    if cap.sum() <= capacity:
+        return cap
+    # The sum is piecewise linear in the level: a job's slope starts at its floor, ends at its cap.
+    bend = np.concatenate([floor / weight, cap / weight])
+    order = np.argsort(bend)
+    bend, change = bend[order], np.concatenate([weight, -weight])[order]
+    slope = np.cumsum(change)[:-1]
+    total = floor.sum() + np.concatenate([[0.0], np.cumsum(slope * np.diff(bend))])
+    at = int(np.searchsorted(total, capacity, side="right")) - 1
+    at = min(max(at, 0), len(slope) - 1)
+    level = bend[at] + (capacity - total[at]) / slope[at] if slope[at] > 0 else bend[at]
+    share: FloatArray = np.clip(level * weight, floor, cap)
+    return share
+
+
+def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
+    """Floors (n_jobs,), in threads, scaled down in proportion where they exceed the capacity.
+
+    Examples
+    --------
+    >>> fit_floors(np.array([4.0, 12.0]), 8)
+    array([2., 6.])
+    """
+    total = floor.sum()
+    return floor * (capacity / total) if total > capacity + EPSILON else floor
+
+
+def water_fill(
+    gain: Gain, weight: FloatArray, lower: FloatArray, upper: FloatArray, capacity: float
+) -> FloatArray:
+    """Threads that maximise the weighted sum of concave gains: the paper's Algorithm 1.
+
+    Parameters
+    ----------
+    gain : callable
+        Threads (n_jobs,) to gain (n_jobs,); nondecreasing and concave.
+    weight : (n_jobs,) array
+        Positive factor of each job's gain.
+    lower, upper : (n_jobs,) array
+        Threads each job gets at least and at most.
+    capacity : float
+        Threads to share out.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Threads, as `hand_out` gives them; equal marginal gains are served in job order.
+
+    Examples
+    --------
+    With gains sqrt(n) and 3 sqrt(n), threads are worth 1, .41, … and 3, 1.24, .95, .80, …:
+
+    >>> root = lambda n: np.sqrt(n)
+    >>> water_fill(root, np.array([1.0, 3.0]), np.zeros(2), np.full(2, 9.0), 4)
+    array([1., 3.])
+    """
+
+    def worth(start: FloatArray, stop: FloatArray) -> FloatArray:
+        value: FloatArray = weight * (gain(stop) - gain(start)) / (stop - start)
+        return value
+
+    return hand_out(worth, lower, upper, capacity)
+
+
+def hand_out(
+    worth: Worth,
+    lower: FloatArray,
+    upper: FloatArray,
+    capacity: float,
+    order: IntArray | None = None,
+) -> FloatArray:
+    """Give each next thread to the job that values it most, until none is left or wanted.
+
+    The result is that of a heap of marginal values, thread by thread, but takes a number of
+    calls of `worth` that grows with the logarithm of the capacity.
+
+    Parameters
+    ----------
+    worth : callable
+        ``worth(start, stop)``, each (n_jobs,) in threads, to the worth of one thread between
+        them; must not rise with `start`. A thread worth nothing (zero, negative, not finite)
+        is handed to nobody: what is left over is the caller's to share, as `fair_fill` does
+        with the result as floor.
+    lower : (n_jobs,) array
+        Threads each job starts with, possibly fractional: the first thread then only completes
+        the fraction. Their sum must not exceed the capacity.
+    upper : (n_jobs,) array
+        Threads each job gets at most; rounded down.
+    capacity : float
+        Threads to share out.
+    order : (n_jobs,) array of int, optional
+        Jobs in the order in which equal worths are served; by default as they stand.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Threads, ``max(lower, whole number)``, but that the last thread of a fractional budget
+        goes out in part.
+
+    Examples
+    --------
+    >>> halving = lambda start, stop: np.array([8.0, 5.0]) * 0.5**start
+    >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
+    array([3., 2.])
+    """
+    order = np.arange(len(lower)) if order is None else order
+    units = _Units(worth, lower, upper)
+    low, high = np.zeros(len(lower)), units.most
+    streak = 0
+    for _ in range(ROUNDS):
+        budget = capacity - units.share(low).sum()
+        high = np.minimum(high, low + np.ceil(budget) + 1)
+        width = high - low
+        if budget <= EPSILON or width.max(initial=0.0) <= NARROW:
+            break
+        price = _probe(units, low, width, budget, streak)
+        reach = units.count(price, low, high, strict=False) if price > 0 else high
+        if price > 0 and units.share(reach).sum() <= capacity:
+            low, streak = reach, max(streak, 0) + 1
+            continue
+        above = units.count(max(price, 0.0), low, reach, strict=True)
+        if units.share(above).sum() <= capacity:  # the price of the last thread
+            low, high = above, reach if price > 0 else above
+            return _hand_out_ties(units, low, high, capacity, order)
+        high, streak = above, 0
+    if (high - low).max(initial=0.0) > NARROW:
+        return _hand_out_ties(units, low, high, capacity, order)
+    return _hand_out_rest(units, low, high, capacity, order)
+
+
+class _Units:
+    """The threads each job may get above its lower bound, numbered from 1."""
+
+    def __init__(self, worth: Worth, lower: FloatArray, upper: FloatArray) -> None:
+        self.lower = np.asarray(lower, dtype=float)
+        self.base = np.floor(self.lower + EPSILON)
+        self.most = np.maximum(np.floor(upper + EPSILON) - self.base, 0.0)
+        self._worth = worth
+
+    def share(self, count: FloatArray) -> FloatArray:
+        """Threads (n_jobs,) that jobs with so many units have."""
+        share: FloatArray = np.maximum(self.lower, self.base + count)
+        return share
+
+    def worth(self, number: FloatArray) -> FloatArray:
+        """Worth (n_jobs,) of the units of these numbers."""
+        stop = self.base + np.maximum(number, 1.0)
+        value = self._worth(np.maximum(stop - 1.0, self.lower), stop)
+        return np.where(np.isfinite(value), value, 0.0)
+
+    def count(self, price: float, low: FloatArray, high: FloatArray, *, strict: bool) -> FloatArray:
+        """Units (n_jobs,) between `low` and `high` that are worth the price, or more."""
+        while (low < high).any():
+            middle = np.ceil((low + high) / 2)
+            value = self.worth(middle)
+            good = value > price if strict else value >= price
+            good |= low == high
+            low, high = np.where(good, middle, low), np.where(good, high, middle - 1)
+        return low
+
+
+def _probe(units: _Units, low: FloatArray, width: FloatArray, budget: float, streak: int) -> float:
+    """A price near that of the last thread: the median worth at an even split of the budget.
+
+    It is the worth of a real unit, so that each round settles that unit at least and prices
+    at which many units tie are hit exactly. A streak of prices too high widens the stride.
+    """
+    part = min(0.5, budget / width.sum() * 4.0**streak)
+    value = units.worth(low + np.clip(np.ceil(part * width), 1.0, np.maximum(width, 1.0)))
+    value = value[width > 0]
+    half = len(value) // 2
+    return float(np.partition(value, half)[half])
+
+
+def _hand_out_ties(
+    units: _Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Serve units of equal worth job by job, as a heap that breaks ties by job does."""
+    share = units.share(low)
+    cost = (units.share(high) - share)[order]
+    share[order] += _while_it_lasts(cost, capacity - share.sum())
+    return share
+
+
+def _hand_out_rest(
+    units: _Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Sort the few units still open by worth and hand out as many as the budget holds."""
+    share = units.share(low)
+    budget = capacity - share.sum()
+    if budget <= EPSILON:
+        return share
+    steps = [np.minimum(low + k, high) for k in range(int((high - low).max(initial=0.0)) + 1)]
+    cost = np.array([np.zeros(0), *np.diff([units.share(s)[order] for s in steps], axis=0)][1:])
+    if not cost.size:
+        return share
+    value = np.array([units.worth(step)[order] for step in steps[1:]])
+    cost, value = cost.T.ravel(), value.T.ravel()
+    wanted = np.flatnonzero((cost > 0) & (value > 0))
+    wanted = wanted[np.argsort(-value[wanted], kind="stable")]
+    given = _while_it_lasts(cost[wanted], budget)
+    np.add.at(share, order[wanted // (len(steps) - 1)], given)
+    return share
+
+
+def _while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
+    """What each in a line gets of a budget, the last one in part."""
+    given: FloatArray = np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
+    return given
+
+
+def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:
+    """Upper concave hull of tabulated gains.
+
+    Iterations that run in waves gain by steps; only the steps' corners are worth stopping at,
+    and on the hull between two corners every thread is worth the same.
+
+    Parameters
+    ----------
+    threads : (n_points,) array
+        Increasing thread counts.
+    table : (n_jobs, n_points) array
+        Gain of each job at these.
+
+    Returns
+    -------
+    (n_jobs, n_points) array
+        The least concave functions above the gains, at the same points.
+
+    Examples
+    --------
+    >>> concave_hull(np.arange(5.0), np.array([[0.0, 2.0, 2.0, 2.0, 5.0]]))
+    array([[0., 2., 3., 4., 5.]])
+    """
+    n_jobs, n_points = table.shape
+    rows = np.arange(n_jobs)
+    stack = np.zeros((n_jobs, n_points), dtype=np.int64)  # corners so far, left to right
+    top = np.zeros(n_jobs, dtype=np.int64)
+    for point in range(1, n_points):
+        while True:
+            last, before = stack[rows, top], stack[rows, np.maximum(top - 1, 0)]
+            rise = (table[rows, last] - table[rows, before]) * (threads[point] - threads[last])
+            run = (table[:, point] - table[rows, last]) * (threads[last] - threads[before])
+            below = (top > 0) & (rise <= run)
+            if not below.any():
+                break
+            top -= below
+        top += 1
+        stack[rows, top] = point
+    return _between(threads, table, stack, top)
+
+
+def _between(threads: FloatArray, table: FloatArray, stack: IntArray, top: IntArray) -> FloatArray:
+    """Straight lines between the corners of each row's stack."""
+    corner = np.zeros(table.shape, dtype=np.int64)
+    rows, places = np.nonzero(np.arange(table.shape[1]) <= top[:, None])
+    corner[rows, stack[rows, places]] = stack[rows, places]
+    left = np.maximum.accumulate(corner, axis=1)
+    corner[corner == 0] = table.shape[1] - 1
+    corner[:, 0] = 0
+    right = np.minimum.accumulate(corner[:, ::-1], axis=1)[:, ::-1]
+    span = np.maximum(threads[right] - threads[left], np.finfo(float).tiny)
+    part = np.clip((threads - threads[left]) / span, 0.0, 1.0)
+    below = np.take_along_axis(table, left, axis=1)
+    hull: FloatArray = below + part * (np.take_along_axis(table, right, axis=1) - below)
+    return hull

@@ -1,0 +1,320 @@
+"""Policies: from a snapshot of the jobs to their shares and their order of dispatch.
+
+A policy is a callable class with a name; `policy` finds it. Most only say what the next thread
+is worth to a job (`_Priced.worth`), and `hand_out` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from dask_slaq.core.allocation import (
+    BoolArray,
+    FloatArray,
+    Gain,
+    IntArray,
+    concave_hull,
+    fair_fill,
+    hand_out,
+)
+from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+
+#: Threads up to which stepped gains are tabulated one by one, and the ratio from there on.
+DENSE, RATIO = 64, 1.1
+
+
+def _nothing(threads: FloatArray) -> FloatArray:
+    return np.zeros_like(threads)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a policy sees. Arrays are (n_jobs,), in the order of `jobs`.
+
+    Parameters
+    ----------
+    jobs : tuple of str
+        Names; where jobs tie, they are served in the order of their names.
+    capacity : int
+        Threads to share out.
+    weight : array
+        Positive factors of importance.
+    floor : array
+        Threads a job gets at least; 0 for none. Floors that sum to more than the capacity are
+        scaled down in proportion.
+    cap : array
+        Threads a job can use at most; may be fractional or infinite. It holds against the floor.
+    known : array of bool
+        True where the job has a usable forecast. The others get a fair share.
+    normalized : array
+        Present normalized loss, a fraction in [0, 1].
+    gain : callable
+        Threads (n_jobs,) to the reduction (n_jobs,) of normalized loss that is predicted by the
+        next epoch; 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose
+        gain is not finite counts as not known.
+    reporting : array of bool, optional
+        False for what will never report: jobs without a loss, tasks of other clients. They get a
+        fair share, and a middling index where a new job's is the highest. All true by default.
+    concave : bool
+        False where gains have steps, as when iterations run in waves: policies that need
+        concave gains then work on the upper hull.
+
+    Raises
+    ------
+    InvalidSetting
+        If an array has another length than `jobs`, a weight is not positive and finite, or a
+        floor or cap is negative or nan.
+    """
+
+    jobs: tuple[str, ...]
+    capacity: int
+    weight: FloatArray
+    floor: FloatArray
+    cap: FloatArray
+    known: BoolArray
+    normalized: FloatArray
+    gain: Gain = _nothing
+    reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    concave: bool = True
+
+    def __post_init__(self) -> None:
+        if self.jobs and not len(self.reporting):
+            object.__setattr__(self, "reporting", np.ones(len(self.jobs), dtype=bool))
+        for name in ("weight", "floor", "cap", "known", "normalized", "reporting"):
+            shape = np.shape(getattr(self, name))
+            if shape != (len(self.jobs),):
+                raise InvalidSetting(f"{name} has shape {shape} for {len(self.jobs)} jobs")
+        if not (np.isfinite(self.weight).all() and (self.weight > 0).all()):
+            raise InvalidSetting("every weight must be positive and finite")
+        if not ((self.floor >= 0).all() and (self.cap >= 0).all()):
+            raise InvalidSetting("floors and caps must not be negative")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a policy decides. Arrays are (n_jobs,), in the order of the snapshot.
+
+    Parameters
+    ----------
+    share : array
+        Threads, at least 0, possibly fractional; their sum is at most the capacity (but for
+        rounding below 1e-9 threads).
+    index : array
+        Order of dispatch, higher first. Jobs of equal index are served by attained
+        core-seconds over share.
+    """
+
+    share: FloatArray
+    index: FloatArray
+
+
+class Policy(Protocol):
+    """Shares and an order of dispatch for the jobs of a snapshot.
+
+    A policy keeps no state between calls, does not depend on the order in which jobs are
+    listed, gives every job at least its floor and at most its cap, and leaves no thread over
+    while some job is below its cap. To add one, write one class in this file and list it in
+    ``_POLICIES``; the tests take it from there.
+    """
+
+    name: str
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Decide; never raises on a valid snapshot."""
+        ...
+
+
+class Nothing:
+    """The off-switch and baseline: equal shares, and no order that anybody should keep."""
+
+    name = "none"
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Equal shares within floors and caps; weights are ignored."""
+        one = np.ones(len(snapshot.jobs))
+        share = fair_fill(one, snapshot.floor, snapshot.cap, snapshot.capacity)
+        return Allocation(share, 0.0 * one)
+
+
+class Fair:
+    """Weighted fair shares, blind to loss.
+
+    Examples
+    --------
+    >>> two = np.ones(2)
+    >>> jobs = Snapshot(("a", "b"), 6, np.array([1.0, 2.0]), 0 * two, 9 * two, two > 0, two)
+    >>> Fair()(jobs).share
+    array([2., 4.])
+    """
+
+    name = "fair"
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Shares in proportion to the weights within floors and caps, and equal indices."""
+        share = fair_fill(snapshot.weight, snapshot.floor, snapshot.cap, snapshot.capacity)
+        return Allocation(share, np.zeros(len(snapshot.jobs)))
+
+
+class _Priced:
+    """Threads go one by one to the job to which the next one is worth most.
+
+    Jobs without a forecast get their weighted fair share first. Threads that are worth nothing
+    to anybody go out fairly to the jobs with the smallest shares for their weight, so that
+    no thread stays idle because no forecast asked for it. The index is the worth of the first
+    thread; a job that is about to send its first reports comes before all others, since it has
+    most to gain, and one that never reports comes in the middle.
+    """
+
+    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+        """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
+        raise NotImplementedError
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Share out by worth."""
+        weight, capacity = snapshot.weight, snapshot.capacity
+        cap = np.clip(snapshot.cap, 0.0, capacity)
+        fair = fair_fill(weight, snapshot.floor, cap, capacity)
+        judged = _judged(snapshot)
+        floor = fair_fill(weight, snapshot.floor, np.minimum(snapshot.floor, cap), capacity)
+        share = hand_out(
+            lambda start, stop: self.worth(snapshot, start, stop),
+            np.where(judged, floor, fair),
+            np.where(judged, cap, fair),
+            capacity,
+            _by_name(snapshot.jobs),
+        )
+        share = fair_fill(weight, share, cap, capacity)
+        zero = np.zeros(len(share))
+        first = self.worth(snapshot, zero, zero + 1.0)
+        return Allocation(share, _index(first, judged, snapshot))
+
+
+class MaxTotal(_Priced):
+    """The paper's objective: the greatest weighted sum of loss reductions by the next epoch.
+
+    Jobs that others outbid get their floor only, possibly nothing; the index is the weighted
+    gain of the first thread.
+
+    Examples
+    --------
+    Gains of 0.4 and 0.1 for the first thread, halving with each further one:
+
+    >>> gain = lambda n: np.array([0.8, 0.2]) * (1 - 0.5**n)
+    >>> two = np.ones(2)
+    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 9 * two, two > 0, two, gain)
+    >>> MaxTotal()(jobs)
+    Allocation(share=array([4., 2.]), index=array([0.4, 0.1]))
+    """
+
+    name = "max-total"
+
+    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+        """Weighted gain per thread."""
+        rise = snapshot.gain(stop) - snapshot.gain(start)
+        value: FloatArray = snapshot.weight * rise / (stop - start)
+        return value
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Share out by marginal gain, on the upper hull where gains have steps."""
+        return super().__call__(snapshot if snapshot.concave else _on_hull(snapshot))
+
+
+class MaxMin(_Priced):
+    """The least quality as high as possible: threads go to the highest loss expected.
+
+    Each job is brought down to the lowest common level of weighted normalized loss by the next
+    epoch, or to its cap where it cannot reach that level: a job that more threads do not help
+    must have a cap that says so, or it takes them all. The index is the weighted normalized
+    loss.
+
+    Examples
+    --------
+    Losses of 1.0 and 0.6, each thread worth a fall of 0.1:
+
+    >>> two = np.ones(2)
+    >>> loss = np.array([1.0, 0.6])
+    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 9 * two, two > 0, loss, lambda n: 0.1 * n)
+    >>> MaxMin()(jobs).share
+    array([5., 1.])
+    """
+
+    name = "max-min"
+
+    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+        """Weighted normalized loss expected at `start`, while a further thread can lower it."""
+        reached = snapshot.gain(start)
+        cap = np.minimum(snapshot.cap, snapshot.capacity)
+        useful = snapshot.gain(np.maximum(cap, start)) > reached
+        value = snapshot.weight * np.maximum(snapshot.normalized - reached, 0.0)
+        return np.where(useful, value, 0.0)
+
+
+def _judged(snapshot: Snapshot) -> BoolArray:
+    """Jobs to be judged by their gains."""
+    one = np.ones(len(snapshot.jobs))
+    finite = np.isfinite(snapshot.gain(one)) & np.isfinite(snapshot.gain(one * snapshot.capacity))
+    return snapshot.known & snapshot.reporting & finite & np.isfinite(snapshot.normalized)
+
+
+def _index(first: FloatArray, judged: BoolArray, snapshot: Snapshot) -> FloatArray:
+    """Order of dispatch by the worth of the first thread, new jobs before all others."""
+    new = snapshot.reporting & ~judged
+    top = float(first[judged].max(initial=0.0))
+    index = np.where(judged, first, top + snapshot.weight)
+    if snapshot.reporting.any():
+        return np.where(judged | new, index, np.median(index[snapshot.reporting]))
+    return np.zeros(len(first))
+
+
+def _by_name(jobs: tuple[str, ...]) -> IntArray:
+    return np.array(sorted(range(len(jobs)), key=jobs.__getitem__), dtype=np.int64)
+
+
+def _on_hull(snapshot: Snapshot) -> Snapshot:
+    """The same snapshot with the gains replaced by their upper hull."""
+    most = np.minimum(snapshot.cap, snapshot.capacity).max(initial=1.0)
+    points = [float(n) for n in range(DENSE + 1) if n <= most]
+    while points[-1] < most:
+        points.append(min(np.ceil(points[-1] * RATIO), np.ceil(most)))
+    threads = np.array(points)
+    table = np.stack([snapshot.gain(np.full(len(snapshot.jobs), n)) for n in threads], axis=1)
+    hull = concave_hull(threads, table)
+    slope = np.diff(hull, axis=1) / np.diff(threads)
+    rows = np.arange(len(hull))
+
+    def gain(asked: FloatArray) -> FloatArray:
+        at = np.clip(np.searchsorted(threads, asked, side="right") - 1, 0, len(threads) - 2)
+        value: FloatArray = hull[rows, at] + slope[rows, at] * (asked - threads[at])
+        return value
+
+    values = {**snapshot.__dict__, "gain": gain, "concave": True}
+    return Snapshot(**values)
+
+
+_POLICIES: dict[str, Callable[[], Policy]] = {
+    kind.name: kind for kind in (Nothing, Fair, MaxTotal, MaxMin)
+}
+#: Names that `policy` knows.
+POLICIES = tuple(_POLICIES)
+
+
+def policy(name: str) -> Policy:
+    """The policy of this name.
+
+    Raises
+    ------
+    UnknownPolicy
+        If there is none; the message lists those there are.
+
+    Examples
+    --------
+    >>> policy("fair").name
+    'fair'
+    """
+    if name not in _POLICIES:
+        raise UnknownPolicy(f"no policy is called {name!r}; choose from {', '.join(POLICIES)}")
+    return _POLICIES[name]()
