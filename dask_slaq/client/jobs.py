@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from dask_slaq.client.connection import current_client, request
-from dask_slaq.core.engine import check_job_settings
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, SlaqError, UnknownJob
+from dask_slaq.core.jobs import check_job_settings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -88,13 +88,9 @@ class Job:
         """
         value = finite(loss)
         if self._client is None:
-            raise UnknownJob(
-                f"job {self.name!r} is not running: report inside its 'with' block"
-            )
+            raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
         try:
-            self._client._send_to_scheduler(
-                {"op": "slaq-report", "job": self.name, "loss": value}
-            )
+            self._client._send_to_scheduler({"op": "slaq-report", "job": self.name, "loss": value})
         except Exception as error:
             # Training goes on without the scheduler's attention.
             if not self._lost:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy.typing as npt
 
 from dask_slaq.core import quality, runtime
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
+from dask_slaq.core.jobs import Grant, Job, check_job_settings
 from dask_slaq.core.loss import Forecast, LossPredictor, Status
 from dask_slaq.core.placement import place
 from dask_slaq.core.policies import Snapshot
@@ -34,71 +33,6 @@ class Predictor(Protocol):
     def report(self, job: str, loss: float) -> None: ...
     def fit(self) -> int: ...
     def forecast(self, jobs: Sequence[str]) -> Forecast: ...
-
-
-@dataclass
-class Job:
-    """One training run as the engine sees it.
-
-    Attributes
-    ----------
-    weight : float
-        Relative importance, > 0.
-    min_share, max_share : float or None
-        Floor and cap in threads.
-    reports : bool
-        False for a stand-in that has no loss (other clients' tasks): it gets a fair share.
-    iteration, loss : int, float
-        Reports so far, and the last raw loss (nan before the first).
-    demand : int
-        Tasks that are ready or running now.
-    entitled : float
-        Core-seconds that a fair scheduler would have given it while it had work to do.
-    """
-
-    weight: float = 1.0
-    min_share: float | None = None
-    max_share: float | None = None
-    reports: bool = True
-    iteration: int = 0
-    loss: float = math.nan
-    demand: int = 0
-    entitled: float = 0.0
-    runtime: runtime.JobRuntime = field(default_factory=runtime.JobRuntime)
-
-
-@dataclass(frozen=True)
-class Grant:
-    """What one job holds until the next reallocation.
-
-    Attributes
-    ----------
-    share : float
-        Threads.
-    index : float
-        Order of dispatch; higher first.
-    workers : Mapping of str to float
-        The worker set: threads on each worker; fractions are time-shared.
-    tokens : float
-        Core-seconds by which the job is behind its floor; served before any index.
-    iteration : int
-        Reports received.
-    loss, normalized, predicted : float
-        Last raw loss; remaining loss in [0, 1]; predicted fall of the normalized loss by the next
-        epoch with `share` threads.
-    why : str
-        The reason in words.
-    """
-
-    share: float
-    index: float
-    workers: Mapping[str, float]
-    tokens: float
-    iteration: int
-    loss: float
-    normalized: float
-    predicted: float
-    why: str
 
 
 class Engine:
@@ -249,7 +183,8 @@ class Engine:
         self._entitle(capacity, now)
         reported = [name for name in names if self.jobs[name].reports]
         self._predictor.fit()
-        snapshot, predicted = self._snapshot(names, reported, workers, eligible or {})
+        forecast = self._predictor.forecast(reported)
+        snapshot = self._snapshot(names, forecast, workers, eligible or {})
         allocation = self.policy(snapshot)
         share = self._whole_waves(snapshot, allocation.share)
         sets = place(
@@ -287,13 +222,13 @@ class Engine:
     def _snapshot(
         self,
         names: tuple[str, ...],
-        reported: list[str],
+        forecast: Forecast,
         workers: Mapping[str, int],
         eligible: Mapping[str, Collection[str]],
-    ) -> tuple[Snapshot, Forecast]:
+    ) -> Snapshot:
+        """What the policy is to see; `forecast` has the reporting jobs in the order of `names`."""
         jobs = [self.jobs[name] for name in names]
         capacity = sum(workers.values())
-        forecast = self._predictor.forecast(reported)
         row = np.flatnonzero([job.reports for job in jobs])
         n = len(names)
         work = np.array([job.runtime.work for job in jobs], float)
@@ -311,19 +246,19 @@ class Engine:
             out[row] = interpolate(forecast.horizons, reduction, ahead[row])
             return out
 
-        available = [
-            sum(workers[w] for w in eligible[name] if w in workers) if name in eligible else capacity
-            for name in names
-        ]
         cap = np.array(
             [
-                min(a, capacity if job.max_share is None else job.max_share, useful(job, capacity))
-                for a, job in zip(available, jobs, strict=True)
+                min(
+                    available(workers, eligible.get(name)),
+                    capacity if job.max_share is None else job.max_share,
+                    useful(job, capacity),
+                )
+                for name, job in zip(names, jobs, strict=True)
             ],
             float,
         )
         floor = np.array([job.min_share or 0.0 for job in jobs], float)
-        snapshot = Snapshot(
+        return Snapshot(
             jobs=names,
             capacity=capacity,
             weight=weight,
@@ -334,7 +269,6 @@ class Engine:
             gain=gain,
             reporting=np.array([job.reports for job in jobs], bool),
         )
-        return snapshot, forecast
 
     def _whole_waves(self, snapshot: Snapshot, share: FloatArray) -> FloatArray:
         """Trim whole-thread shares to the fewest threads with as many waves: those between two
@@ -371,33 +305,14 @@ class Engine:
         return reason + (f"; {tokens:.2g} core-seconds behind its floor" if tokens > 0 else "")
 
 
+def available(workers: Mapping[str, int], eligible: Collection[str] | None) -> int:
+    """Threads of the workers that a job may use."""
+    return sum(workers.values() if eligible is None else (workers.get(w, 0) for w in eligible))
+
+
 def useful(job: Job, capacity: int) -> float:
     """Threads beyond which a job gains nothing: the parallel tasks of its iterations."""
     return float(capacity) if job.runtime.work == 0 else max(job.runtime.width, 1.0)
-
-
-def check_job_settings(
-    weight: float, min_share: float | None, max_share: float | None, target: float | None
-) -> None:
-    """Raise `InvalidSetting` naming the value and what is allowed."""
-    if not (is_number(weight) and weight > 0):
-        raise InvalidSetting(f"weight must be a finite number > 0, not {weight!r}")
-    for name, share in (("min_share", min_share), ("max_share", max_share)):
-        if share is not None and not (is_number(share) and share >= 0):
-            raise InvalidSetting(f"{name} must be a finite number of threads >= 0, not {share!r}")
-    if max_share == 0:
-        raise InvalidSetting("max_share must be > 0: a job without threads never ends")
-    if min_share is not None and max_share is not None and min_share > max_share:
-        raise InvalidSetting(
-            f"min_share ({min_share!r} threads) must not be over max_share ({max_share!r} threads)"
-        )
-    if target is not None and not is_number(target):
-        raise InvalidSetting(f"target must be a finite loss, not {target!r}")
-
-
-def is_number(value: object) -> bool:
-    """Whether `value` is a finite real number (booleans are not)."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def interpolate(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:

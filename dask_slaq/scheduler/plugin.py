@@ -343,9 +343,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _open_other(self, name: str, client: str) -> Any:
         """A pool for a client's tasks of no job: they get a fair share while jobs run."""
-        self.engine.add_job(
-            name, monotonic(), weight=self.settings.other_weight, reports=False
-        )
+        self.engine.add_job(name, monotonic(), weight=self.settings.other_weight, reports=False)
         pool = self.pools.add(name, client, reports=False)
         self._changed()
         return pool
