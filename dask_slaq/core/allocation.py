@@ -2,7 +2,7 @@
 
 `hand_out` gives threads one by one to whoever values the next one most, as the paper's
 Algorithm 1 does, but finds the price of the last thread instead of walking there.
-`fair_fill` levels shares by weight. `concave_hull` makes stepped gains fit for both.
+`fair_fill` levels shares by weight.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def fair_fill(
     total = floor.sum() + np.concatenate([[0.0], np.cumsum(slope * np.diff(bend))])
     at = int(np.searchsorted(total, capacity, side="right")) - 1
     at = min(max(at, 0), len(slope) - 1)
-    level = bend[at] + (capacity - total[at]) / slope[at] if slope[at] > 0 else bend[at]
+    step = (capacity - total[at]) / slope[at] if slope[at] > 0 else 0.0
+    level = min(bend[at] + step, bend[at + 1])
     share: FloatArray = np.clip(level * weight, floor, cap)
     return share
 
@@ -172,19 +173,24 @@ def hand_out(
     for _ in range(ROUNDS):
         budget = capacity - units.share(low).sum()
         high = np.minimum(high, low + np.ceil(budget) + 1)
-        width = high - low
-        if budget <= EPSILON or width.max(initial=0.0) <= NARROW:
+        if budget <= EPSILON or (high - low).max(initial=0.0) <= NARROW:
             break
-        price = _probe(units, low, width, budget, streak)
-        reach = units.count(price, low, high, strict=False) if price > 0 else high
-        if price > 0 and units.share(reach).sum() <= capacity:
-            low, streak = reach, max(streak, 0) + 1
+        price, least, most = _probe(units, low, high, budget, streak)
+        if price > 0:
+            least, most = units.count(price, least, most, capacity)
+            if units.share(least).sum() <= capacity:  # all of these are handed out
+                low, streak = least, streak + 1
+                continue
+            if (most < high).any():  # and none beyond these
+                high, streak = most, 0
+                continue
+        above, _ = units.count(max(price, 0.0), low, high, strict=True)
+        if units.share(above).sum() > capacity:
+            high, streak = above, 0
             continue
-        above = units.count(max(price, 0.0), low, reach, strict=True)
-        if units.share(above).sum() <= capacity:  # the price of the last thread
-            low, high = above, reach if price > 0 else above
-            return _hand_out_ties(units, low, high, capacity, order)
-        high, streak = above, 0
+        low = units.count(price, above, high)[0] if price > 0 else above
+        if price <= 0 or units.share(low).sum() >= capacity:  # the price of the last thread
+            return _hand_out_ties(units, above, low, capacity, order)
     if (high - low).max(initial=0.0) > NARROW:
         return _hand_out_ties(units, low, high, capacity, order)
     return _hand_out_rest(units, low, high, capacity, order)
@@ -210,28 +216,50 @@ class _Units:
         value = self._worth(np.maximum(stop - 1.0, self.lower), stop)
         return np.where(np.isfinite(value), value, 0.0)
 
-    def count(self, price: float, low: FloatArray, high: FloatArray, *, strict: bool) -> FloatArray:
-        """Units (n_jobs,) between `low` and `high` that are worth the price, or more."""
+    def count(
+        self,
+        price: float,
+        low: FloatArray,
+        high: FloatArray,
+        capacity: float | None = None,
+        *,
+        strict: bool = False,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Bounds (n_jobs,) of the number of units that are worth the price, or strictly more.
+
+        They start at `low` and `high` and close; with a capacity, only until it is clear
+        whether so many units exceed it.
+        """
         while (low < high).any():
+            if capacity is not None and (
+                self.share(low).sum() > capacity or self.share(high).sum() <= capacity
+            ):
+                break
             middle = np.ceil((low + high) / 2)
             value = self.worth(middle)
             good = value > price if strict else value >= price
             good |= low == high
             low, high = np.where(good, middle, low), np.where(good, high, middle - 1)
-        return low
+        return low, high
 
 
-def _probe(units: _Units, low: FloatArray, width: FloatArray, budget: float, streak: int) -> float:
-    """A price near that of the last thread: the median worth at an even split of the budget.
+def _probe(
+    units: _Units, low: FloatArray, high: FloatArray, budget: float, streak: int
+) -> tuple[float, FloatArray, FloatArray]:
+    """A price near that of the last thread, and the bounds that come with it.
 
-    It is the worth of a real unit, so that each round settles that unit at least and prices
-    at which many units tie are hit exactly. A streak of prices too high widens the stride.
+    It is the median worth at an even split of the budget, and so the worth of a real unit:
+    each round settles that one at least, and a price at which many units tie is hit exactly.
+    A streak of prices too high widens the stride.
     """
+    width = high - low
     part = min(0.5, budget / width.sum() * 4.0**streak)
-    value = units.worth(low + np.clip(np.ceil(part * width), 1.0, np.maximum(width, 1.0)))
-    value = value[width > 0]
-    half = len(value) // 2
-    return float(np.partition(value, half)[half])
+    probe = low + np.clip(np.ceil(part * width), 1.0, np.maximum(width, 1.0))
+    value = units.worth(probe)
+    wide = width > 0
+    price = float(np.partition(value[wide], wide.sum() // 2)[wide.sum() // 2])
+    good = value >= price
+    return price, np.where(wide & good, probe, low), np.where(wide & ~good, probe - 1, high)
 
 
 def _hand_out_ties(
@@ -269,60 +297,3 @@ def _while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
     """What each in a line gets of a budget, the last one in part."""
     given: FloatArray = np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
     return given
-
-
-def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:
-    """Upper concave hull of tabulated gains.
-
-    Iterations that run in waves gain by steps; only the steps' corners are worth stopping at,
-    and on the hull between two corners every thread is worth the same.
-
-    Parameters
-    ----------
-    threads : (n_points,) array
-        Increasing thread counts.
-    table : (n_jobs, n_points) array
-        Gain of each job at these.
-
-    Returns
-    -------
-    (n_jobs, n_points) array
-        The least concave functions above the gains, at the same points.
-
-    Examples
-    --------
-    >>> concave_hull(np.arange(5.0), np.array([[0.0, 2.0, 2.0, 2.0, 5.0]]))
-    array([[0., 2., 3., 4., 5.]])
-    """
-    n_jobs, n_points = table.shape
-    rows = np.arange(n_jobs)
-    stack = np.zeros((n_jobs, n_points), dtype=np.int64)  # corners so far, left to right
-    top = np.zeros(n_jobs, dtype=np.int64)
-    for point in range(1, n_points):
-        while True:
-            last, before = stack[rows, top], stack[rows, np.maximum(top - 1, 0)]
-            rise = (table[rows, last] - table[rows, before]) * (threads[point] - threads[last])
-            run = (table[:, point] - table[rows, last]) * (threads[last] - threads[before])
-            below = (top > 0) & (rise <= run)
-            if not below.any():
-                break
-            top -= below
-        top += 1
-        stack[rows, top] = point
-    return _between(threads, table, stack, top)
-
-
-def _between(threads: FloatArray, table: FloatArray, stack: IntArray, top: IntArray) -> FloatArray:
-    """Straight lines between the corners of each row's stack."""
-    corner = np.zeros(table.shape, dtype=np.int64)
-    rows, places = np.nonzero(np.arange(table.shape[1]) <= top[:, None])
-    corner[rows, stack[rows, places]] = stack[rows, places]
-    left = np.maximum.accumulate(corner, axis=1)
-    corner[corner == 0] = table.shape[1] - 1
-    corner[:, 0] = 0
-    right = np.minimum.accumulate(corner[:, ::-1], axis=1)[:, ::-1]
-    span = np.maximum(threads[right] - threads[left], np.finfo(float).tiny)
-    part = np.clip((threads - threads[left]) / span, 0.0, 1.0)
-    below = np.take_along_axis(table, left, axis=1)
-    hull: FloatArray = below + part * (np.take_along_axis(table, right, axis=1) - below)
-    return hull

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Mapping
+from heapq import nsmallest
+from itertools import cycle
 from math import floor
 
 #: Threads; what is smaller is rounding.
@@ -61,6 +63,7 @@ def place(
     >>> place({"a": 2, "b": 1}, {"w1": 1, "w2": 1, "w3": 1}, {"b": {"w1": 1}})
     {'a': {'w2': 1.0, 'w3': 1.0}, 'b': {'w1': 1.0}}
     """
+    workers = {name: threads for name, threads in workers.items() if threads > 0}
     total, capacity = sum(shares.values()), sum(workers.values())
     scale = capacity / total if total > capacity + EPSILON else 1.0
     jobs = [
@@ -73,9 +76,7 @@ def place(
     for addresses, group in groups:
         board.place_group(group, addresses)
     for addresses, group in groups:
-        for job in group:
-            if not job.held and addresses:
-                board.squeeze_in(job, addresses, jobs)
+        board.squeeze_in([job for job in group if not job.held], addresses, jobs)
     held = {job.name: job.held for job in jobs}
     return {name: held.get(name, {}) for name in shares}
 
@@ -99,6 +100,8 @@ class _Job:
 
     Attributes
     ----------
+    wanted, share : float
+        Threads it came for, and those that its eligible workers have room for.
     held : dict of address to float
         Threads placed so far.
     whole, part : int, float
@@ -107,7 +110,7 @@ class _Job:
         Workers on which it had more than the whole threads it keeps there, best first.
     """
 
-    __slots__ = ("held", "name", "near", "part", "previous", "share", "whole", "wish")
+    __slots__ = ("held", "name", "near", "part", "previous", "share", "wanted", "whole", "wish")
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class _Job:
         near: Mapping[str, float] | None,
     ) -> None:
         self.name = name
-        self.share = share
+        self.wanted = self.share = share
         self.previous = previous
         self.near = near or {}
         self.held: dict[str, float] = {}
@@ -125,10 +128,22 @@ class _Job:
         self.part = max(share - self.whole, 0.0)
         self.wish: list[str] = []
 
-    def by_preference(self, addresses: Iterable[str]) -> list[str]:
-        """These workers: those with most of its bytes first, then with most of its threads before."""
+    def scale(self, factor: float) -> None:
+        """Make do with less."""
+        self.share *= factor
+        self.whole = floor(self.share + EPSILON)
+        self.part = max(self.share - self.whole, 0.0)
+
+    def missing(self) -> bool:
+        """Whether a fraction is still to be placed: any at all if it is all there is."""
+        return self.part > (EPSILON if self.held else 0.0)
+
+    def best(self, addresses: Iterable[str], count: int) -> list[str]:
+        """The best of these workers: most bytes first, then most threads before."""
         near, previous = self.near, self.previous
-        return sorted(addresses, key=lambda w: (-near.get(w, 0.0), -previous.get(w, 0.0), w))
+        return nsmallest(
+            count, addresses, key=lambda w: (-near.get(w, 0.0), -previous.get(w, 0.0), w)
+        )
 
 
 class _Board:
@@ -146,6 +161,10 @@ class _Board:
     def place_group(self, jobs: list[_Job], addresses: list[str]) -> None:
         """Place jobs that may use the same workers."""
         inside = set(addresses)
+        wanted, room = sum(job.share for job in jobs), sum(self.free[w] for w in addresses)
+        if wanted > room + EPSILON:
+            for job in jobs:
+                job.scale(room / wanted)
         changed = [job for job in jobs if not self.keep_all(job, inside)]
         reserved: dict[str, float] = {}
         for job in changed:
@@ -159,7 +178,7 @@ class _Board:
             self.grow_anywhere([job for job in growing if job.whole], addresses, spared)
         for job in growing:
             job.part += job.whole  # no worker had a whole thread left
-        self.place_parts([job for job in changed if job.part > EPSILON], addresses)
+        self.place_parts([job for job in changed if job.missing()], addresses)
 
     def keep_all(self, job: _Job, inside: Collection[str]) -> bool:
         """Leave a job whose share has not changed as it was, if there is room."""
@@ -176,7 +195,8 @@ class _Board:
 
     def keep_whole(self, job: _Job, inside: Collection[str]) -> None:
         """Keep whole threads where the job has them, and note where it has more."""
-        for worker in job.by_preference(w for w in job.previous if w in inside):
+        mine = [worker for worker in job.previous if worker in inside]
+        for worker in job.best(mine, len(mine)):
             had = job.previous[worker] + EPSILON
             keep = min(floor(had), job.whole, floor(self.free[worker] + EPSILON))
             if keep:
@@ -185,15 +205,13 @@ class _Board:
             if had - keep > 2 * EPSILON:
                 job.wish.append(worker)
 
-    def grow_near(
-        self, jobs: list[_Job], inside: Collection[str], reserved: Mapping[str, float]
-    ) -> None:
+    def grow_near(self, jobs: list[_Job], inside: set[str], reserved: Mapping[str, float]) -> None:
         """Whole threads where a job's bytes are, most bytes first, and then where it is."""
         wanted = [
             (-job.near.get(worker, 0.0), -job.previous.get(worker, 0.0), job.name, worker, job)
             for job in jobs
-            for worker in {**job.previous, **job.near}
-            if worker in inside
+            # No worker further down the list is likely to be reached.
+            for worker in job.best(inside & {*job.previous, *job.near}, 2 * job.whole + 4)
         ]
         for _, _, _, worker, job in sorted(wanted, key=lambda item: item[:4]):
             own = job.part if job.wish[:1] == [worker] else 0.0
@@ -229,11 +247,11 @@ class _Board:
         jobs = [
             job
             for job in jobs
-            if not self._put_first(job, job.by_preference({*job.held, *job.near} & inside))
+            if not self._put_first(job, job.best(inside & {*job.held, *job.near}, 8))
         ]
         rooms = sorted((self.free[w], w) for w in addresses if self.free[w] > EPSILON)
         for job in jobs:
-            while job.part > EPSILON and rooms:
+            while job.missing() and rooms:
                 at = bisect_left(rooms, (job.part - EPSILON, ""))
                 room, worker = rooms.pop(min(at, len(rooms) - 1))
                 take = min(room, job.part)
@@ -250,13 +268,20 @@ class _Board:
                 return True
         return False
 
-    def squeeze_in(self, job: _Job, addresses: list[str], jobs: list[_Job]) -> None:
-        """Share a full worker with those on it, each in proportion to what it holds."""
-        holders = {w: [other for other in jobs if w in other.held] for w in addresses}
-        worker = min(addresses, key=lambda w: (len(holders[w]) / max(self.workers[w], 1), w))
-        job.held[worker] = min(job.share, float(self.workers[worker]))
-        crowd = [*holders[worker], job]
-        total = sum(other.held[worker] for other in crowd)
-        for other in crowd:
-            other.held[worker] *= min(1.0, self.workers[worker] / total)
-        self.free[worker] = max(self.workers[worker] - total, 0.0)
+    def squeeze_in(self, unplaced: list[_Job], addresses: list[str], jobs: list[_Job]) -> None:
+        """Share full workers with those on them, each in proportion to what it holds."""
+        if not unplaced or not addresses:
+            return
+        holders: dict[str, list[_Job]] = {worker: [] for worker in addresses}
+        for job in jobs:
+            for worker in job.held.keys() & holders.keys():
+                holders[worker].append(job)
+        addresses = sorted(addresses, key=lambda w: (len(holders[w]) / self.workers[w], w))
+        for job, worker in zip(unplaced, cycle(addresses), strict=False):
+            threads = float(self.workers[worker])
+            job.held[worker] = min(job.wanted, threads)
+            holders[worker].append(job)
+            total = sum(holder.held[worker] for holder in holders[worker])
+            for holder in holders[worker]:
+                holder.held[worker] *= min(1.0, threads / total)
+            self.free[worker] = max(threads - total, 0.0)

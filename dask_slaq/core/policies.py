@@ -7,7 +7,7 @@ is worth to a job (`_Priced.worth`), and `hand_out` does the rest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -17,18 +17,12 @@ from dask_slaq.core.allocation import (
     FloatArray,
     Gain,
     IntArray,
-    concave_hull,
     fair_fill,
+    fit_floors,
     hand_out,
 )
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
-
-#: Threads up to which stepped gains are tabulated one by one, and the ratio from there on.
-DENSE, RATIO = 64, 1.1
-
-
-def _nothing(threads: FloatArray) -> FloatArray:
-    return np.zeros_like(threads)
+from dask_slaq.core.hull import on_hull
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class Snapshot:
     cap: FloatArray
     known: BoolArray
     normalized: FloatArray
-    gain: Gain = _nothing
+    gain: Gain = np.zeros_like
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     concave: bool = True
 
@@ -179,7 +173,7 @@ class _Priced:
         cap = np.clip(snapshot.cap, 0.0, capacity)
         fair = fair_fill(weight, snapshot.floor, cap, capacity)
         judged = _judged(snapshot)
-        floor = fair_fill(weight, snapshot.floor, np.minimum(snapshot.floor, cap), capacity)
+        floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
         share = hand_out(
             lambda start, stop: self.worth(snapshot, start, stop),
             np.where(judged, floor, fair),
@@ -220,7 +214,11 @@ class MaxTotal(_Priced):
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Share out by marginal gain, on the upper hull where gains have steps."""
-        return super().__call__(snapshot if snapshot.concave else _on_hull(snapshot))
+        if not snapshot.concave and snapshot.jobs:
+            most = min(float(snapshot.cap.max()), snapshot.capacity)
+            hull = on_hull(snapshot.gain, len(snapshot.jobs), max(most, 1.0))
+            snapshot = replace(snapshot, gain=hull, concave=True)
+        return super().__call__(snapshot)
 
 
 class MaxMin(_Priced):
@@ -272,27 +270,6 @@ def _index(first: FloatArray, judged: BoolArray, snapshot: Snapshot) -> FloatArr
 
 def _by_name(jobs: tuple[str, ...]) -> IntArray:
     return np.array(sorted(range(len(jobs)), key=jobs.__getitem__), dtype=np.int64)
-
-
-def _on_hull(snapshot: Snapshot) -> Snapshot:
-    """The same snapshot with the gains replaced by their upper hull."""
-    most = np.minimum(snapshot.cap, snapshot.capacity).max(initial=1.0)
-    points = [float(n) for n in range(DENSE + 1) if n <= most]
-    while points[-1] < most:
-        points.append(min(np.ceil(points[-1] * RATIO), np.ceil(most)))
-    threads = np.array(points)
-    table = np.stack([snapshot.gain(np.full(len(snapshot.jobs), n)) for n in threads], axis=1)
-    hull = concave_hull(threads, table)
-    slope = np.diff(hull, axis=1) / np.diff(threads)
-    rows = np.arange(len(hull))
-
-    def gain(asked: FloatArray) -> FloatArray:
-        at = np.clip(np.searchsorted(threads, asked, side="right") - 1, 0, len(threads) - 2)
-        value: FloatArray = hull[rows, at] + slope[rows, at] * (asked - threads[at])
-        return value
-
-    values = {**snapshot.__dict__, "gain": gain, "concave": True}
-    return Snapshot(**values)
 
 
 _POLICIES: dict[str, Callable[[], Policy]] = {
