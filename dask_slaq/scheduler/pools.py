@@ -349,8 +349,14 @@ class Pools:
         return home, moving
 
     def _expected(self, ts: TaskState) -> float:
-        """Seconds that a task is expected to compute."""
-        return self.scheduler._get_prefix_duration(ts.prefix)
+        """Seconds that a task is expected to compute; the scheduler's own estimate, whose method
+        is named differently in every second release."""
+        prefix = ts.prefix
+        if prefix.duration_average >= 0:
+            return prefix.duration_average
+        if prefix.max_exec_time > 0:
+            return 2 * prefix.max_exec_time
+        return self.scheduler.UNKNOWN_TASK_DURATION
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         worker = ts.processing_on.address
