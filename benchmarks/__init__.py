@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks.NAME`. Every result is a ratio inside one run."""

@@ -1,0 +1,92 @@
+"""A cluster and a policy to run jobs on: plain Dask, or Dask with the plugin.
+
+Under the policy `none` nothing of `dask_slaq` is imported, registered or called.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+__all__ = ["bytes_moved", "compute_seconds", "job_block", "local_cluster", "register"]
+
+#: In-process workers share one interpreter: leave out what burdens it and measures nothing.
+QUIET = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.tick.interval": "100ms",
+    "distributed.admin.tick.limit": "1h",
+}
+
+
+@contextmanager
+def local_cluster(
+    workers: int, *, processes: bool = False
+) -> Iterator[tuple[LocalCluster, Client]]:
+    """A fresh cluster of one-thread workers, and a client of it."""
+    gc.collect()
+    with (
+        dask.config.set(QUIET),
+        LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=processes,
+            dashboard_address=":0",
+            scheduler_kwargs={"dashboard": False},
+            memory_limit=0,
+        ) as cluster,
+        another_client(cluster) as client,
+    ):
+        client.wait_for_workers(workers, timeout=60)
+        yield cluster, client
+
+
+def another_client(cluster: LocalCluster) -> Client:
+    """A client of its own for a driver, on the cluster's event loop."""
+    return Client(cluster.scheduler_address, loop=cluster.loop, set_as_default=False)
+
+
+def register(client: Client, policy: str, *, predictor: Any = None, **settings: Any) -> None:
+    """Put the plugin with `policy` on the scheduler; `none` leaves Dask as it is."""
+    if policy != "none":
+        from dask_slaq import SlaqPlugin
+
+        if predictor is not None:
+            settings["predictor"] = predictor
+        client.register_plugin(SlaqPlugin(policy=policy, **settings))
+
+
+@contextmanager
+def job_block(policy: str, name: str, client: Client) -> Iterator[Callable[[float], None]]:
+    """The block in which a driver trains; gives the function that takes its losses."""
+    if policy == "none":
+        yield _nowhere
+        return
+    import dask_slaq as slaq
+
+    with slaq.job(name, client=client) as job:
+        yield job.report
+
+
+def _nowhere(loss: float) -> None:
+    """Plain Dask has no use for a loss."""
+
+
+def compute_seconds(cluster: LocalCluster) -> float:
+    """Seconds that the workers have spent in tasks so far."""
+    prefixes = cluster.scheduler.task_prefixes.values()
+    return float(sum(p.all_durations.get("compute", 0.0) for p in prefixes))
+
+
+def bytes_moved(client: Client) -> int:
+    """Bytes that the workers have sent, nearly all of it to each other."""
+    return sum(client.run(_sent).values())
+
+
+def _sent(dask_worker: Any) -> int:
+    return int(dask_worker.transfer_outgoing_bytes_total)

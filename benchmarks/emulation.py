@@ -1,0 +1,163 @@
+"""Drives emulated jobs on a real cluster: every task is real, its compute a sleep.
+
+Each job is a thread with a client of its own. It keeps its partitions on the workers;
+an iteration is a task a partition, a small tree of sums, and one report.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from dask import delayed
+from dask.base import tokenize
+from distributed import Client, wait
+
+from benchmarks import cluster as clusters
+from benchmarks.jobs import EmulatedJob
+from benchmarks.measure import JobTrace, Run
+
+__all__ = ["run_emulated"]
+
+#: Sums in the tree take this many inputs.
+FAN_IN = 8
+#: Seconds that an iteration may take before the run is given up.
+PATIENCE = 120.0
+
+
+def run_emulated(
+    jobs: Sequence[EmulatedJob],
+    policy: str,
+    *,
+    seed: int,
+    workers: int = 16,
+    partition_bytes: int = 2**20,
+    predictor: Any = None,
+    **settings: Any,
+) -> Run:
+    """Run all jobs under `policy` on a fresh cluster.
+
+    Parameters
+    ----------
+    jobs : sequence of EmulatedJob
+    policy : str
+    seed : int
+        Noted in the result.
+    workers : int
+        One-thread workers in this process.
+    partition_bytes : int
+        Data that each partition of a job keeps on a worker.
+    predictor : object, optional
+        In place of the plugin's own loss predictor.
+    settings
+        Further arguments of `SlaqPlugin`.
+    """
+    with clusters.local_cluster(workers) as (cluster, client):
+        clusters.register(client, policy, predictor=predictor, **settings)
+        start = time.perf_counter() + 0.5
+        drivers = [_Driver(job, policy, cluster, start, partition_bytes) for job in jobs]
+        for driver in drivers:
+            driver.start()
+        for driver in drivers:
+            driver.join()
+        for driver in drivers:
+            if driver.error is not None:
+                raise RuntimeError(f"{driver.job.name} failed under {policy}") from driver.error
+        return Run(
+            seed,
+            [driver.trace for driver in drivers],
+            clusters.bytes_moved(client),
+            clusters.compute_seconds(cluster),
+            workers,
+        )
+
+
+class _Driver(threading.Thread):
+    """The training loop of one job."""
+
+    def __init__(
+        self, job: EmulatedJob, policy: str, cluster: Any, start: float, partition_bytes: int
+    ) -> None:
+        super().__init__(name=job.name, daemon=True)
+        self.job = job
+        self.policy = policy
+        self.cluster = cluster
+        self.begin = start
+        self.partition_bytes = partition_bytes
+        self.trace = JobTrace(job.name, job.arrival)
+        self.error: BaseException | None = None
+
+    def now(self) -> float:
+        return time.perf_counter() - self.begin
+
+    def run(self) -> None:
+        try:
+            with clusters.another_client(self.cluster) as client, client.as_current():
+                time.sleep(max(0.0, self.job.arrival - self.now()))
+                self.train(client)
+        except BaseException as error:
+            self.error = error
+
+    def train(self, client: Client) -> None:
+        job = self.job
+        with clusters.job_block(self.policy, job.name, client) as report:
+            data = _load(client, job, self.partition_bytes)
+            for k, seconds in enumerate(job.seconds):
+                future = client.compute(_iteration(job.name, k, data, seconds))
+                future.result(timeout=PATIENCE)
+                self.trace.record(self.now(), job.loss[k])
+                report(float(job.reports[k]))
+            del data, future
+        self.trace.completion = self.now()
+
+
+def _load(client: Client, job: EmulatedJob, nbytes: int) -> list[Any]:
+    """The partitions of a job, in the memory of workers."""
+    token = tokenize(job.name)
+    parts = [
+        client.submit(_partition, nbytes, key=f"partition-{token}-{p}", pure=False)
+        for p in range(job.seconds.shape[1])
+    ]
+    wait(parts, timeout=PATIENCE)
+    return parts
+
+
+def _iteration(name: str, k: int, data: list[Any], seconds: np.ndarray) -> Any:
+    """A task a partition and a tree of sums; keys are the job's and the iteration's own."""
+    parts = [
+        _task(gradient, "gradient", name, k, p)(chunk, float(seconds[p]))
+        for p, chunk in enumerate(data)
+    ]
+    level = 0
+    while len(parts) > 1:
+        level += 1
+        groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
+        parts = [_task(total, "total", name, k, level, i)(group) for i, group in enumerate(groups)]
+    return parts[0]
+
+
+def _task(function: Any, prefix: str, *identity: Any) -> Any:
+    def call(*args: Any) -> Any:
+        return delayed(function, pure=False)(
+            *args, dask_key_name=f"{prefix}-{tokenize(prefix, *identity)}"
+        )
+
+    return call
+
+
+def _partition(nbytes: int) -> np.ndarray:
+    return np.zeros(nbytes, dtype=np.uint8)
+
+
+def gradient(chunk: np.ndarray, seconds: float) -> np.ndarray:
+    """Stands for the compute of one partition."""
+    time.sleep(seconds)
+    return np.full(64, float(chunk[0]) if len(chunk) else 0.0)
+
+
+def total(parts: list[np.ndarray]) -> np.ndarray:
+    """Add up what the partitions gave."""
+    return np.sum(parts, axis=0)

@@ -1,0 +1,100 @@
+"""Emulated jobs: what each computes, what loss it reports, when it arrives.
+
+Jobs are a function of the seed and the curves, so that every policy gets the same. The
+compute of an iteration is divided over the tasks of its partitions, whose number limits
+how many threads a job can use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.curves import Curve, sample
+
+__all__ = ["EmulatedJob", "burst", "staggered"]
+
+#: Thread-seconds of all jobs of a run together: 22 s of 16 threads that are never idle.
+WORK = 360.0
+#: Seconds from the first to the last of the staggered arrivals, and of the burst.
+LAST_ARRIVAL = 20.0
+BURST = 2.0
+
+
+@dataclass(frozen=True)
+class EmulatedJob:
+    """One training job.
+
+    Attributes
+    ----------
+    name, curve : str
+    arrival : float
+        Seconds after the start of the run.
+    loss : (n_iterations,) array
+        True loss after each iteration.
+    reports : (n_iterations,) array
+        What the job reports: the true loss, with noise if asked for.
+    seconds : (n_iterations, n_partitions) array
+        Compute of each task.
+    """
+
+    name: str
+    curve: str
+    arrival: float
+    loss: np.ndarray
+    reports: np.ndarray
+    seconds: np.ndarray
+
+
+def staggered(
+    curves: list[Curve], seed: int, *, scale: float = 1.0, noise: float = 0.0
+) -> list[EmulatedJob]:
+    """Ten jobs that arrive one after another, four to five active at a time."""
+    rng = np.random.default_rng([seed, 2])
+    gaps = rng.uniform(0.6, 1.4, 9)
+    arrivals = np.append(0.0, np.cumsum(gaps) / gaps.sum() * LAST_ARRIVAL * scale)
+    return _jobs(curves, rng, arrivals, work=WORK * scale, noise=noise)
+
+
+def burst(
+    curves: list[Curve], seed: int, *, scale: float = 1.0, noise: float = 0.0
+) -> list[EmulatedJob]:
+    """Fourteen jobs that arrive within two seconds."""
+    rng = np.random.default_rng([seed, 3])
+    arrivals = np.sort(rng.uniform(0.0, BURST, 14))
+    return _jobs(curves, rng, arrivals - arrivals[0], work=WORK * scale, noise=noise)
+
+
+def _jobs(
+    curves: list[Curve],
+    rng: np.random.Generator,
+    arrivals: np.ndarray,
+    *,
+    work: float,
+    noise: float,
+) -> list[EmulatedJob]:
+    """`work` is the sum over all jobs, thread-seconds, so that every seed loads alike."""
+    count = len(arrivals)
+    drawn = sample(curves, count, rng)
+    partitions = rng.choice([6, 8, 10, 12, 16], count)
+    task = rng.uniform(0.06, 0.16, count)  # seconds
+    size = rng.uniform(0.5, 1.5, count)
+    size *= work / size.sum()
+    iterations = np.clip(size / (partitions * task), 16, 60).round().astype(int)
+    task *= work / (iterations * partitions * task).sum()
+    jobs = []
+    for i, curve in enumerate(drawn):
+        loss = curve.resample(int(iterations[i]))
+        jitter = rng.uniform(0.8, 1.2, (iterations[i], partitions[i]))
+        jobs.append(
+            EmulatedJob(
+                name=f"job-{i:02d}",
+                curve=curve.id,
+                arrival=float(arrivals[i]),
+                loss=loss,
+                reports=loss + noise * np.ptp(loss) * rng.standard_normal(len(loss)),
+                seconds=task[i] * jitter,
+            )
+        )
+    return jobs

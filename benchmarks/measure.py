@@ -1,0 +1,166 @@
+"""What is measured of a run, and how runs are summed up.
+
+The quality of a job is judged by its true loss: normalized over the range of its own
+run, running minimum, as of the moment the job published it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["JobTrace", "Run", "ratios", "summarize", "table"]
+
+
+@dataclass
+class JobTrace:
+    """Losses of one job and when they were published.
+
+    Attributes
+    ----------
+    name : str
+    arrival : float
+        Seconds after the start of the run, as all times here.
+    times, losses : list of float
+        One item an iteration.
+    completion : float
+        When the job had ended; nan before.
+    """
+
+    name: str
+    arrival: float
+    times: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    completion: float = float("nan")
+
+    def record(self, now: float, loss: float) -> None:
+        """Note that the job published `loss` at `now`."""
+        self.times.append(now)
+        self.losses.append(float(loss))
+
+    def time_to(self, fraction: float) -> float | None:
+        """Seconds from arrival until `fraction` of the whole fall of the loss; None without one."""
+        if not self.losses:
+            return None
+        best = np.minimum.accumulate(self.losses)
+        fall = best[0] - best[-1]
+        if not fall > 0:
+            return None
+        return self.times[int(np.argmax(best[0] - best >= fraction * fall))] - self.arrival
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy, one seed.
+
+    Attributes
+    ----------
+    seed : int
+    traces : list of JobTrace
+    bytes_moved : int
+        Between workers.
+    compute_seconds : float
+        Of all tasks.
+    threads : int
+    """
+
+    seed: int
+    traces: list[JobTrace]
+    bytes_moved: int
+    compute_seconds: float
+    threads: int
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first arrival to the last completion."""
+        first = min(t.arrival for t in self.traces)
+        return max(t.completion for t in self.traces) - first
+
+    @property
+    def utilization(self) -> float:
+        """Share of the threads' time that was spent in tasks."""
+        return self.compute_seconds / (self.threads * self.makespan)
+
+    @property
+    def active(self) -> float:
+        """Mean number of jobs at a time, from the first arrival to the last."""
+        first, last = (f(t.arrival for t in self.traces) for f in (min, max))
+        inside = sum(min(t.completion, last) - t.arrival for t in self.traces)
+        return inside / (last - first) if last > first else float(len(self.traces))
+
+
+def summarize(runs: Sequence[Run]) -> dict[str, Any]:
+    """Figures of one policy over its seeds, with the keys of the JSON output."""
+    jobs = [
+        {
+            "name": t.name,
+            "seed": run.seed,
+            "iterations": len(t.losses),
+            "t90_s": t.time_to(0.90),
+            "t95_s": t.time_to(0.95),
+            "completion_s": t.completion - t.arrival,
+        }
+        for run in runs
+        for t in run.traces
+    ]
+    return {
+        "t90_mean_s": _mean(j["t90_s"] for j in jobs),
+        "t95_mean_s": _mean(j["t95_s"] for j in jobs),
+        "completion_mean_s": _mean(j["completion_s"] for j in jobs),
+        "makespan_s": _mean(run.makespan for run in runs),
+        "bytes_moved": _mean(run.bytes_moved for run in runs),
+        "utilization": _mean(run.utilization for run in runs),
+        "active_jobs": _mean(run.active for run in runs),
+        "runs": [{"seed": r.seed, "makespan_s": r.makespan} for r in runs],
+        "jobs": jobs,
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return float(np.mean(known)) if known else None
+
+
+def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Per policy: makespan over that of `none`, t90 and t95 over the better of none and fair."""
+    result: dict[str, dict[str, float]] = {}
+    for name, row in policies.items():
+        found: dict[str, float] = {}
+        if name != "none" and "none" in policies:
+            found["makespan_over_none"] = row["makespan_s"] / policies["none"]["makespan_s"]
+        for key in ("t90", "t95"):
+            rivals = [policies[p][f"{key}_mean_s"] for p in ("none", "fair") if p in policies]
+            rivals = [r for r in rivals if r]
+            if rivals and name not in ("none", "fair") and row[f"{key}_mean_s"]:
+                found[f"{key}_over_best_baseline"] = row[f"{key}_mean_s"] / min(rivals)
+        result[name] = found
+    return result
+
+
+COLUMNS = "policy t90/s t95/s makespan/s moved/MB busy active mksp/none t90/base".split()
+
+
+def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
+    """A readable table of one workload."""
+    lines = [workload, "  ".join(f"{c:>15}" if c == "policy" else f"{c:>10}" for c in COLUMNS)]
+    compared = ratios(policies)
+    for name, row in policies.items():
+        cells = [
+            _number(row["t90_mean_s"]),
+            _number(row["t95_mean_s"]),
+            _number(row["makespan_s"]),
+            _number(row["bytes_moved"] / 1e6, 1),
+            f"{row['utilization']:.0%}",
+            _number(row["active_jobs"], 1),
+            _number(compared[name].get("makespan_over_none"), 3),
+            _number(compared[name].get("t90_over_best_baseline"), 3),
+        ]
+        lines.append("  ".join([f"{name:>15}", *(f"{c:>10}" for c in cells)]))
+    return "\n".join(lines)
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
