@@ -140,7 +140,17 @@ def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, flo
     return result
 
 
-COLUMNS = "policy t90/s t95/s makespan/s moved/MB busy active mksp/none t90/base".split()
+COLUMNS = [
+    "policy",
+    "t90/s",
+    "t95/s",
+    "makespan/s",
+    "moved/MB",
+    "busy",
+    "active",
+    "mksp/none",
+    "t90/base",
+]
 
 
 def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
