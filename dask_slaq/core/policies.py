@@ -163,17 +163,22 @@ class _Priced:
     most to gain, and one that never reports comes in the middle.
     """
 
+    #: Whether stepped gains are replaced by their upper hull, for a worth that must fall.
+    on_hull = False
+
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
         raise NotImplementedError
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Share out by worth."""
+        snapshot, judged = _judged(snapshot)
+        if self.on_hull and not snapshot.concave and judged.any():
+            snapshot = _on_hull(snapshot)
         weight, capacity = snapshot.weight, snapshot.capacity
         cap = np.clip(snapshot.cap, 0.0, capacity)
-        fair = fair_fill(weight, snapshot.floor, cap, capacity)
-        judged = _judged(snapshot)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
+        fair = fair_fill(weight, floor, cap, capacity)
         share = hand_out(
             lambda start, stop: self.worth(snapshot, start, stop),
             np.where(judged, floor, fair),
@@ -182,9 +187,8 @@ class _Priced:
             _by_name(snapshot.jobs),
         )
         share = fair_fill(weight, share, cap, capacity)
-        zero = np.zeros(len(share))
-        first = self.worth(snapshot, zero, zero + 1.0)
-        return Allocation(share, _index(first, judged, snapshot))
+        none = np.zeros(len(share))
+        return Allocation(share, _index(self.worth(snapshot, none, none + 1.0), judged, snapshot))
 
 
 class MaxTotal(_Priced):
@@ -205,20 +209,13 @@ class MaxTotal(_Priced):
     """
 
     name = "max-total"
+    on_hull = True
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Weighted gain per thread."""
         rise = snapshot.gain(stop) - snapshot.gain(start)
         value: FloatArray = snapshot.weight * rise / (stop - start)
         return value
-
-    def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Share out by marginal gain, on the upper hull where gains have steps."""
-        if not snapshot.concave and snapshot.jobs:
-            most = min(float(snapshot.cap.max()), snapshot.capacity)
-            hull = on_hull(snapshot.gain, len(snapshot.jobs), max(most, 1.0))
-            snapshot = replace(snapshot, gain=hull, concave=True)
-        return super().__call__(snapshot)
 
 
 class MaxMin(_Priced):
@@ -251,11 +248,19 @@ class MaxMin(_Priced):
         return np.where(useful, value, 0.0)
 
 
-def _judged(snapshot: Snapshot) -> BoolArray:
-    """Jobs to be judged by their gains."""
-    one = np.ones(len(snapshot.jobs))
-    finite = np.isfinite(snapshot.gain(one)) & np.isfinite(snapshot.gain(one * snapshot.capacity))
-    return snapshot.known & snapshot.reporting & finite & np.isfinite(snapshot.normalized)
+def _judged(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
+    """Jobs (n_jobs,) to be judged by their gains, and a snapshot in which the others have none."""
+    gain, one = snapshot.gain, np.ones(len(snapshot.jobs))
+    finite = np.isfinite(gain(one)) & np.isfinite(gain(one * snapshot.capacity))
+    judged = snapshot.known & snapshot.reporting & finite & np.isfinite(snapshot.normalized)
+    if judged.all():
+        return snapshot, judged
+    return replace(snapshot, gain=lambda threads: np.where(judged, gain(threads), 0.0)), judged
+
+
+def _on_hull(snapshot: Snapshot) -> Snapshot:
+    most = min(float(snapshot.cap.max()), snapshot.capacity)
+    return replace(snapshot, gain=on_hull(snapshot.gain, len(snapshot.jobs), max(most, 1.0)))
 
 
 def _index(first: FloatArray, judged: BoolArray, snapshot: Snapshot) -> FloatArray:

@@ -1,0 +1,341 @@
+"""One check-list that every policy passes, and what each one promises beyond it."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_slaq.core import policies
+from dask_slaq.core.allocation import fair_fill
+from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.policies import POLICIES, Snapshot, policy
+
+CLOSE = 1e-7
+every_policy = pytest.mark.parametrize("name", POLICIES)
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Curves:
+    """Gains of jobs; a class, so that jobs can be permuted and left out."""
+
+    def __init__(self, kind, size, rate):
+        self.kind, self.size, self.rate = kind, size, rate
+
+    def __call__(self, threads):
+        with np.errstate(invalid="ignore"):  # some sizes are not finite
+            return self.of(threads)
+
+    def of(self, threads):
+        if self.kind == "waves":
+            per_thread = 1 / np.ceil(8 / np.maximum(threads, 1))
+            return self.size * np.where(threads < 1, threads / 8, per_thread)
+        if self.kind == "straight":
+            return self.size * np.minimum(threads * self.rate, 1)
+        return self.size * -np.expm1(-threads * self.rate)
+
+    def take(self, order):
+        return Curves(self.kind, self.size[order], self.rate[order])
+
+
+def draw(seed, n_jobs=None, capacity=None, **fixed):
+    """A snapshot of anything that a policy may meet."""
+    rng = np.random.default_rng(seed)
+    n_jobs = int(rng.integers(0, 9)) if n_jobs is None else n_jobs
+    kind = rng.choice(["curved", "straight", "waves"])
+    normalized = rng.choice([1.0, 0.5, 0.25, rng.uniform()], n_jobs)
+    size = normalized * rng.choice([0.0, 0.1, 0.5, rng.uniform()], n_jobs)
+    values = {
+        "jobs": tuple(f"job-{i}" for i in rng.permutation(n_jobs)),
+        "capacity": int(rng.integers(0, 40)) if capacity is None else capacity,
+        "weight": rng.choice([0.5, 1.0, 2.0, 3.7], n_jobs),
+        "floor": rng.choice([0.0, 0.0, 0.4, 2.0, 5.0], n_jobs),
+        "cap": rng.choice([0.5, 2.0, 7.0, 7.5, np.inf], n_jobs),
+        "known": rng.random(n_jobs) < 0.8,
+        "normalized": normalized,
+        "gain": Curves(kind, size, rng.choice([0.01, 0.125, rng.uniform()], n_jobs)),
+        "reporting": rng.random(n_jobs) < 0.9,
+        "concave": kind != "waves",
+    }
+    return Snapshot(**{**values, **fixed})
+
+
+def take(snapshot, order):
+    """The same jobs in another order."""
+    arrays = ("weight", "floor", "cap", "known", "normalized", "reporting")
+    return replace(
+        snapshot,
+        jobs=tuple(snapshot.jobs[i] for i in order),
+        gain=snapshot.gain.take(order),
+        **{name: getattr(snapshot, name)[order] for name in arrays},
+    )
+
+
+def check(snapshot, allocation):
+    """What every allocation keeps."""
+    share, index = allocation.share, allocation.index
+    assert share.shape == index.shape == (len(snapshot.jobs),)
+    assert np.isfinite(share).all() and np.isfinite(index).all()
+    assert (share >= 0).all()
+    assert (share <= snapshot.cap + CLOSE).all()
+    floor = np.minimum(np.minimum(snapshot.floor, snapshot.cap), snapshot.capacity)
+    floor = floor * min(1.0, snapshot.capacity / max(floor.sum(), 1e-300))
+    assert (share >= floor - CLOSE).all()
+    room = np.minimum(snapshot.cap, snapshot.capacity).sum()
+    assert share.sum() == pytest.approx(min(room, snapshot.capacity), abs=CLOSE)
+
+
+def test_docstrings_tell_the_truth():
+    assert doctest.testmod(policies).failed == 0
+
+
+@every_policy
+class TestEvery:
+    """The check-list; a new policy is in it as soon as it is in POLICIES."""
+
+    @given(seed=seeds)
+    @settings(max_examples=150, deadline=None)
+    def test_keeps_capacity_floors_and_caps_and_leaves_nothing_over(self, name, seed):
+        snapshot = draw(seed)
+        check(snapshot, policy(name)(snapshot))
+
+    @given(seed=seeds)
+    @settings(max_examples=100, deadline=None)
+    def test_order_of_jobs_does_not_matter(self, name, seed):
+        snapshot = draw(seed)
+        order = np.random.default_rng(seed + 1).permutation(len(snapshot.jobs))
+        here, there = policy(name)(snapshot), policy(name)(take(snapshot, order))
+        assert there.share == pytest.approx(here.share[order], abs=CLOSE)
+        assert there.index == pytest.approx(here.index[order])
+
+    @given(seed=seeds)
+    @settings(max_examples=150, deadline=None)
+    def test_more_weight_never_gets_less(self, name, seed):
+        snapshot = draw(seed)
+        for i in range(len(snapshot.jobs)):
+            weight = snapshot.weight.copy()
+            weight[i] *= 1.7
+            before, after = policy(name)(snapshot), policy(name)(replace(snapshot, weight=weight))
+            assert after.share[i] >= before.share[i] - CLOSE
+
+    @given(seed=seeds)
+    @settings(max_examples=20, deadline=None)
+    def test_same_snapshot_same_answer(self, name, seed):
+        snapshot = draw(seed)
+        decide = policy(name)
+        first, second = decide(snapshot), decide(snapshot)
+        assert first.share.tolist() == second.share.tolist()
+        assert first.index.tolist() == second.index.tolist()
+
+    def test_no_jobs(self, name):
+        allocation = policy(name)(draw(0, n_jobs=0))
+        assert allocation.share.shape == allocation.index.shape == (0,)
+
+    def test_no_capacity(self, name):
+        snapshot = draw(1, n_jobs=5, capacity=0)
+        allocation = policy(name)(snapshot)
+        check(snapshot, allocation)
+        assert allocation.share.tolist() == [0] * 5
+
+    def test_one_job_gets_all_it_can_use(self, name):
+        snapshot = draw(2, n_jobs=1, capacity=6, cap=np.array([4.0]))
+        assert policy(name)(snapshot).share.tolist() == [4]
+
+    @given(seed=seeds)
+    @settings(max_examples=20, deadline=None)
+    def test_more_jobs_than_threads(self, name, seed):
+        snapshot = draw(seed, n_jobs=60, capacity=7)
+        check(snapshot, policy(name)(snapshot))
+
+    @given(seed=seeds, junk=st.sampled_from([np.nan, np.inf, -np.inf]))
+    @settings(max_examples=40, deadline=None)
+    def test_a_gain_that_is_not_finite_gets_a_fair_share(self, name, seed, junk):
+        snapshot = draw(seed, n_jobs=5, capacity=20)
+        size = snapshot.gain.size.copy()
+        size[2] = junk
+        sick = replace(snapshot, gain=Curves(snapshot.gain.kind, size, snapshot.gain.rate))
+        unknown = snapshot.known.copy()
+        unknown[2] = False
+        allocation = policy(name)(sick)
+        check(sick, allocation)
+        want = policy(name)(replace(snapshot, known=unknown))
+        assert allocation.share == pytest.approx(want.share, abs=CLOSE)
+        assert allocation.index == pytest.approx(want.index)
+
+    def test_does_not_change_the_snapshot(self, name):
+        snapshot = draw(4, n_jobs=8, capacity=9)
+        arrays = ("weight", "floor", "cap", "known", "normalized", "reporting")
+        before = {array: getattr(snapshot, array).tolist() for array in arrays}
+        policy(name)(snapshot)
+        assert {array: getattr(snapshot, array).tolist() for array in arrays} == before
+
+    def test_large(self, name):
+        snapshot = draw(5, n_jobs=2_000, capacity=8_192)
+        check(snapshot, policy(name)(snapshot))
+
+    def test_name(self, name):
+        assert policy(name).name == name
+
+
+def small(seed):
+    """Up to four jobs with forecasts and up to eight threads, in whole numbers."""
+    rng = np.random.default_rng(seed)
+    n_jobs = int(rng.integers(1, 5))
+    floor = rng.choice([0.0, 0.0, 1.0, 2.0], n_jobs)
+    normalized = rng.uniform(0.2, 1, n_jobs)
+    size = normalized * rng.uniform(0, 1, n_jobs)
+    return draw(
+        seed,
+        n_jobs=n_jobs,
+        capacity=int(rng.integers(floor.sum(), floor.sum() + 9)),
+        floor=floor,
+        cap=floor + rng.integers(0, 8, n_jobs),
+        known=np.ones(n_jobs, dtype=bool),
+        reporting=np.ones(n_jobs, dtype=bool),
+        gain=Curves("curved", size, rng.uniform(0.05, 1, n_jobs)),
+        normalized=normalized,
+        concave=True,
+    )
+
+
+def splits(snapshot):
+    """Every way to hand out whole threads, as an array (n_splits, n_jobs)."""
+    bounds = zip(snapshot.floor.astype(int), snapshot.cap.astype(int), strict=True)
+    all_of_them = np.array(list(product(*(range(low, high + 1) for low, high in bounds))))
+    return all_of_them[all_of_them.sum(axis=1) <= snapshot.capacity].astype(float)
+
+
+@given(seed=seeds)
+@settings(max_examples=80, deadline=None)
+def test_max_total_no_split_is_better(seed):
+    snapshot = small(seed)
+    best = max(snapshot.weight @ snapshot.gain(split) for split in splits(snapshot))
+    share = policy("max-total")(snapshot).share
+    assert snapshot.weight @ snapshot.gain(share) == pytest.approx(best, rel=1e-9)
+
+
+@given(seed=seeds)
+@settings(max_examples=80, deadline=None)
+def test_max_min_no_split_is_better(seed):
+    snapshot = small(seed)
+
+    def worst(split):
+        left = snapshot.weight * (snapshot.normalized - snapshot.gain(split))
+        return sorted(left.tolist(), reverse=True)
+
+    best = min(worst(split) for split in splits(snapshot))  # the highest loss, then the next, …
+    assert worst(policy("max-min")(snapshot).share) == pytest.approx(best, rel=1e-9)
+
+
+@given(seed=seeds)
+@settings(max_examples=80, deadline=None)
+def test_max_total_reduces_no_less_than_fair(seed):
+    snapshot = replace(small(seed), capacity=20)
+    by_gain, fair = (policy(name)(snapshot).share for name in ("max-total", "fair"))
+    # Fair shares may split threads, which whole ones cannot match below the last thread.
+    last = (snapshot.weight * snapshot.gain(np.ones(len(by_gain)))).max()
+    assert snapshot.weight @ (snapshot.gain(by_gain) - snapshot.gain(fair)) >= -last
+
+
+@pytest.mark.parametrize("name", ["max-total", "max-min"])
+class TestByForecast:
+    def test_jobs_without_forecast_get_their_fair_share_first(self, name):
+        known = np.array([True, False, True, True])
+        snapshot = draw(
+            11,
+            n_jobs=4,
+            capacity=12,
+            known=known,
+            reporting=np.ones(4, dtype=bool),
+            weight=np.array([1.0, 2.0, 1.0, 2.0]),
+            floor=np.zeros(4),
+            cap=np.full(4, 100.0),
+        )
+        assert policy(name)(snapshot).share[1] == pytest.approx(4)
+
+    def test_new_jobs_come_first_and_silent_ones_in_the_middle(self, name):
+        gain = Curves("curved", np.array([0.9, 0.2, 0.3, 0.0, 0.0]), np.full(5, 0.5))
+        snapshot = draw(
+            12,
+            n_jobs=5,
+            capacity=10,
+            gain=gain,
+            weight=np.array([9.0, 1.0, 1.0, 0.1, 5.0]),
+            normalized=np.array([0.9, 0.2, 0.3, 1.0, 1.0]),
+            known=np.array([True, True, True, False, False]),
+            reporting=np.array([True, True, True, True, False]),
+            concave=True,
+        )
+        index = policy(name)(snapshot).index
+        assert index[3] > index[0] > index[4] > index[1]
+        assert index[2] > index[1]
+
+    def test_jobs_that_nobody_can_judge_share_fairly(self, name):
+        none = np.zeros(3, dtype=bool)
+        snapshot = draw(13, n_jobs=3, capacity=10, known=none, reporting=none)
+        want = fair_fill(snapshot.weight, snapshot.floor, snapshot.cap, 10)
+        allocation = policy(name)(snapshot)
+        assert allocation.share == pytest.approx(want)
+        assert len(set(allocation.index)) == 1
+
+    def test_converged_jobs_share_what_is_left_fairly(self, name):
+        snapshot = draw(
+            14,
+            n_jobs=4,
+            capacity=3,
+            gain=Curves("curved", np.zeros(4), np.ones(4)),
+            known=np.ones(4, dtype=bool),
+            reporting=np.ones(4, dtype=bool),
+            weight=np.ones(4),
+            floor=np.zeros(4),
+            cap=np.full(4, 9.0),
+            concave=True,
+        )
+        assert policy(name)(snapshot).share == pytest.approx(np.full(4, 0.75))
+
+
+def test_max_total_stops_at_wave_counts():
+    snapshot = draw(
+        15,
+        n_jobs=2,
+        capacity=12,
+        gain=Curves("waves", np.array([0.5, 0.4]), np.ones(2)),
+        concave=False,
+        weight=np.ones(2),
+        floor=np.zeros(2),
+        cap=np.full(2, 8.0),
+        known=np.ones(2, dtype=bool),
+        reporting=np.ones(2, dtype=bool),
+    )
+    assert policy("max-total")(snapshot).share.tolist() == [8, 4]
+
+
+def test_fair_is_blind_to_loss():
+    snapshot = draw(16, n_jobs=6, capacity=9)
+    other = replace(snapshot, normalized=np.zeros(6), gain=snapshot.gain.take([5, 4, 3, 2, 1, 0]))
+    assert policy("fair")(snapshot).share.tolist() == policy("fair")(other).share.tolist()
+
+
+def test_unknown_policy_names_it_and_the_others():
+    with pytest.raises(UnknownPolicy, match=r"'fastest'.*none.*max-total"):
+        policy("fastest")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("weight", np.array([1.0, 0.0]), "weight"),
+        ("weight", np.array([1.0, np.nan]), "weight"),
+        ("floor", np.array([-1.0, 0.0]), "floor"),
+        ("cap", np.array([np.nan, 0.0]), "cap"),
+        ("known", np.ones(3, dtype=bool), r"known.*\(3,\).*2 jobs"),
+    ],
+)
+def test_snapshots_are_checked(field, value, told):
+    with pytest.raises(InvalidSetting, match=told):
+        draw(17, n_jobs=2, **{field: value})
