@@ -85,7 +85,8 @@ def settings(**given: Any) -> Settings:
         For a key that does not exist, here or in the configuration, or a value not allowed.
     """
     configured: Mapping[str, Any] = dask.config.get("slaq", {}) or {}
-    merged = {key.replace("-", "_"): value for key, value in configured.items()}
+    # Over the defaults: ``dask.config.set({"slaq": {...}})`` replaces the whole section.
+    merged = {k.replace("-", "_"): v for k, v in {**DEFAULTS["slaq"], **configured}.items()}
     merged.update({key: value for key, value in given.items() if value is not None})
     allowed = {f.name: f.type for f in fields(Settings)}
     for key in merged:

@@ -203,6 +203,7 @@ class Pools:
         if not holding:
             self._give_back(self.pools.values())
             return
+        self._free = set(self.scheduler.workers)
         queued = {}
         for pool in self.pools.values():
             for ts in pool.unfinished:
@@ -289,23 +290,21 @@ class Pools:
         """Hold a task once it is ready, unless it must or may go its own way."""
         if ts in pool.tasks and self.passes(pool, ts):
             self._unrestrict(pool, ts)
-            if not self.lend and pool.tasks[ts] is None and not ts.actor and pool.workers:
-                ts.worker_restrictions = set(pool.workers)
         else:
             ts.worker_restrictions = HELD
 
     def passes(self, pool: Pool, ts: TaskState) -> bool:
         """Whether a task is never held: an actor, one of a gang pinned to its worker, a P2P
-        shuffle's (its own plugin restricts it), or one known to be short."""
+        shuffle's (its own plugin restricts it), or, where slots are lent, one known to be short."""
         mine = self._is_mine(ts.worker_restrictions)
         user = pool.tasks[ts] if mine else ts.worker_restrictions
         if ts.actor or ts.host_restrictions or ts.loose_restrictions:
             return True
         if user is not None and len(user) == 1:
             return True
-        if ts.annotations and "shuffle" in ts.annotations:
+        if is_barrier(ts.key) or any(is_barrier(dep.key) for dep in ts.dependencies):
             return True
-        return 0 <= ts.prefix.duration_average < self.short
+        return self.lend and 0 <= ts.prefix.duration_average < self.short
 
     def _is_mine(self, restrictions: Any) -> bool:
         if restrictions is HELD:
@@ -319,26 +318,27 @@ class Pools:
             ts.worker_restrictions = pool.tasks.get(ts)
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
-        home, moving = self._home(pool, ts)
         user = pool.tasks[ts]
         needs = ts.resource_restrictions
-        group = Group(
-            home,
-            frozenset(user) if user else None,
-            tuple(sorted(needs.items())) if needs else None,
-        )
+        allowed = frozenset(user) if user else None
+        home, moving = self._home(pool, ts, allowed)
+        group = Group(home, allowed, tuple(sorted(needs.items())) if needs else None)
         pool.push(Entry(ts.priority, next(self._count), ts, group, moving))
         self.schedule_dispatch()
 
-    def _home(self, pool: Pool, ts: TaskState) -> tuple[str | None, float]:
-        """The worker that holds most of a task's input bytes, and the seconds to move them; no
-        home where moving costs little against running the task."""
+    def _home(
+        self, pool: Pool, ts: TaskState, allowed: frozenset[str] | None
+    ) -> tuple[str | None, float]:
+        """Of the workers that a task may use the one that holds most of its input bytes, and the
+        seconds to move them; no home where moving costs little against running the task."""
         held: dict[str, int] = {}
-        total = 0
+        needs = (ts.resource_restrictions or {}).items()
         for dep in ts.dependencies:
-            total += dep.nbytes
             for ws in dep.who_has or ():
-                held[ws.address] = held.get(ws.address, 0) + dep.nbytes
+                if allowed is not None and ws.address not in allowed:
+                    continue
+                if all(ws.resources.get(r, 0) >= n for r, n in needs):
+                    held[ws.address] = held.get(ws.address, 0) + dep.nbytes
         if not held:
             return None, 0.0
         home = max(held, key=held.__getitem__)
@@ -445,9 +445,11 @@ class Pools:
             return None
         for entry in pool.firsts():
             home, allowed, resources = entry.group
-            if home is not None and home in slots:
+            if home is None or self._away(pool, home):
+                fits = places
+            elif home in slots:
                 fits = [slots[home]] if slots[home] in places else []
-            elif home is None or (move and self._waiting(home) > entry.moving):
+            elif move and self._waiting(home) > entry.moving:
                 fits = places
             else:
                 continue
@@ -458,6 +460,13 @@ class Pools:
             if fits:
                 return entry, min(fits, key=load)
         return None
+
+    def _away(self, pool: Pool, home: str) -> bool:
+        """Whether waiting for a task's home is in vain: it left, is paused, or (sets being strict)
+        is not the job's."""
+        if self.scheduler.workers.get(home) not in self.scheduler.running:
+            return True
+        return not self.lend and home not in pool.workers
 
     def _waiting(self, address: str) -> float:
         """Seconds until a worker is expected to have a free slot."""
@@ -504,6 +513,11 @@ class Pools:
 def supplies(ws: WorkerState, resources: tuple[tuple[str, float], ...]) -> bool:
     """Whether a worker has so much of each resource free."""
     return all(ws.resources.get(r, 0) - ws.used_resources.get(r, 0) >= n for r, n in resources)
+
+
+def is_barrier(key: Any) -> bool:
+    """Whether a task is the barrier of a P2P shuffle, whose restrictions place all its outputs."""
+    return isinstance(key, str) and key.startswith("shuffle-barrier-")
 
 
 def load(ws: WorkerState) -> tuple[float, str]:
