@@ -1,0 +1,128 @@
+"""The import law: what each part of the package may import and mention."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "dask_slaq"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+POOLS = PACKAGE / "scheduler" / "pools.py"
+
+#: What a clock, I/O or Dask would come in by.
+IMPURE = {
+    "asyncio", "concurrent", "dask", "datetime", "distributed", "io", "logging", "multiprocessing",
+    "os", "pathlib", "queue", "random", "socket", "subprocess", "sys", "tempfile", "threading",
+    "time", "tornado",
+}  # fmt: skip
+#: Slow or optional: imported where they are needed, never with the package.
+LAZY = {"bokeh", "dask_glm", "dask_ml", "matplotlib", "rich", "scipy", "sklearn", "xarray"}
+
+every_module = pytest.mark.parametrize(
+    "path", MODULES, ids=[str(path.relative_to(PACKAGE)) for path in MODULES]
+)
+
+
+def part(path: Path) -> str:
+    """The subpackage of a module, or its own name at the top level."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def package_of(path: Path) -> list[str]:
+    return list(path.relative_to(ROOT).parent.parts)
+
+
+def targets(path: Path, node: ast.AST) -> list[str]:
+    """Full names of the modules, and of what comes from them, in an import statement."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    here = package_of(path)
+    base = here[: len(here) - node.level + 1] if node.level else []
+    source = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+    return [f"{source}.{alias.name}" for alias in node.names]
+
+
+def imports(path: Path) -> list[str]:
+    """Everything that a module imports, anywhere in it."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [name for node in nodes for name in targets(path, node)]
+
+
+def for_typing(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def at_import(node: ast.AST) -> Iterator[ast.AST]:
+    """Statements that run when the module is imported."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if for_typing(child):
+            continue
+        yield child
+        yield from at_import(child)
+
+
+def top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def within(name: str, *allowed: str) -> bool:
+    return any(name == module or name.startswith(module + ".") for module in allowed)
+
+
+def test_there_is_something_to_check():
+    assert POOLS in MODULES and PACKAGE / "core" / "engine.py" in MODULES
+
+
+@every_module
+def test_core_imports_core_alone(path):
+    if part(path) == "core":
+        ours = [name for name in imports(path) if top(name) == "dask_slaq"]
+        assert [name for name in ours if not within(name, "dask_slaq.core")] == []
+        assert sorted({top(name) for name in imports(path)} & IMPURE) == []
+
+
+@every_module
+def test_simulation_imports_core_and_itself(path):
+    if part(path) == "simulation":
+        ours = [name for name in imports(path) if top(name) == "dask_slaq"]
+        allowed = ("dask_slaq.core", "dask_slaq.simulation")
+        assert [name for name in ours if not within(name, *allowed)] == []
+        assert sorted({top(name) for name in imports(path)} & {"dask", "distributed"}) == []
+
+
+@every_module
+def test_only_the_pools_touch_tasks(path):
+    if path == POOLS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in ("worker_restrictions", "transitions")
+        elif isinstance(node, ast.Constant):  # as in getattr; prose may speak of it
+            assert node.value not in ("worker_restrictions", "transitions")
+        elif isinstance(node, ast.keyword):
+            assert node.arg != "worker_restrictions"
+
+
+@every_module
+def test_heavy_libraries_are_imported_lazily(path):
+    allowed = {"scipy"} if part(path) == "core" else set()
+    nodes = at_import(ast.parse(path.read_text()))
+    names = {top(name) for node in nodes for name in targets(path, node)}
+    assert sorted(names & LAZY - allowed) == []
+
+
+@every_module
+def test_nothing_asks_whether_it_is_a_simulation(path):
+    if part(path) == "core":
+        names = {
+            node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)
+        }
+        assert not {name for name in names if "simul" in name.lower()}
