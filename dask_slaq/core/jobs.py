@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
+
+import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.runtime import JobRuntime
@@ -97,4 +98,6 @@ def check_job_settings(
 
 def is_number(value: object) -> bool:
     """Whether `value` is a finite real number (booleans are not)."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return math.isfinite(value)

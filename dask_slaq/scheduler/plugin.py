@@ -167,7 +167,8 @@ class SlaqPlugin(SchedulerPlugin):
                 exc_info=error,
             )
             self._timer.stop()
-            self.pools.hold(False)
+            # Not from inside a transition, where the error may have come from.
+            asyncio.get_running_loop().call_soon(self.pools.hold, False)
 
     def job_names(self) -> list[str]:
         """Running jobs."""

@@ -261,8 +261,9 @@ class Pools:
         elif start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or ())
         if finish == "waiting":
+            # Dask also announces waiting -> waiting, on the way to no-worker: decided already.
             pool.unfinished.add(ts)
-            if self.holding:
+            if self.holding and start != "waiting":
                 self._restrict(pool, ts)
         elif finish == "no-worker":
             if ts.worker_restrictions is HELD:
@@ -498,9 +499,11 @@ class Pools:
         """Leave all that these pools hold to Dask's own scheduling."""
         recommendations = {}
         for pool in pools:
-            for ts in pool.unfinished:
-                self._unrestrict(pool, ts)
-            recommendations.update({ts.key: "processing" for ts in pool.ready})
+            for ts in pool.tasks:
+                if self._is_mine(ts.worker_restrictions):
+                    self._unrestrict(pool, ts)
+                    if ts.state == "no-worker":
+                        recommendations[ts.key] = "processing"
             pool.ready.clear()
             pool.heaps.clear()
         if recommendations:
