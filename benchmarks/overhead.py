@@ -1,0 +1,171 @@
+"""Overhead benchmark: throughput of trivial tasks, the plugin against plain Dask.
+
+Both sides run the same client code, annotations included, each repetition on a fresh
+in-process cluster. The two alternate and the order within a pair changes, so that warm-up
+and drift of the machine favour neither; a ratio is the median over pairs.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import click
+import dask
+from distributed import Client, wait
+
+from benchmarks.cluster import local_cluster, register
+
+__all__ = ["main", "measure"]
+
+
+def nothing(x: int) -> int:
+    """A trivial task."""
+    return x
+
+
+def warm(x: int) -> int:
+    """A trivial task of another prefix: leaves the duration of `nothing` unknown."""
+    return x
+
+
+def measure(
+    jobs: int,
+    *,
+    tasks: int = 10_000,
+    repetitions: int = 7,
+    workers: int = 4,
+    policy: str = "max-total",
+    known: bool = False,
+    seed: int = 0,
+) -> dict[str, list[float]]:
+    """Seconds that `tasks` trivial tasks take, plain and with the plugin, in pairs.
+
+    Parameters
+    ----------
+    jobs : int
+        Active jobs that the tasks are spread over; with 0 the tasks are of no job.
+    tasks, repetitions, workers : int
+    policy : str
+        Of the plugin.
+    known : bool
+        Whether the scheduler has seen that these tasks are short before the clock starts. If
+        not, tasks of jobs are held in pools, which costs most.
+    seed : int
+        Decides who of a pair goes first.
+
+    Returns
+    -------
+    dict
+        ``plain`` and ``plugin``: seconds of each repetition; ``plain_cpu`` and ``plugin_cpu``:
+        CPU seconds of the process.
+    """
+    order = random.Random(seed)
+    seconds: dict[str, list[float]] = {
+        k: [] for k in ("plain", "plugin", "plain_cpu", "plugin_cpu")
+    }
+    first = order.random() < 0.5
+    for repetition in range(repetitions):
+        pair = ("plain", "plugin") if (repetition % 2 == 0) == first else ("plugin", "plain")
+        for side in pair:
+            wall, cpu = _once("none" if side == "plain" else policy, jobs, tasks, workers, known)
+            seconds[side].append(wall)
+            seconds[f"{side}_cpu"].append(cpu)
+    return seconds
+
+
+def _once(policy: str, jobs: int, tasks: int, workers: int, known: bool) -> tuple[float, float]:
+    names = [f"job-{i}" for i in range(jobs)]
+    with local_cluster(workers) as (_, client), client.as_current(), ExitStack() as blocks:
+        register(client, policy)
+        wait(client.map(nothing if known else warm, range(500), pure=False))
+        if policy != "none":
+            _open_jobs(blocks, names, client)
+        wall, cpu = time.perf_counter(), time.process_time()
+        futures = _submit(client, names, tasks)
+        wait(futures)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        if any(f.status != "finished" for f in futures):
+            raise RuntimeError(f"not every task finished under {policy} with {jobs} jobs")
+        del futures
+    return wall, cpu
+
+
+def _open_jobs(blocks: ExitStack, names: list[str], client: Client) -> None:
+    """Open all jobs; each has reported enough to be predicted."""
+    import dask_slaq as slaq
+
+    for name in names:
+        job = blocks.enter_context(slaq.job(name, client=client))
+        for k in range(6):
+            job.report(1.0 / (1 + k))
+
+
+def _submit(client: Client, names: list[str], tasks: int) -> list[Any]:
+    """The tasks spread over the jobs, or of no job; one `map` a job."""
+    if not names:
+        return client.map(nothing, range(tasks), pure=False)
+    futures = []
+    for i, name in enumerate(names):
+        with dask.annotate(slaq_job=name):
+            futures += client.map(nothing, range(i, tasks, len(names)), pure=False)
+    return futures
+
+
+def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> float:
+    """Throughput with the plugin over that without, median over pairs."""
+    pairs = zip(seconds["plain" + suffix], seconds["plugin" + suffix], strict=True)
+    return statistics.median(plain / plugin for plain, plugin in pairs)
+
+
+@click.command()
+@click.option("--tasks", default=10_000, show_default=True, type=click.IntRange(1))
+@click.option("--repetitions", default=7, show_default=True, type=click.IntRange(1))
+@click.option("--workers", default=4, show_default=True, help="In-process, one thread each.")
+@click.option("--policy", default="max-total", show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Decides who of a pair goes first.")
+@click.option("--quick", is_flag=True, help="Fewer tasks and repetitions: under a minute.")
+@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+def main(
+    tasks: int, repetitions: int, workers: int, policy: str, seed: int, quick: bool,
+    output: str | None,
+) -> None:  # fmt: skip
+    """Throughput of trivial tasks: the plugin without jobs and with ten, over plain Dask."""
+    if quick:
+        tasks, repetitions = min(tasks, 3000), min(repetitions, 3)
+    cases = {"0": (0, False), "10": (10, False), "10-known": (10, True)}
+    result: dict[str, Any] = {"throughput_ratio": {}, "cpu_ratio": {}, "seconds": {}}
+    for case, (jobs, known) in cases.items():
+        print(f"{case} jobs: {repetitions} pairs of {tasks} tasks", file=sys.stderr, flush=True)
+        seconds = measure(
+            jobs, tasks=tasks, repetitions=repetitions, workers=workers, policy=policy,
+            known=known, seed=seed,
+        )  # fmt: skip
+        result["throughput_ratio"][case] = paired_ratio(seconds)
+        result["cpu_ratio"][case] = paired_ratio(seconds, "_cpu")
+        result["seconds"][case] = seconds
+    if output != "-":
+        click.echo(_table(result))
+    if output:
+        with click.open_file(output, "w") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+
+
+def _table(result: dict[str, Any]) -> str:
+    lines = [f"{'jobs':>10}{'plain s':>10}{'plugin s':>10}{'throughput':>12}{'by CPU':>10}"]
+    for case, seconds in result["seconds"].items():
+        plain, plugin = (statistics.median(seconds[side]) for side in ("plain", "plugin"))
+        ratio, cpu = (result[key][case] for key in ("throughput_ratio", "cpu_ratio"))
+        lines.append(f"{case:>10}{plain:>10.2f}{plugin:>10.2f}{ratio:>12.3f}{cpu:>10.3f}")
+    lines.append("10-known: the scheduler has seen before that the tasks are short")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
