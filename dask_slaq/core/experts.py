@@ -1,8 +1,8 @@
 """Experts: each turns the recent losses of many jobs into forecasts of all of them at once.
 
 Losses come in as (n_jobs, window), newest first, in units in which the window spans 1 and the
-newest report is 0. An expert returns the present level it believes in, (n_jobs,), and the fall
-from there, (n_jobs, n_horizons): 0 at horizon 0, nondecreasing and concave.
+newest report is 0. A belief is the present level, (n_jobs,), and the fall from there,
+(n_jobs, n_horizons): 0 at horizon 0, nondecreasing and concave up to rounding.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = ["HORIZONS", "Belief", "Panel", "View"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -21,8 +23,17 @@ HORIZONS: FloatArray = np.array(
         *(0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 28, 36, 47, 60, 78, 100, 150, 220, 330, 500),
         *(750, 1100, 1700, 2500, 3800, 5700, 8500, 13e3, 20e3, 30e3, 45e3, 67e3, 100e3),
     ],
-    dtype=np.float64,
 )
+#: Smaller drops, as a fraction of the window's span, are rounding.
+ROUNDING = 1e-15
+#: Memory of the regressions on drops: weight of a report one iteration older.
+DROP_MEMORY = 0.85
+#: Longest time scale of an atom, in lengths of the history: little is known beyond it.
+LONGEST = 1.5
+#: Atoms of the whole-run expert that are kept: each job has its own time axis there.
+BEST = 3
+#: Rows of a matrix product that are done at a time.
+BLOCK = 32
 
 
 class View(NamedTuple):
@@ -30,7 +41,11 @@ class View(NamedTuple):
 
     losses: FloatArray  # (n_jobs, window), newest first
     known: IntArray  # (n_jobs,) how many of the columns are reports
-    count: IntArray  # (n_jobs,) reports so far, those that left the window included
+    total: IntArray  # (n_jobs,) reports so far
+    means: FloatArray  # (n_jobs, n_means) of the whole run, newest first, scaled alike
+    means_known: IntArray  # (n_jobs,)
+    stride: FloatArray  # (n_jobs,) reports in one mean
+    age: FloatArray  # (n_jobs,) iterations from the newest mean to the newest report
 
 
 class Belief(NamedTuple):
@@ -40,76 +55,122 @@ class Belief(NamedTuple):
     fall: FloatArray  # (n_jobs, n_horizons)
 
 
+class Panel:
+    """The experts that are asked, in a fixed order.
+
+    * *hold*: nothing changes.
+    * *geometric*, *power*: a weighted line through the logs of the drops, over time or over the
+      log of the iteration. Sharp on smooth curves, lost in noise.
+    * *fast*, *slow*, *whole*: variable projection on a grid of curves, by recent reports, by a
+      long memory, and by means over the whole run. They do not pass through the newest report,
+      which is what survives noise.
+
+    Parameters
+    ----------
+    window : int
+        Reports in a view.
+    n_means : int
+        Means of the whole run in a view.
+    """
+
+    #: Error that noise of standard deviation 1 adds to each forecast: what a backtest over a
+    #: few noisy reports cannot tell apart.
+    noise_cost: FloatArray = np.array([1.0, 4.0, 4.0, 0.8, 0.3, 0.1])
+
+    def __init__(self, window: int, n_means: int) -> None:
+        self._fast = Atoms(window, 0.7)
+        self._slow = Atoms(window, 0.9)
+        self._whole = Atoms(n_means, 0.9)
+
+    def ask(self, view: View) -> list[Belief]:
+        """Return the belief of each expert."""
+        drops = log_drops(view)
+        return [
+            hold(view),
+            geometric(view, drops),
+            power(view, drops),
+            recent(view, self._fast),
+            recent(view, self._slow),
+            whole_run(view, self._whole),
+        ]
+
+
 def hold(view: View) -> Belief:
     """Nothing will change."""
     n = len(view.known)
     return Belief(np.zeros(n), np.zeros((n, len(HORIZONS))))
 
 
-def _log_drops(view: View, memory: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return logs of the drops, their weights, and net fall over gross fall."""
+class Drops(NamedTuple):
+    """Logs of the drops between successive reports, newest first."""
+
+    log: FloatArray  # (n_jobs, window - 1)
+    weight: FloatArray  # (n_jobs, window - 1), 0 where the loss did not fall
+    net: FloatArray  # (n_jobs,) net fall over gross fall, in [0, 1]
+
+
+def log_drops(view: View) -> Drops:
+    """Weigh the drops of each job and take their logs."""
     drops = view.losses[:, 1:] - view.losses[:, :-1]
     age = np.arange(drops.shape[1])
-    weight = np.where(age < view.known[:, None] - 1, memory**age, 0.0)
-    falls = drops > 1e-15
-    gross = np.sum(weight * np.where(falls, drops, 0.0), axis=1)
-    net = np.sum(weight * drops, axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.where(falls, np.log(np.where(falls, drops, 1.0)), 0.0)
-        ratio = np.where(gross > 0, np.clip(net / gross, 0.0, 1.0), 0.0)
-    return logs, np.where(falls, weight, 0.0), ratio
+    weight = np.where(age < view.known[:, None] - 1, DROP_MEMORY**age, 0.0)
+    falls = drops > ROUNDING
+    gross = (weight * np.where(falls, drops, 0.0)).sum(axis=1)
+    net = np.maximum((weight * drops).sum(axis=1), 0.0)
+    # Rises have no log. They are left out of the line and taken off its height instead.
+    ratio = np.divide(net, gross, out=np.zeros_like(net), where=gross > 0)
+    log = np.log(np.where(falls, drops, 1.0))
+    return Drops(log, np.where(falls, weight, 0.0), np.minimum(ratio, 1.0))
 
 
-def _line(
-    x: FloatArray, y: FloatArray, weight: FloatArray, prior_slope: FloatArray | float, pull: float
-) -> tuple[FloatArray, FloatArray]:
-    """Weighted line through (x, y) by row, slope pulled to a prior; returns mean y at mean x."""
-    total = weight.sum(axis=1) + 1e-300
+def geometric(view: View, drops: Drops) -> Belief:
+    """Drops shrink by a constant factor an iteration: log drop = a + b t."""
+    time = -np.arange(drops.log.shape[1], dtype=np.float64)
+    a, b = _line(np.broadcast_to(time, drops.log.shape), drops, 0.0, 1e-9)
+    b = np.minimum(b, -0.5 / view.total)[:, None]
+    first = np.exp(np.minimum(a[:, None] + b, 0.0)) * drops.net[:, None]
+    fall = first * np.expm1(b * HORIZONS) / np.expm1(b)
+    return Belief(np.zeros(len(fall)), fall)
+
+
+def power(view: View, drops: Drops) -> Belief:
+    """Drops shrink as a power of the iteration: log drop = a + b log i."""
+    now = np.maximum(view.total[:, None] - 1.0, 1.0)
+    # Relative to now, so that exp(a) is the present drop however long the run is.
+    x = np.log(np.maximum(now - np.arange(drops.log.shape[1]), 1.0) / now)
+    a, b = _line(x, drops, -1.5, 1e-3)
+    q = 1.0 + np.clip(b, -20.0, -0.2)[:, None]
+    q = np.where(np.abs(q) < 1e-6, 1e-6, q)
+    present = np.exp(np.minimum(a, 0.0)) * drops.net
+    # The sum of the coming drops, as an integral by the midpoint rule.
+    middle = now + 0.5
+    height = present[:, None] * middle * (middle / now) ** (q - 1.0)
+    fall = height * np.expm1(q * np.log1p(HORIZONS / middle)) / q
+    return Belief(np.zeros(len(fall)), fall)
+
+
+def _line(x: FloatArray, drops: Drops, prior: float, pull: float) -> tuple[FloatArray, FloatArray]:
+    """Weighted line through the log drops of each job: height at x = 0, and slope.
+
+    The slope is pulled to `prior` as by `pull` units of squared deviation of x.
+    """
+    weight = drops.weight
+    total = np.maximum(weight.sum(axis=1), 1e-300)
     mean_x = (weight * x).sum(axis=1) / total
-    mean_y = (weight * y).sum(axis=1) / total
-    dx = (x - mean_x[:, None]) * (weight > 0)
-    sxx = (weight * dx * dx).sum(axis=1)
-    sxy = (weight * dx * (y - mean_y[:, None])).sum(axis=1)
-    slope = (sxy + pull * prior_slope) / (sxx + pull)
+    mean_y = (weight * drops.log).sum(axis=1) / total
+    pulled = weight * (x - mean_x[:, None])
+    sxx = (pulled * x).sum(axis=1)
+    sxy = (pulled * drops.log).sum(axis=1)
+    slope = (sxy + pull * prior) / (np.maximum(sxx, 0.0) + pull)
     return mean_y - slope * mean_x, slope
 
 
-def geometric(view: View, memory: float = 0.85) -> Belief:
-    """Drops shrink by a constant factor an iteration: log drop = a + b t."""
-    logs, weight, net = _log_drops(view, memory)
-    time = np.broadcast_to(-np.arange(logs.shape[1], dtype=np.float64), logs.shape)
-    a, b = _line(time, logs, weight, 0.0, 1e-9)
-    b = np.minimum(b, -0.5 / view.count)[:, None]
-    first = np.exp(np.minimum(a[:, None] + b, 0.0)) * net[:, None]
-    return Belief(np.zeros(len(net)), first * np.expm1(b * HORIZONS) / np.expm1(b))
-
-
-def power(view: View, memory: float = 0.85) -> Belief:
-    """Drops shrink as a power of the iteration: log drop = a + b log i."""
-    logs, weight, net = _log_drops(view, memory)
-    now = view.count[:, None] - 1.0
-    i = np.maximum(now - np.arange(logs.shape[1]), 1.0)
-    # Relative to now, so that exp(a) is the present drop whatever the run's length.
-    x = np.log(i / np.maximum(now, 1.0))
-    a, b = _line(x, logs, weight, -1.5, 1e-3)
-    b = np.clip(b, -20.0, -0.2)[:, None]
-    present = np.exp(np.minimum(a[:, None], 0.0)) * net[:, None]
-    # Sum over the coming drops as an integral by the midpoint rule.
-    grown = (now + HORIZONS + 0.5) / (now + 0.5)
-    q = b + 1.0
-    integral = np.where(
-        np.abs(q) < 1e-6, np.log(grown), np.expm1(q * np.log(grown)) / np.where(q == 0, 1.0, q)
-    )
-    scale = (now + 0.5) * ((now + 0.5) / np.maximum(now, 1.0)) ** b
-    return Belief(np.zeros(len(net)), present * scale * integral)
-
-
 class Atoms:
-    """Decreasing curves with one free factor each, for variable projection.
+    """Decreasing curves on a grid: exponentials e^(-rho t) and powers (1 + t/s)^-p.
 
-    Exponential e^(-rho t) and power (1 + t/s)^-p, t iterations from now, negative in the past.
-    Fitting loss = base + factor * atom has a closed form for each atom; its sums over the atoms
-    depend only on how many reports are known, so they are tabled once.
+    `t` is in iterations from now, negative in the past. Fitting loss = base + factor * atom has
+    a closed form, and its sums over the atoms depend only on how many reports are known, so
+    they are tabled here once.
 
     Parameters
     ----------
@@ -122,65 +183,112 @@ class Atoms:
         rho = np.geomspace(0.25 / window, 2.0, 18)
         s = np.geomspace(2.0, 32.0 * window, 24)
         p = np.array([0.5, 1.0, 2.0])
-        self.rho = np.concatenate([rho, np.zeros(len(s) * len(p))])
+        n_powers = len(s) * len(p)
+        self.rho = np.concatenate([rho, np.zeros(n_powers)])
         self.s = np.concatenate([np.full(len(rho), np.inf), np.repeat(s, len(p))])
         self.p = np.concatenate([np.zeros(len(rho)), np.tile(p, len(s))])
-        self.weight = memory ** np.arange(window)
-        past = self.values(-np.arange(window, dtype=np.float64)[:, None])
-        self.past = np.nan_to_num(past)  # (window, n_atoms)
-        self.future = self.values(HORIZONS[:, None])  # (n_horizons, n_atoms)
-        zero = np.zeros((1, len(self.rho)))
+        self.time_scale = 1.0 / (self.rho + self.p / self.s)
+        self.weight: FloatArray = memory ** np.arange(window, dtype=np.float64)
+        t = -np.arange(window, dtype=np.float64)[:, None]
+        reached = t > -self.s  # a power has its pole at -s
+        base = np.where(reached, 1.0 + t / self.s, 1.0)
+        #: (window, n_atoms), 0 beyond the pole
+        self.past = np.where(reached, base**-self.p * np.exp(-self.rho * t), 0.0)
+        #: (n_atoms, n_horizons), from 1 at the present
+        self.fall = -np.expm1(self.log(np.arange(len(self.rho)), HORIZONS))
+        # Sums over the newest 0, 1, 2, … reports.
         w = self.weight[:, None]
-        self.sum_w = np.concatenate([[0.0], np.cumsum(self.weight)])
-        self.sum_ww = np.concatenate([[0.0], np.cumsum(self.weight**2)])
-        self.sum_f = np.concatenate([zero, np.cumsum(w * self.past, axis=0)])
-        self.sum_ff = np.concatenate([zero, np.cumsum(w * self.past**2, axis=0)])
+        self.sum_w = np.maximum(_running(w), 1e-300)  # (window + 1, 1)
+        self.n_effective = self.sum_w**2 / np.maximum(_running(w**2), 1e-300)
+        #: (window + 1, n_atoms) each
+        self.mean = _running(w * self.past) / self.sum_w
+        variance = _running(w * self.past**2) - self.sum_w * self.mean**2
+        known = np.arange(window + 1)[:, None]
+        sure = (self.s > known - 0.5) & (variance > 1e-12)
+        self.per_variance = np.where(sure, 1.0 / np.where(sure, variance, 1.0), 0.0)
 
-    def values(self, t: FloatArray) -> FloatArray:
-        """Atoms at times `t`; nan where a power has its pole or lies beyond it."""
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            base = 1.0 + t / self.s
-            return np.where(base > 0.02, np.where(base > 0, base, 1.0) ** -self.p, np.nan) * np.exp(
-                -self.rho * t
-            )
+    def log(self, atom: IntArray, t: FloatArray) -> FloatArray:
+        """Logs of atoms `atom`, (..., k), at times `t` >= 0, (..., n): (..., k, n)."""
+        t = t[..., None, :]
+        rho, s, p = (a[atom][..., None] for a in (self.rho, self.s, self.p))
+        # Bounded below: subnormal numbers would make products many times slower.
+        return np.maximum(-rho * t - p * np.log1p(t / s), -60.0)
 
 
-class Projection(NamedTuple):
-    """Fit of every atom."""
+def _running(terms: FloatArray) -> FloatArray:
+    """Sums over the first 0, 1, 2, … rows."""
+    return np.concatenate([np.zeros((1, terms.shape[1])), np.cumsum(terms, axis=0)])
+
+
+def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Matrix product in blocks of rows, each too small for BLAS to split over threads.
+
+    Its threads wait by spinning, which on busy cores takes far longer than the product.
+    """
+    out = np.empty((len(left), right.shape[1]))
+    for i in range(0, len(left), BLOCK):
+        np.matmul(left[i : i + BLOCK], right, out=out[i : i + BLOCK])
+    return out
+
+
+class Fit(NamedTuple):
+    """Fit of loss = base + factor * atom for every atom."""
 
     base: FloatArray  # (n_jobs, n_atoms)
-    factor: FloatArray  # (n_jobs, n_atoms), >= 0
-    share: FloatArray  # (n_jobs, n_atoms), sums to 1: weight of evidence
+    factor: FloatArray  # (n_jobs, n_atoms), >= 0, so that the curve falls
+    share: FloatArray  # (n_jobs, n_atoms), sums to 1: weight of the evidence
 
 
-def project(losses: FloatArray, known: IntArray, atoms: Atoms, temper: float = 0.5) -> Projection:
-    """Fit base + factor * atom by weighted least squares, all atoms of all jobs at once."""
+def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Atoms) -> Fit:
+    """Fit all atoms to all jobs by weighted least squares, in one matrix product.
+
+    Parameters
+    ----------
+    losses : (n_jobs, window) array
+    known : (n_jobs,) array
+    length : (n_jobs,) array
+        Length of the whole history, in columns of `losses`.
+    atoms : Atoms
+    """
     weight = np.where(np.arange(losses.shape[1]) < known[:, None], atoms.weight, 0.0)
-    sw = atoms.sum_w[known]
-    mean = (weight * losses).sum(axis=1) / sw
-    centred = (losses - mean[:, None]) * weight
-    variance = (centred * (losses - mean[:, None])).sum(axis=1)
-    mean_f = atoms.sum_f[known] / sw[:, None]
-    var_f = atoms.sum_ff[known] - sw[:, None] * mean_f**2
-    cov = centred @ atoms.past
-    valid = (atoms.s > known[:, None] - 1 + 0.5) & (var_f > 0)
-    factor = np.where(valid, np.maximum(cov, 0.0) / np.where(valid, var_f, 1.0), 0.0)
-    residual = np.maximum(variance[:, None] - factor * cov, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(variance[:, None] > 0, residual / variance[:, None], 1.0)
-    n_eff = sw**2 / atoms.sum_ww[known]
-    evidence = -temper * n_eff[:, None] * np.log(relative + 1e-9)
-    evidence = np.where(valid, evidence, -1e9)
-    share = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+    mean = (weight * losses).sum(axis=1, keepdims=True) / atoms.sum_w[known]
+    centred = losses - mean
+    weight *= centred
+    variance = (weight * centred).sum(axis=1, keepdims=True)
+    cov = np.maximum(_product(weight, atoms.past), 0.0)
+    factor = cov * atoms.per_variance[known]
+    factor *= atoms.time_scale < LONGEST * length[:, None] + 1.0
+    # Share of the variance that each atom explains; an atom that cannot be fitted explains none.
+    cov *= factor / np.where(variance > 0, variance, 1.0)
+    unexplained = np.maximum(1.0 - cov, 0.0) + 1e-9
+    # Likelihood of the best fit, its exponent halved: neighbours' residuals are not independent.
+    evidence = np.log(unexplained)
+    evidence *= -0.5 * atoms.n_effective[known]
+    evidence -= evidence.max(axis=1, keepdims=True)
+    share = np.exp(np.maximum(evidence, -40.0))
     share /= share.sum(axis=1, keepdims=True)
-    return Projection(mean[:, None] - factor * mean_f, factor, share)
+    return Fit(mean - factor * atoms.mean[known], factor, share)
 
 
-def varpro(view: View, atoms: Atoms, *, anchored: bool) -> Belief:
-    """Mixture of the atoms, each by its evidence; anchored at the newest report or not."""
-    fit = project(view.losses, view.known, atoms)
+def recent(view: View, atoms: Atoms) -> Belief:
+    """Mix the atoms by their evidence in the newest reports."""
+    fit = project(view.losses, view.known, view.total.astype(np.float64), atoms)
     amount = fit.share * fit.factor
-    # Atoms are 1 at the present, so the level of each is base + factor.
-    fall = amount.sum(axis=1)[:, None] - amount @ atoms.future.T
-    level = np.zeros(len(fall)) if anchored else (fit.share * (fit.base + fit.factor)).sum(axis=1)
-    return Belief(level, np.maximum(fall, 0.0))
+    # An atom is 1 at the present.
+    level = (fit.share * fit.base + amount).sum(axis=1)
+    return Belief(level, _product(amount, atoms.fall))
+
+
+def whole_run(view: View, atoms: Atoms) -> Belief:
+    """Mix the best atoms by their evidence in means over the whole run."""
+    fit = project(view.means, view.means_known, view.total / view.stride, atoms)
+    best = np.argpartition(-fit.share, BEST - 1, axis=1)[:, :BEST]
+    share, factor, base = (
+        np.take_along_axis(a, best, axis=1) for a in (fit.share, fit.factor, fit.base)
+    )
+    share = share / share.sum(axis=1, keepdims=True)
+    time = (view.age[:, None] + HORIZONS) / view.stride[:, None]
+    log = atoms.log(best, time)
+    amount = share * factor * np.exp(log[:, :, 0])  # at the present
+    fall = (amount[:, :, None] * -np.expm1(log - log[:, :, :1])).sum(axis=1)
+    return Belief((share * base + amount).sum(axis=1), fall)

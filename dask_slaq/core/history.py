@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Histories", "Rows"]
+__all__ = ["Histories", "Rows", "without_spikes"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+#: Newest reports that show the usual size of a change.
+TYPICAL = 17
 
 
 class Rows:
@@ -159,3 +162,28 @@ class Histories(Rows):
         stride = self.column["stride"][rows].astype(np.float64)
         age = self.column["partial_count"][rows] + 0.5 * (stride - 1.0)
         return means, known, stride, age
+
+
+def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
+    """Cut reports that stick out of both neighbours down to the higher one.
+
+    To stick out is to rise by more than ten usual changes: a smooth curve and plain noise pass
+    unchanged, and so does a lasting rise, but for its first report.
+
+    Parameters
+    ----------
+    losses : (n_jobs, window) array
+        Newest first.
+    known : (n_jobs,) array
+        How many of the columns are reports.
+    """
+    change = np.abs(np.diff(losses[:, :TYPICAL], axis=1))
+    n = np.clip(known - 1, 1, change.shape[1])[:, None]
+    change = np.sort(np.where(np.arange(change.shape[1]) < n, change, np.inf), axis=1)
+    usual = np.take_along_axis(change, n // 2, axis=1)
+    older = losses[:, 1:]
+    beside = older.copy()
+    beside[:, 1:] = np.maximum(beside[:, 1:], losses[:, :-2])
+    cut = losses.copy()
+    cut[:, :-1] = np.where(losses[:, :-1] - beside > 10.0 * usual, beside, losses[:, :-1])
+    return cut

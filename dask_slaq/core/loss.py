@@ -15,10 +15,10 @@ from math import isfinite
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core import experts
+from dask_slaq.core.backtest import Backtest, report_noise
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
-from dask_slaq.core.experts import HORIZONS, Belief, View
-from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.experts import HORIZONS, Panel, View
+from dask_slaq.core.history import Histories, Rows, without_spikes
 
 __all__ = ["Forecast", "LossPredictor", "Status"]
 
@@ -29,12 +29,14 @@ IntArray = NDArray[np.int64]
 MIN_REPORTS = 4
 #: Larger losses are refused: differences of two must not overflow.
 MAX_LOSS = 1e300
-#: A forecast reaches this many times the length of the history, and holds from there on.
-REACH = 10.0
-N_EXPERTS = 5
-#: Horizons at which earlier forecasts are scored.
-SCORED = 9
-CHUNK = 2048
+#: Largest fall that is forecast, in spans of the window, for the same reason.
+MOST = 1e6
+#: A forecast carries this many iterations, and so many more for each report.
+REACH, REACH_PER_REPORT = 60.0, 5.0
+#: Share of the fall so far that might come again within as many iterations, noise or not.
+DOUBT = 1e-3
+#: Jobs that are fitted at once: what fits in a processor's cache.
+CHUNK = 128
 
 
 class Status(IntEnum):
@@ -92,27 +94,22 @@ class LossPredictor:
     def __init__(self, *, window: int = 64) -> None:
         if window < 8:
             raise InvalidSetting(f"window is {window}; it must be at least 8 reports")
-        n = len(HORIZONS)
         self._row: dict[str, int] = {}
         self._dirty: set[int] = set()
         self._history = Histories(window)
+        self._panel = Panel(window, self._history.n_means)
+        self._backtest = Backtest(self._panel.noise_cost)
         self._fits = Rows(
             {
                 "target": ((), np.float64, np.nan),
-                "reduction": ((n,), np.float64, 0.0),
+                "reduction": ((len(HORIZONS),), np.float64, 0.0),
                 "level": ((), np.float64, np.nan),
                 "remaining": ((), np.float64, 0.0),
                 "noise": ((), np.float64, 0.0),
                 "status": ((), np.int64, int(Status.TOO_FEW_REPORTS)),
-                "count": ((), np.int64, 0),
-                "said": ((N_EXPERTS, SCORED), np.float64, 0.0),
-                "said_at": ((), np.int64, 0),
-                "seen_at": ((), np.int64, 0),
-                "score": ((N_EXPERTS,), np.float64, 1.0),
+                "total": ((), np.int64, 0),
             }
         )
-        self._near = experts.Atoms(window, 0.85)
-        self._long = experts.Atoms(window, 0.95)
 
     def add(self, job: str, *, target: float | None = None) -> None:
         """Start to follow `job`.
@@ -133,8 +130,9 @@ class LossPredictor:
         if target is not None and not (isfinite(target) and abs(target) <= MAX_LOSS):
             raise NonFiniteLoss(f"target of job {job!r} is {target!r}; it must be a finite number")
         row = self._history.acquire()
-        # Both tables take and free rows together, so they agree on the number.
-        assert self._fits.acquire() == row
+        # The tables take and free rows together, so they agree on the number.
+        self._backtest.acquire()
+        self._fits.acquire()
         self._fits.column["target"][row] = np.nan if target is None else target
         self._row[job] = row
 
@@ -144,6 +142,7 @@ class LossPredictor:
         del self._row[job]
         self._dirty.discard(row)
         self._history.release(row)
+        self._backtest.release(row)
         self._fits.release(row)
 
     def report(self, job: str, loss: float) -> None:
@@ -191,7 +190,7 @@ class LossPredictor:
             remaining=fits["remaining"][rows],
             largest_change=history["largest"][rows],
             noise=fits["noise"][rows],
-            n_reports=history["count"][rows],
+            n_reports=fits["total"][rows],
             status=fits["status"][rows],
         )
 
@@ -203,117 +202,81 @@ class LossPredictor:
 
     def _fit(self, rows: IntArray) -> None:
         losses, known = self._history.recent(rows)
-        count = self._history.column["count"][rows]
+        losses = without_spikes(losses, known)
+        means, means_known, stride, age = self._history.whole(rows)
+        means = without_spikes(means, means_known)
+        total = self._history.column["count"][rows]
         newest = losses[:, 0].copy()
         span = losses.max(axis=1) - losses.min(axis=1)
         unit = np.where(span > 0, span, 1.0)
-        view = View((losses - newest[:, None]) / unit[:, None], known, count)
-        self._score(rows, losses, known, count, unit)
-        beliefs = self._ask(view)
-        weight = self._fits.column["score"][rows] ** -4
-        weight /= weight.sum(axis=1, keepdims=True)
-        level = sum(w * b.level for w, b in zip(weight.T, beliefs, strict=True))
-        fall = sum(w[:, None] * b.fall for w, b in zip(weight.T, beliefs, strict=True))
-        self._remember(rows, beliefs, newest, unit, count)
-        noise = _noise(view)
-        fall = _limit(fall, count)
-        self._store(rows, newest + unit * level, unit[:, None] * fall, unit * noise, count)
-
-    def _ask(self, view: View) -> list[Belief]:
-        return [
-            experts.hold(view),
-            experts.geometric(view),
-            experts.power(view),
-            experts.varpro(view, self._near, anchored=True),
-            experts.varpro(view, self._long, anchored=False),
-        ]
-
-    def _remember(
-        self,
-        rows: IntArray,
-        beliefs: list[Belief],
-        newest: FloatArray,
-        unit: FloatArray,
-        count: IntArray,
-    ) -> None:
-        """Keep the forecasts of the experts until they have been scored over a few reports."""
-        fits = self._fits.column
-        due = (fits["said_at"][rows] == 0) | (count - fits["said_at"][rows] >= SCORED - 1)
-        said = np.stack([b.level[:, None] - b.fall[:, :SCORED] for b in beliefs], axis=1)
-        said = newest[:, None, None] + unit[:, None, None] * said
-        fits["said"][rows[due]] = said[due]
-        fits["said_at"][rows[due]] = count[due]
-        fits["seen_at"][rows] = count
-
-    def _score(
-        self, rows: IntArray, losses: FloatArray, known: IntArray, count: IntArray, unit: FloatArray
-    ) -> None:
-        """Compare what the experts said with the reports that came since."""
-        fits = self._fits.column
-        said_at, seen_at = fits["said_at"][rows], fits["seen_at"][rows]
-        lead = (count - said_at)[:, None] - np.arange(losses.shape[1])  # of each report
-        fresh = (np.arange(losses.shape[1]) < (count - seen_at)[:, None]) & (lead > 0)
-        fresh &= (np.arange(losses.shape[1]) < known[:, None]) & (said_at > 0)[:, None]
-        told = _at(fits["said"][rows], np.where(fresh, lead, 0))
-        error = np.abs(told - losses[:, None, :]) / unit[:, None, None]
-        n = fresh.sum(axis=1)
-        error = np.where(fresh[:, None, :], error, 0.0).sum(axis=2) / np.maximum(n, 1)[:, None]
-        error = error / (error.mean(axis=1, keepdims=True) + 1e-12) + 1e-3
-        keep = 0.9 ** n[:, None]
-        fits["score"][rows] = keep * fits["score"][rows] + (1 - keep) * error
+        scaled = (losses - newest[:, None]) / unit[:, None]
+        with np.errstate(over="ignore"):  # a run may have fallen by any number of such spans
+            scaled_means = np.clip((means - newest[:, None]) / unit[:, None], -MOST, MOST)
+        view = View(scaled, known, total, scaled_means, means_known, stride, age)
+        noise = report_noise(scaled, known)
+        self._backtest.score(rows, losses, total, unit, noise)
+        beliefs = self._panel.ask(view)
+        self._backtest.remember(rows, beliefs, newest, total, unit)
+        weight = self._backtest.weights(rows).T
+        level = sum(w * b.level for w, b in zip(weight, beliefs, strict=True))
+        fall = sum(w[:, None] * b.fall for w, b in zip(weight, beliefs, strict=True))
+        self._store(
+            rows,
+            total,
+            newest + unit * level,
+            unit[:, None] * _hold_beyond_reach(np.minimum(fall, MOST), total),
+            unit * noise,
+            losses[:, :3].min(axis=1),
+        )
 
     def _store(
         self,
         rows: IntArray,
+        total: IntArray,
         level: FloatArray,
         fall: FloatArray,
         noise: FloatArray,
-        count: IntArray,
+        lately: FloatArray,
     ) -> None:
+        """Judge the forecasts and keep them; `lately` is the lowest of the newest reports."""
         fits, history = self._fits.column, self._history.column
         first, lowest = history["first"][rows], history["lowest"][rows]
         status = np.full(len(rows), int(Status.OK))
-        status[level - lowest > 0.5 * (first - lowest) + 3 * noise] = Status.DIVERGING
-        status[count < MIN_REPORTS] = Status.TOO_FEW_REPORTS
-        fall = np.where((status == Status.DIVERGING)[:, None], 0.0, fall)
-        age = HORIZONS / (HORIZONS + count[:, None])
-        fallen = np.maximum(first - level, 0.0)
-        fall = fall + (0.5 * noise + 1e-3 * fallen)[:, None] * age
+        risen = lately - lowest > 0.5 * (first - lowest) + 3.0 * noise
+        status[risen] = Status.DIVERGING
+        status[total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
+        fall[status == Status.DIVERGING] = 0.0
+        fall += _exploration(total, noise, np.maximum(first - level, 0.0))
+        remaining = fall[:, -1].copy()
         hint = level - fits["target"][rows]
         hinted = (status != Status.OK) & (hint > 0)
-        fall = np.where(hinted[:, None], hint[:, None] * age, fall)
-        fits["reduction"][rows] = fall
+        patience = np.maximum(total[hinted, None], 10.0)
+        fall[hinted] = hint[hinted, None] * (HORIZONS / (HORIZONS + patience))
+        remaining[hinted] = hint[hinted]
+        fits["reduction"][rows] = np.maximum.accumulate(fall, axis=1)
+        fits["remaining"][rows] = np.maximum(remaining, fits["reduction"][rows, -1])
         fits["level"][rows] = level
-        fits["remaining"][rows] = np.where(hinted, hint, fall[:, -1])
         fits["noise"][rows] = noise
         fits["status"][rows] = status
-        fits["count"][rows] = count
+        fits["total"][rows] = total
 
 
-def _at(tables: FloatArray, lead: IntArray) -> FloatArray:
-    """Values of (n_jobs, n_experts, n) tables at `lead` iterations ahead, (n_jobs, ..., window)."""
-    index = np.minimum(np.searchsorted(HORIZONS[:SCORED], lead), SCORED - 1)
-    return np.take_along_axis(tables, index[:, None, :], axis=2)
+def _exploration(total: IntArray, noise: FloatArray, fallen: FloatArray) -> FloatArray:
+    """Fall that the reports so far cannot rule out, added so that no job is given up.
+
+    The slope of n noisy reports is known to noise * sqrt(12 / n^3): over as many iterations
+    again, a fall of noise * sqrt(12 / n) would go unseen.
+    """
+    unseen = noise * np.sqrt(12.0 / total) + DOUBT * fallen
+    return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
 
 
-def _noise(view: View) -> FloatArray:
-    """Standard deviation of the reports about a smooth curve, from third differences."""
-    third = np.diff(view.losses, n=3, axis=1)[:, :24]
-    usable = np.arange(third.shape[1]) < (view.known - 3)[:, None]
-    size = np.where(usable, np.abs(third), np.nan)
-    some = usable.any(axis=1)
-    median = np.zeros(len(view.known))
-    if some.any():
-        median[some] = np.nanmedian(size[some], axis=1)
-    return median / (0.6745 * np.sqrt(20.0))
-
-
-def _limit(fall: FloatArray, count: IntArray) -> FloatArray:
-    """Hold forecasts beyond `REACH` times the history."""
-    reach = REACH * count
+def _hold_beyond_reach(fall: FloatArray, total: IntArray) -> FloatArray:
+    """Hold forecasts constant from where the history no longer carries them."""
+    reach = REACH + REACH_PER_REPORT * total
     right = np.clip(np.searchsorted(HORIZONS, reach), 1, len(HORIZONS) - 1)
     row = np.arange(len(fall))
     left_h, right_h = HORIZONS[right - 1], HORIZONS[right]
     part = np.clip((reach - left_h) / (right_h - left_h), 0.0, 1.0)
-    most = fall[row, right - 1] * (1 - part) + fall[row, right] * part
+    most: FloatArray = fall[row, right - 1] * (1.0 - part) + fall[row, right] * part
     return np.minimum(fall, most[:, None])

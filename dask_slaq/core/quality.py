@@ -18,6 +18,8 @@ FloatArray = NDArray[np.float64]
 
 #: Names of the divisors that can be chosen.
 NORMALIZERS = ("range", "largest-change")
+#: Smallest divisor, in standard deviations of the noise of one report.
+NOISE_FLOOR = 2.0
 
 
 def predicted_range(forecast: Forecast) -> FloatArray:
@@ -43,13 +45,16 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
     Returns
     -------
     (n_jobs,) array
-        Raw loss units, positive and finite; 1 where nothing is known.
+        Raw loss units, positive and finite, at least twice the noise; 1 where nothing is known.
     """
     if normalizer not in NORMALIZERS:
         raise InvalidSetting(
             f"normalizer is {normalizer!r}; it must be one of {', '.join(NORMALIZERS)}"
         )
     size = predicted_range(forecast) if normalizer == "range" else forecast.largest_change
+    # A fall smaller than the noise is no quality that could be seen. Without this, a job that
+    # only fluctuates would be measured by its own fluctuation and always have much to gain.
+    size = np.maximum(size, NOISE_FLOOR * forecast.noise)
     # Below the smallest normal number a division would overflow.
     return np.where(size >= np.finfo(np.float64).tiny, size, 1.0)
 
