@@ -1,0 +1,482 @@
+"""What the shell relies on in Dask, one test a fact.
+
+None of these tests uses the plugin: when a Dask release changes a fact, its test fails by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+
+import dask
+import dask.array as da
+import pytest
+from dask import delayed
+from distributed import Client, Event, Worker, get_worker, worker_client
+from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.scheduler import NoValidWorkerError
+from distributed.utils_test import captured_logger, gen_cluster, inc
+from driving import state_of, until, wait_for, where
+
+NOWHERE = frozenset({"slaq://held"})
+TWO = [("127.0.0.1", 1)] * 2
+
+
+class Watch(SchedulerPlugin):
+    """Notes every hook that is called, in order."""
+
+    name = "watch"
+
+    def __init__(self, scheduler, restrict=None):
+        self.scheduler = scheduler
+        self.restrict = restrict
+        self.seen = []
+        scheduler.add_plugin(self)
+
+    def update_graph(self, scheduler, *, client, tasks, **kwargs):
+        for key in tasks:
+            ts = scheduler.tasks[key]
+            self.seen.append(("graph", key, ts.state, ts.annotations, client))
+            if self.restrict is not None:
+                ts.worker_restrictions = self.restrict
+
+    def transition(self, key, start, finish, *args, **kwargs):
+        self.seen.append(("transition", key, start, finish, kwargs))
+
+    def remove_worker(self, scheduler, worker, **kwargs):
+        states = {key: ts.state for key, ts in scheduler.tasks.items()}
+        self.seen.append(("remove_worker", worker, states))
+
+    def restart(self, scheduler):
+        self.seen.append(("restart", dict(scheduler.task_metadata), len(scheduler.tasks)))
+
+    def of(self, kind):
+        return [entry[1:] for entry in self.seen if entry[0] == kind]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_an_empty_restriction_means_every_worker(c, s, a, b):
+    Watch(s, restrict=set())
+    future = c.submit(inc, 1)
+    assert await future == 2
+    ts = s.tasks[future.key]
+    assert s.valid_workers(ts) is None
+    ts.worker_restrictions = NOWHERE
+    assert s.valid_workers(ts) == set()
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_update_graph_hook_runs_before_the_first_transition(c, s, a, b):
+    watch = Watch(s, restrict=frozenset({b.address}))
+    futures = c.map(where, range(10))
+    assert set(await c.gather(futures)) == {b.address}
+    kinds = {}
+    for kind, key, *_ in watch.seen:
+        kinds.setdefault(key, []).append(kind)
+    for future in futures:
+        assert kinds[future.key][0] == "graph"
+    assert {state for _, state, *_ in watch.of("graph")} == {"released"}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_restricted_tasks_are_never_queued_as_root_tasks(c, s, a, b):
+    Watch(s, restrict=frozenset({a.address}))
+    futures = c.map(wait_for, ["go"] * 12, pure=False)
+    await until(lambda: len(s.workers[a.address].processing) == 12)
+    assert not s.queued
+    await Event("go").set()
+    await c.gather(futures)
+
+
+def collections():
+    import dask.dataframe as dd
+    import pandas as pd
+
+    yield da.ones(8, chunks=2).sum()
+    yield delayed(inc)(1)
+    yield dd.from_pandas(pd.DataFrame({"x": range(8)}), npartitions=4).x.sum()
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_annotations_count_at_submission_for_every_kind_of_task(c, s, a, b):
+    watch = Watch(s)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # DataFrames claim to ignore annotations
+        for collection in collections():
+            with dask.annotate(mine=1):
+                future = c.compute(collection)
+                kept = c.persist(collection)
+            await future
+            await kept
+    with dask.annotate(mine=1):
+        futures = [c.submit(inc, 1, pure=False), *c.map(inc, range(3), pure=False)]
+    await c.gather(futures)
+    graph = watch.of("graph")
+    assert len(graph) > 15
+    assert all(annotations == {"mine": 1} for _, _, annotations, _ in graph)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_annotations_are_seen_per_thread_and_per_coroutine(c, s, a, b):
+    seen = []
+
+    async def coroutine(name):
+        with dask.annotate(mine=name):
+            await asyncio.sleep(0)
+            seen.append((name, dask.get_annotations()["mine"]))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(coroutine("x"), coroutine("y"))
+    with dask.annotate(mine="z"):
+        thread = threading.Thread(target=lambda: seen.append(("t", dask.get_annotations())))
+        thread.start()
+        thread.join()
+    assert seen == [("x", "x"), ("y", "y"), ("t", {})]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_keys_that_exist_are_not_annotated_again(c, s, a, b):
+    with dask.annotate(mine="first"):
+        first = c.submit(wait_for, "go", key="k")
+    await state_of(s, first, "processing")
+    with dask.annotate(mine="second"):
+        second = c.submit(wait_for, "go", key="k")
+        third = c.submit(inc, second, key="after")
+    await until(lambda: third.key in s.tasks)
+    assert s.tasks["k"].annotations == {"mine": "first"}
+    assert s.tasks["after"].annotations == {"mine": "second"}
+    await Event("go").set()
+    await first
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_resource_annotations_become_resource_restrictions(c, s, a, b):
+    with dask.annotate(resources={"GPU": 1}):
+        future = c.submit(where, key="g")
+    await state_of(s, future, "no-worker")
+    assert s.tasks["g"].resource_restrictions == {"GPU": 1}
+    async with Worker(s.address, resources={"GPU": 1}) as w:
+        assert s.workers[w.address].resources == {"GPU": 1}
+        assert await future == w.address
+        assert s.workers[w.address].used_resources == {"GPU": 0}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
+    watch = Watch(s, restrict=NOWHERE)
+    future = c.submit(inc, 1, key="held")
+    await state_of(s, future, "no-worker")
+    ts = s.tasks["held"]
+    assert ts in s.unrunnable
+    watch.restrict = None
+    ts.worker_restrictions = frozenset({b.address})
+    await c.gather(c.map(inc, range(20)))
+    assert ts.state == "no-worker"
+    s.transitions({"held": "processing"}, stimulus_id="test")
+    assert ts.state == "processing"
+    assert ts.processing_on.address == b.address
+    assert await future == 2
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_new_worker_wakes_only_the_tasks_it_may_run(c, s, a, b):
+    Watch(s, restrict=NOWHERE)
+    held = c.submit(inc, 1, key="held")
+    await state_of(s, held, "no-worker")
+    async with Worker(s.address):
+        assert s.tasks["held"].state == "no-worker"
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_transition_that_finds_no_worker_is_told_to_plugins(c, s, a, b):
+    watch = Watch(s, restrict=NOWHERE)
+    held = c.submit(inc, 1, key="held")
+    await state_of(s, held, "no-worker")
+    s.transitions({"held": "processing"}, stimulus_id="test")
+    moves = [(start, finish) for _, start, finish, _ in watch.of("transition")]
+    assert moves == [
+        ("released", "waiting"),
+        ("waiting", "waiting"),
+        ("waiting", "no-worker"),
+        ("no-worker", "no-worker"),
+    ]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_stealing_respects_restrictions(c, s, a, b):
+    Watch(s, restrict=frozenset({a.address}))
+    futures = c.map(wait_for, ["go"] * 10, pure=False)
+    await until(lambda: len(s.workers[a.address].processing) == 10)
+    s.task_prefixes["wait_for"].duration_average = 5
+    stealing = s.extensions["stealing"]
+    stealing.balance()
+    assert not stealing.in_flight
+    for ts in s.tasks.values():
+        ts.worker_restrictions = None
+    stealing.balance()
+    assert stealing.in_flight  # so it was the restriction that kept them
+    await Event("go").set()
+    await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_no_workers_timeout_errs_tasks_that_wait_in_no_worker(c, s, a, b):
+    Watch(s, restrict=NOWHERE)
+    future = c.submit(inc, 1, key="held")
+    await state_of(s, future, "no-worker")
+    s.no_workers_timeout = 1e-6
+    s._check_no_workers()
+    with pytest.raises(NoValidWorkerError):
+        await future
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b):
+    Watch(s, restrict=NOWHERE)
+    future = c.submit(inc, 1, key="held")
+    await state_of(s, future, "no-worker")
+    s.no_workers_timeout = 60
+    assert isinstance(s.unrunnable[s.tasks["held"]], float)
+    s._check_no_workers()
+    assert s.tasks["held"].state == "no-worker"
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_worker_loss_reassigns_tasks_before_the_remove_worker_hook(c, s, a, b):
+    watch = Watch(s, restrict=frozenset({b.address}))
+    future = c.submit(wait_for, "go", key="bound")
+    await state_of(s, future, "processing")
+    watch.seen.clear()
+    await s.remove_worker(b.address, stimulus_id="test", close=False)
+    kinds = [entry[:4] for entry in watch.seen if entry[0] == "transition"]
+    assert kinds[0] == ("transition", "bound", "processing", "released")
+    assert watch.of("remove_worker") == [(b.address, {"bound": "no-worker"})]
+    assert watch.seen[-1][0] == "remove_worker"
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_p2p_shuffles_are_known_by_their_barrier(c, s, a, b):
+    import dask.dataframe as dd
+    import pandas as pd
+
+    watch = Watch(s)
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        frame = dd.from_pandas(pd.DataFrame({"x": range(100)}), npartitions=4).shuffle("x")
+        assert await c.compute(frame.x.sum()) == 4950
+    keys = {key for key, *_ in watch.of("graph")}
+    barriers = [k for k in keys if isinstance(k, str) and k.startswith("shuffle-barrier-")]
+    assert len(barriers) == 1
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_p2p_shuffle_puts_its_outputs_where_its_barrier_may_run(c, s, a, b):
+    import dask.dataframe as dd
+    import pandas as pd
+
+    outputs = set()
+
+    class Pin(SchedulerPlugin):
+        def update_graph(self, scheduler, *, tasks, **kwargs):
+            for key in tasks:
+                if str(key).startswith("shuffle-barrier-"):
+                    scheduler.tasks[key].worker_restrictions = {b.address}
+                    outputs.update(ts.key for ts in scheduler.tasks[key].dependents)
+
+    s.add_plugin(Pin(), name="pin")
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        frame = dd.from_pandas(pd.DataFrame({"x": range(100)}), npartitions=4).shuffle("x")
+        kept = c.persist(frame)
+        await c.compute(kept)
+    placed = {ws.address for key in outputs for ws in s.tasks[key].who_has or ()}
+    assert outputs and placed <= {b.address}
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
+    watch = Watch(s)
+
+    def seceding():
+        with worker_client():
+            Event("go").wait()
+
+    future = c.submit(seceding, key="s")
+    ws = s.workers[a.address]
+    await until(lambda: len(ws.long_running) == 1)
+    assert s.tasks["s"].state == "processing"
+    assert s.tasks["s"] in ws.processing
+    assert [key for key, start, *_ in watch.of("transition") if start == "processing"] == []
+    assert "long-running" in s.stream_handlers
+    await Event("go").set()
+    await future
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_a_worker_status_change_comes_by_a_stream_handler(c, s, a):
+    seen = []
+    handler = s.stream_handlers["worker-status-change"]
+    s.stream_handlers["worker-status-change"] = lambda **k: (seen.append(k), handler(**k))
+    a.status = Status.paused
+    await until(lambda: not s.running)
+    assert seen[0]["worker"] == a.address
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
+    got = []
+    s.stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
+    c._send_to_scheduler({"op": "test-op", "x": 1})
+    await c.submit(lambda: get_worker().batched_stream.send({"op": "test-op", "x": 2}))
+    await until(lambda: len(got) == 2)
+    assert {"x": 1, "client": c.id} in got
+    assert {"x": 2, "worker": a.address} in got
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)], client_kwargs={"timeout": 2})
+async def test_an_exception_in_a_stream_handler_ends_the_connection(c, s, a):
+    def fails(**kwargs):
+        raise ZeroDivisionError
+
+    s.stream_handlers["test-op"] = fails
+    with captured_logger("distributed", propagate=False):
+        c._send_to_scheduler({"op": "test-op"})
+        await until(lambda: c.id not in s.client_comms)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
+    async def fails(x):
+        raise KeyError(f"no {x}")
+
+    s.handlers["test_op"] = fails
+    with captured_logger("distributed", propagate=False), pytest.raises(KeyError, match="no z"):
+        await c.scheduler.test_op(x="z")
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_metadata_that_is_not_there_is_answered_by_the_default(c, s, a):
+    assert await c.scheduler.get_metadata(keys=["slaq"], default=None) is None
+    s.task_metadata["slaq"] = {"policy": "fair"}
+    assert await c.scheduler.get_metadata(keys=["slaq"], default=None) == {"policy": "fair"}
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_transitions_to_memory_carry_compute_seconds_and_the_worker(c, s, a):
+    watch = Watch(s)
+    await c.submit(inc, 1, key="k")
+    [kwargs] = [k for key, start, finish, k in watch.of("transition") if finish == "memory"]
+    assert kwargs["worker"] == a.address
+    [compute] = [x for x in kwargs["startstops"] if x["action"] == "compute"]
+    assert compute["stop"] >= compute["start"] > 1e9
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, s, a):
+    calls = []
+
+    class Plugin(SchedulerPlugin):
+        name = "fact"
+
+        async def start(self, scheduler):
+            calls.append(("start", "fact" in scheduler.plugins))
+
+        async def close(self):
+            calls.append(("close",))
+
+        async def before_close(self):
+            calls.append(("before_close",))
+
+    await s.register_scheduler_plugin(Plugin(), idempotent=False)
+    with pytest.warns(UserWarning, match="already contains"):
+        await s.register_scheduler_plugin(Plugin(), idempotent=False)
+    assert calls == [("start", False), ("start", True)]
+    await c.unregister_scheduler_plugin("fact")
+    assert "fact" not in s.plugins
+    assert len(calls) == 2
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_exceptions_in_hooks_are_only_logged(c, s, a):
+    class Fails(SchedulerPlugin):
+        def update_graph(self, *args, **kwargs):
+            raise ZeroDivisionError
+
+        transition = update_graph
+
+    s.add_plugin(Fails(), name="fails")
+    with captured_logger("distributed.scheduler", propagate=False) as log:
+        assert await c.submit(inc, 1) == 2
+    assert "ZeroDivisionError" in log.getvalue()
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a, b):
+    watch = Watch(s)
+    s.task_metadata["slaq"] = {}
+    future = c.submit(inc, 1)
+    await future
+    await c.restart(wait_for_workers=False)
+    assert watch.of("restart") == [({}, 0)]
+    assert future.status == "cancelled"
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_adaptive_scaling_counts_no_worker_tasks(c, s, a, b):
+    Watch(s, restrict=NOWHERE)
+    futures = c.map(inc, range(50), key="held")
+    await until(lambda: len(s.unrunnable) == len(futures))
+    assert s.adaptive_target(target_duration=0.5) > 2
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_task_durations_are_estimated_from_the_prefix(c, s, a, b):
+    future = c.submit(inc, 1, key="prefix-1")
+    await future
+    prefix = s.tasks["prefix-1"].prefix
+    assert prefix.duration_average >= 0
+    assert prefix.max_exec_time == -1
+    assert s.UNKNOWN_TASK_DURATION > 0
+    held = c.submit(wait_for, "go", key="new-1")
+    await state_of(s, held, "processing")
+    assert s.tasks["new-1"].prefix.duration_average == -1
+    await Event("go").set()
+    await held
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_priorities_sort_tasks_lowest_first(c, s, a, b):
+    Watch(s, restrict=NOWHERE)
+    low = c.submit(inc, 1, priority=-5, key="low")
+    high = c.submit(inc, 1, priority=5, key="high")
+    await state_of(s, low, "no-worker")
+    await state_of(s, high, "no-worker")
+    assert s.tasks["high"].priority < s.tasks["low"].priority
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a, b):
+    told = []
+
+    class Leaves(SchedulerPlugin):
+        def remove_client(self, scheduler, client):
+            told.append((client, "held" in scheduler.tasks))
+
+    s.add_plugin(Leaves(), name="leaves")
+    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    future = other.submit(wait_for, "go", key="held")
+    await state_of(s, future, "processing")
+    await other.close()
+    await until(lambda: told)
+    assert told[0][0] == other.id
+    await Event("go").set()
+    await until(lambda: "held" not in s.tasks)
+
+
+def test_preloads_find_a_click_command_named_dask_setup():
+    import click
+
+    import dask_slaq
+
+    assert isinstance(dask_slaq.dask_setup, click.Command)
+    assert {p.name for p in dask_slaq.dask_setup.params} >= {"policy", "epoch", "lend"}
