@@ -51,8 +51,8 @@ class Snapshot:
         next epoch; 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose
         gain is not finite counts as not known.
     reporting : array of bool, optional
-        False for what will never report: jobs without a loss, tasks of other clients. They get a
-        fair share, and a middling index where a new job's is the highest. All true by default.
+        False for what never reports: jobs without a loss, tasks of other clients. They get a fair
+        share, and a middling index where a new job's is the highest. All true by default.
     concave : bool
         False where gains have steps, as when iterations run in waves: policies that need
         concave gains then work on the upper hull.
@@ -156,11 +156,10 @@ class Fair:
 class _Priced:
     """Threads go one by one to the job to which the next one is worth most.
 
-    Jobs without a forecast get their weighted fair share first. Threads that are worth nothing
-    to anybody go out fairly to the jobs with the smallest shares for their weight, so that
-    no thread stays idle because no forecast asked for it. The index is the worth of the first
-    thread; a job that is about to send its first reports comes before all others, since it has
-    most to gain, and one that never reports comes in the middle.
+    Jobs without a forecast get their weighted fair share first. Threads worth nothing to anybody
+    go out fairly, to the jobs with the smallest shares for their weight, so that none is idle
+    because no forecast asked for it. The index is the worth of the first thread; a job yet to
+    send its first reports has most to gain and comes first, one that never does in the middle.
     """
 
     #: Whether stepped gains are replaced by their upper hull, for a worth that must fall.
@@ -242,10 +241,9 @@ class MaxMin(_Priced):
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Weighted normalized loss expected at `start`, while a further thread can lower it."""
         reached = snapshot.gain(start)
-        cap = np.minimum(snapshot.cap, snapshot.capacity)
-        useful = snapshot.gain(np.maximum(cap, start)) > reached
-        value = snapshot.weight * np.maximum(snapshot.normalized - reached, 0.0)
-        return np.where(useful, value, 0.0)
+        most = np.clip(snapshot.cap, start, np.maximum(start, snapshot.capacity))
+        left = snapshot.weight * np.maximum(snapshot.normalized - reached, 0.0)
+        return np.where(snapshot.gain(most) > reached, left, 0.0)
 
 
 def _judged(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
