@@ -1,0 +1,165 @@
+"""The figures of a demo: how soon each job got good, and what it cost the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dask_slaq.demo.drivers import Record
+from dask_slaq.demo.meters import Computation
+
+
+@dataclass(frozen=True)
+class Run:
+    """All jobs under one policy.
+
+    Attributes
+    ----------
+    policy : str
+    seed : int
+    threads : int
+        Of the whole cluster.
+    start, stop : float
+        Unix seconds: the first arrival is due, the last job has ended.
+    records : list of Record
+    computations : list of Computation
+    bytes_moved : int
+        Between workers.
+    """
+
+    policy: str
+    seed: int
+    threads: int
+    start: float
+    stop: float
+    records: list[Record]
+    computations: list[Computation]
+    bytes_moved: int
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from start to stop."""
+        return self.stop - self.start
+
+    @property
+    def busy(self) -> float:
+        """Fraction of the threads' time in which they computed."""
+        computed = sum(c.stop - c.start for c in self.computations)
+        return computed / (self.threads * self.makespan) if self.makespan else 0.0
+
+
+def lowest_losses(runs: Sequence[Run]) -> dict[str, float]:
+    """The lowest loss that each job reported in any run: where its loss reduction is whole."""
+    lowest: dict[str, float] = {}
+    for run in runs:
+        for record in run.records:
+            for _, loss in record.losses:
+                name = record.training.name
+                lowest[name] = min(loss, lowest.get(name, loss))
+    return lowest
+
+
+def remaining(record: Record, lowest: float) -> np.ndarray:
+    """Loss still to fall after each report, as a fraction of the whole, shape (n_reports,)."""
+    losses = np.minimum.accumulate([loss for _, loss in record.losses])
+    whole = losses[0] - lowest
+    return (losses - lowest) / whole if whole > 0 else np.zeros(len(losses))
+
+
+def seconds_to(record: Record, reduction: float, lowest: float) -> float | None:
+    """Seconds from a job's arrival to the report that reached a loss reduction.
+
+    Parameters
+    ----------
+    record : Record
+    reduction : float
+        Fraction in [0, 1] of the fall from the first loss to `lowest`.
+    lowest : float
+
+    Returns
+    -------
+    float or None
+        None when the job never got there.
+    """
+    if not record.losses or record.arrived is None:
+        return None
+    reached = np.flatnonzero(remaining(record, lowest) <= 1 - reduction)
+    return record.losses[reached[0]][0] - record.arrived if len(reached) else None
+
+
+def figures(runs: Sequence[Run]) -> dict[str, Any]:
+    """All figures, as ``--json`` writes them; times in seconds."""
+    lowest = lowest_losses(runs)
+    return {"policies": {run.policy: _figures(run, lowest) for run in runs}}
+
+
+def _figures(run: Run, lowest: dict[str, float]) -> dict[str, Any]:
+    jobs = [_job(record, lowest.get(record.training.name, 0.0), run) for record in run.records]
+    return {
+        "t90_mean_s": _mean([job["t90_s"] for job in jobs]),
+        "t95_mean_s": _mean([job["t95_s"] for job in jobs]),
+        "makespan_s": run.makespan,
+        "bytes_moved": run.bytes_moved,
+        "busy_fraction": run.busy,
+        "threads": run.threads,
+        "jobs": jobs,
+    }
+
+
+def _job(record: Record, lowest: float, run: Run) -> dict[str, Any]:
+    arrived, ended = record.arrived, record.ended
+    return {
+        "name": record.training.name,
+        "seed": run.seed,
+        "arrival_s": None if arrived is None else arrived - run.start,
+        "iterations": len(record.losses),
+        "t90_s": seconds_to(record, 0.90, lowest),
+        "t95_s": seconds_to(record, 0.95, lowest),
+        "completion_s": None if arrived is None or ended is None else ended - arrived,
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def table(result: dict[str, Any]) -> str:
+    """The comparison as text: a row for each figure, a column for each policy, and the change
+    from the first policy to the last.
+    """
+    policies = result["policies"]
+    rows = [
+        ("mean time to 90 % loss reduction", "t90_mean_s", "s"),
+        ("mean time to 95 % loss reduction", "t95_mean_s", "s"),
+        ("makespan", "makespan_s", "s"),
+        ("share of time that workers compute", "busy_fraction", "%"),
+        ("moved between workers", "bytes_moved", "MB"),
+    ]
+    names = list(policies)
+    lines = [f"{'':36}" + "".join(f"{name:>14}" for name in names)]
+    for label, key, unit in rows:
+        values = [policies[name][key] for name in names]
+        cells = "".join(f"{_cell(value, unit):>14}" for value in values)
+        lines.append(f"{label:36}{cells}{_change(values) if unit == 's' else ''}")
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _cell(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    if unit == "%":
+        return f"{100 * value:.0f} %"
+    if unit == "MB":
+        return f"{value / 1e6:.0f} MB"
+    return f"{value:.1f} s"
+
+
+def _change(values: Sequence[float | None]) -> str:
+    first, last = values[0], values[-1]
+    if len(values) < 2 or not first or last is None:
+        return ""
+    return f"{f'{100 * (last / first - 1):+.0f} %':>10}"

@@ -1,0 +1,101 @@
+"""The training jobs of the demo: which estimator on which data, and when it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dask_slaq.demo.data import CLUSTERS
+
+#: Mean time between two arrivals, seconds.
+SPACING = 2.5
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training job.
+
+    Attributes
+    ----------
+    name, kind : str
+        Jobs of one kind differ in their arguments.
+    data : str
+        Name of its data set.
+    arrival : float
+        Seconds after the start of the run.
+    estimator : callable
+        Makes the unfitted dask-ml estimator.
+    """
+
+    name: str
+    kind: str
+    data: str
+    arrival: float
+    estimator: Callable[[], Any]
+
+
+def _logistic(**kwargs: Any) -> Any:
+    from dask_ml.linear_model import LogisticRegression
+
+    return LogisticRegression(tol=0, **kwargs)
+
+
+def _linear(**kwargs: Any) -> Any:
+    from dask_ml.linear_model import LinearRegression
+
+    return LinearRegression(tol=0, **kwargs)
+
+
+def _poisson(**kwargs: Any) -> Any:
+    from dask_ml.linear_model import PoissonRegression
+
+    return PoissonRegression(tol=0, **kwargs)
+
+
+def _kmeans(**kwargs: Any) -> Any:
+    from dask_ml.cluster import KMeans
+
+    return KMeans(init="random", tol=0, **kwargs)
+
+
+#: Name, data set, maker, arguments. With ``tol=0`` every job trains all its iterations, as people
+#: who explore a model let it run on to be sure.
+_KINDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
+    ("logistic-gd", "classes", _logistic, {"solver": "gradient_descent"}),
+    ("kmeans", "clusters", _kmeans, {"n_clusters": CLUSTERS}),
+    ("poisson-lbfgs", "counts", _poisson, {"solver": "lbfgs"}),
+    ("linear-gd", "amounts", _linear, {"solver": "gradient_descent"}),
+    ("logistic-l1", "classes", _logistic, {"solver": "proximal_grad", "penalty": "l1"}),
+    ("linear-lbfgs", "amounts", _linear, {"solver": "lbfgs"}),
+    ("poisson-gd", "counts", _poisson, {"solver": "gradient_descent"}),
+    ("logistic-lbfgs", "classes", _logistic, {"solver": "lbfgs"}),
+)
+
+
+def plan(n_jobs: int, seed: int, *, iterations: int = 40) -> list[Training]:
+    """The jobs of one run, in order of arrival: a function of its arguments alone."""
+    rng = np.random.default_rng(seed)
+    gaps = SPACING * rng.uniform(0.5, 1.5, n_jobs)
+    arrivals = np.cumsum(gaps) - gaps[0]
+    return [_training(number, float(at), iterations, rng) for number, at in enumerate(arrivals)]
+
+
+def _training(number: int, arrival: float, iterations: int, rng: np.random.Generator) -> Training:
+    kind, data, make, arguments = _KINDS[number % len(_KINDS)]
+    arguments = {**arguments, "max_iter": iterations}
+    if "solver" in arguments:
+        arguments["C"] = float(10.0 ** rng.uniform(-1, 1))
+    else:
+        arguments["random_state"] = int(rng.integers(2**31))
+    again = number // len(_KINDS)
+    return Training(
+        name=f"{kind}-{again + 1}" if again else kind,
+        kind=kind,
+        data=data,
+        arrival=arrival,
+        estimator=partial(make, **arguments),
+    )

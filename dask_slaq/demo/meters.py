@@ -1,0 +1,62 @@
+"""What the demo measures on the cluster: compute time of every task, and bytes moved."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from distributed import Client
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+
+class Computation(NamedTuple):
+    """One task that ran on a worker.
+
+    Attributes
+    ----------
+    job : str or None
+        The job that it belongs to.
+    start, stop : float
+        Unix seconds.
+    """
+
+    job: str | None
+    start: float
+    stop: float
+
+
+class ComputeLog(SchedulerPlugin):
+    """Remembers when each task computed, and for which job."""
+
+    name = "slaq-demo-compute"
+
+    def __init__(self) -> None:
+        self.computations: list[Computation] = []
+
+    async def start(self, scheduler: Any) -> None:
+        self.tasks = scheduler.tasks
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Log the run of a task that ended just now."""
+        runs = [r for r in kwargs.get("startstops") or () if r["action"] == "compute"]
+        if finish != "memory" or not runs:
+            return
+        # When a key is computed anew, Dask sends the times of its earlier runs again.
+        run = max(runs, key=lambda r: r["start"])
+        task = self.tasks.get(key)
+        job = ((task and task.annotations) or {}).get("slaq_job")
+        self.computations.append(Computation(job, run["start"], run["stop"]))
+
+    def take(self) -> list[Computation]:
+        """The log so far, which starts anew."""
+        taken, self.computations = self.computations, []
+        return taken
+
+
+def bytes_moved(client: Client) -> int:
+    """Bytes that workers have sent to each other since they started."""
+    sent = client.run(_bytes_sent)
+    return sum(sent.values())
+
+
+def _bytes_sent(dask_worker: Any) -> int:
+    return dask_worker.transfer_outgoing_bytes_total
