@@ -1,0 +1,75 @@
+"""The blocks that are open in this context, and the one warning that trouble costs."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+
+logger = logging.getLogger(__name__)
+
+
+class Block:
+    """One open ``instrument`` block.
+
+    Attributes
+    ----------
+    report : callable
+        Takes the loss of one iteration.
+    outer : Block or None
+        The block around this one.
+    open : bool
+        False once the block was left: a context copied inside it may outlive it.
+    said : set of str
+        Causes that this block has warned about.
+    """
+
+    def __init__(self, report: Callable[[float], None], outer: Block | None) -> None:
+        self.report = report
+        self.outer = outer
+        self.open = True
+        self.said: set[str] = set()
+
+
+_innermost: ContextVar[Block | None] = ContextVar("slaq_instrument", default=None)
+
+
+def current() -> Block | None:
+    """Return the innermost block that is open in this context."""
+    block = _innermost.get()
+    while block is not None and not block.open:
+        block = block.outer
+    return block
+
+
+@contextmanager
+def opened(report: Callable[[float], None]) -> Iterator[Block]:
+    """Open a block in this context."""
+    block = Block(report, current())
+    token = _innermost.set(block)
+    try:
+        yield block
+    finally:
+        block.open = False
+        # Left in another context than it was entered in: `open` says enough.
+        with suppress(ValueError):
+            _innermost.reset(token)
+
+
+_said: set[str] = set()
+
+
+def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
+    """Warn about `cause` unless it is among those `said`, by default in this process; never raise.
+
+    A warning that the user's filters turn into an error must not end a fit either: it is logged.
+    """
+    if cause in said:
+        return
+    said.add(cause)
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        logger.warning(message)

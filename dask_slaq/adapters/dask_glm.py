@@ -1,0 +1,133 @@
+"""Reports of the solvers of dask-glm, and so of dask-ml's generalized linear models.
+
+The loss is a sum over rows, on the columns as dask-glm normalizes them, plus the penalty where the
+solver has one. Each watch reads it out of a computation that the solver makes anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dask_slaq.adapters.loops import Loop, Watch
+
+MODULE = "dask_glm.algorithms"
+
+
+class GradientDescent(Watch):
+    """Each iteration ends in ``compute(stepSize, lf, func, grad)``: loss before and after."""
+
+    stands_in = ("compute",)
+
+    started = False
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        out = self.library["compute"](*args, **kwargs)
+        self.safely(self._iterated, out)
+        return out
+
+    def _iterated(self, out: tuple[Any, ...]) -> None:
+        step, before, after, _ = out
+        if not self.started:
+            self.started = True
+            self.report(before)
+        # Without any step that helps, the iterate stays where it was; `after` is of the last try.
+        self.report(before if step == 0 else after)
+
+
+class ProximalGrad(Watch):
+    """Each iteration begins with ``persist(Xbeta, func, gradient)`` and tries steps until one
+    helps: ``persist(Xbeta, beta)`` and ``compute(func)`` for each. The last try is the iterate.
+
+    `func` lacks the penalty. The coefficients are fetched by the same computation to add it here:
+    one task more a try, and no round trip.
+    """
+
+    stands_in = ("persist", "compute")
+    needs = ("X", "regularizer", "lamduh")
+
+    start: Any = None
+    beta: Any = None
+    tried: tuple[Any, Any] | None = None
+
+    def persist(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 3:
+            self.safely(self.finish)
+        out = self.library["persist"](*args, **kwargs)
+        self.safely(self._persisted, out)
+        return out
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        extra = self.safely(self._wanted, default=())
+        out = self.library["compute"](*args, *extra, **kwargs)
+        self.safely(self._computed, out[0], out[len(args) :])
+        return out[: len(args)]
+
+    def finish(self) -> None:
+        if self.tried is not None:
+            loss, beta = self.tried
+            self.tried = None
+            self.report(loss + self._penalty(beta))
+
+    def _persisted(self, out: tuple[Any, ...]) -> None:
+        if len(out) == 3 and self.beta is None:
+            self.start = out[1]
+        elif len(out) == 2:
+            self.beta = out[1]
+
+    def _wanted(self) -> tuple[Any, ...]:
+        return (self.beta,) if self.start is None else (self.beta, self.start)
+
+    def _computed(self, loss: Any, extra: tuple[Any, ...]) -> None:
+        if self.start is not None:
+            self.start = None
+            self.report(extra[1] + self._penalty(np.zeros_like(extra[0])))
+        self.tried = loss, extra[0]
+
+    def _penalty(self, beta: Any) -> Any:
+        regularizer = self.library["Regularizer"].get(self.arguments["regularizer"])
+        return self.arguments["lamduh"] * regularizer.f(beta)
+
+
+class LBFGS(Watch):
+    """SciPy evaluates loss and gradient together, several times an iteration if its line search
+    needs to, and calls ``callback(x)`` for each iterate that it accepts. Penalty included.
+    """
+
+    stands_in = ("fmin_l_bfgs_b",)
+
+    def fmin_l_bfgs_b(self, func: Any, *args: Any, callback: Any = None, **kwargs: Any) -> Any:
+        self.tried: list[tuple[Any, Any]] | None = None
+
+        def evaluate(x: Any, *more: Any) -> Any:
+            out = func(x, *more)
+            self.safely(self._evaluated, x, out[0])
+            return out
+
+        def accepted(x: Any) -> Any:
+            self.safely(self._accepted, x)
+            return None if callback is None else callback(x)
+
+        return self.library["fmin_l_bfgs_b"](evaluate, *args, callback=accepted, **kwargs)
+
+    def _evaluated(self, x: Any, loss: Any) -> None:
+        if self.tried is None:
+            self.tried = []
+            self.report(loss)
+        else:
+            self.tried.append((np.array(x), loss))
+
+    def _accepted(self, x: Any) -> None:
+        tried, self.tried = self.tried or [], []
+        # The accepted iterate is the last one evaluated in every SciPy we know of; make sure.
+        loss = next((f for z, f in reversed(tried) if np.array_equal(z, x)), None)
+        if loss is not None:
+            self.report(loss)
+
+
+LOOPS = (
+    Loop(MODULE, "gradient_descent", GradientDescent, cell="algo"),
+    Loop(MODULE, "proximal_grad", ProximalGrad, cell="algo"),
+    Loop(MODULE, "lbfgs", LBFGS, cell="algo"),
+)
