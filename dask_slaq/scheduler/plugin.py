@@ -141,6 +141,8 @@ class SlaqPlugin(SchedulerPlugin):
             slaq_bindings=self.bindings,
         )
         scheduler.stream_handlers["slaq-report"] = self.handle_report
+        self._follow("long-running", self.slot_freed)
+        self._follow("worker-status-change", self.add_worker)
         scheduler.task_metadata["slaq"] = {"policy": chosen.policy, "epoch": chosen.epoch}
 
     def stop(self) -> None:
@@ -263,9 +265,28 @@ class SlaqPlugin(SchedulerPlugin):
         if self._sent:
             self.pools.transition(key, start, finish, kwargs)
 
+    def _follow(self, op: str, then: Callable[..., Any]) -> None:
+        """Call `then` after a stream handler whose news no hook brings."""
+        handlers = self.scheduler.stream_handlers
+        handler = getattr(handlers[op], "followed", handlers[op])
+
+        @functools.wraps(handler)
+        def followed(*args: Any, worker: str, **kwargs: Any) -> None:
+            handler(*args, worker=worker, **kwargs)
+            then(self.scheduler, worker)
+
+        followed.followed = handler  # type: ignore[attr-defined]
+        handlers[op] = followed
+
+    @guarded
+    def slot_freed(self, scheduler: Scheduler, worker: str) -> None:
+        """A task seceded and holds its slot no longer."""
+        if self._sent:
+            self.pools.slots_changed(worker)
+
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """A worker came: reallocate at once."""
+        """A worker came, paused, or runs (again): reallocate at once."""
         if self._sent:
             self.pools.slots_changed(worker)
             self._changed()
