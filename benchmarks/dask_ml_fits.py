@@ -1,0 +1,209 @@
+"""Workload `dask-ml`: unmodified dask-ml fits at once on worker processes, nothing emulated.
+
+Six jobs on four persisted data sets whose partitions are many megabytes, so that the workers
+are what everyone waits for. A driver is a thread with a client of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster, wait
+
+from benchmarks import cluster as clusters
+from benchmarks.measure import JobTrace, Run
+
+__all__ = ["estimators", "runner"]
+
+DATA = ("classes", "amounts", "counts", "clusters")
+FEATURES = 32
+CENTERS = 12
+#: Partitions of a data set, and rows of one: 25 MB.
+PARTITIONS = 6
+ROWS = 100_000
+#: Seconds between two arrivals: all are there before the first has ended.
+GAP = 0.3
+
+
+def estimators(seed: int, *, quick: bool = False) -> dict[str, tuple[str, Any]]:
+    """Unfitted dask-ml estimators with the data set of each, by the name of the job."""
+    from dask_ml.cluster import KMeans
+    from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
+
+    n = 6 if quick else 15
+    fixed = {"tol": 0.0, "max_iter": n}  # everyone lets it run on to be sure
+    return {
+        "logistic-gd": ("classes", LogisticRegression(solver="gradient_descent", **fixed)),
+        "kmeans": (
+            "clusters",
+            KMeans(CENTERS, init="random", tol=0.0, max_iter=2 * n, random_state=seed),
+        ),
+        "logistic-lbfgs": ("classes", LogisticRegression(solver="lbfgs", C=10.0, **fixed)),
+        "linear-gd": ("amounts", LinearRegression(solver="gradient_descent", **fixed)),
+        "logistic-l1": (
+            "classes",
+            LogisticRegression(solver="proximal_grad", penalty="l1", **fixed),
+        ),
+        "poisson-lbfgs": ("counts", PoissonRegression(solver="lbfgs", **fixed)),
+    }
+
+
+def runner(processes: int, *, quick: bool = False, **settings: Any) -> Callable[[str, int], Run]:
+    """What runs all fits under one policy for one seed.
+
+    Parameters
+    ----------
+    processes : int
+        Workers, one thread each.
+    quick : bool
+        Small data and few iterations: the drivers and the scheduler weigh more then.
+    settings
+        Arguments of `SlaqPlugin`.
+    """
+
+    def run(policy: str, seed: int) -> Run:
+        with clusters.local_cluster(processes, processes=True) as (cluster, client):
+            _publish(client, seed, ROWS // 20 if quick else ROWS)
+            client.run(_compile)
+            clusters.register(client, policy, **settings)
+            before = clusters.compute_seconds(cluster), clusters.bytes_moved(client)
+            traces = _fit_all(cluster, policy, estimators(seed, quick=quick))
+            after = clusters.compute_seconds(cluster), clusters.bytes_moved(client)
+            for name in DATA:
+                client.unpublish_dataset(name)
+        return Run(seed, traces, after[1] - before[1], after[0] - before[0], processes)
+
+    return run
+
+
+def _publish(client: Client, seed: int, rows: int) -> None:
+    """Put the data sets into the memory of the workers, for every client by name."""
+    for name in DATA:
+        with client.as_current():
+            table = client.persist(_data(name, seed, rows))
+            wait(table)
+        client.publish_dataset(table, name=name)
+
+
+def _data(name: str, seed: int, rows: int) -> da.Array:
+    columns = FEATURES if name == "clusters" else FEATURES + 1
+    return da.map_blocks(
+        _block,
+        name,
+        seed,
+        rows,
+        chunks=((rows,) * PARTITIONS, (columns,)),
+        dtype=float,
+        meta=np.empty((0, 0)),
+    )
+
+
+def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = None) -> np.ndarray:
+    """One partition: features whose strength decays, and in the last column what to predict.
+
+    Weak directions are learnt long after the strong ones, so training has a long tail.
+    """
+    place = block_info[None]["chunk-location"][0] if block_info else 0
+    rng, shared = np.random.default_rng([seed, place]), np.random.default_rng(seed)
+    if name == "clusters":
+        centers = 0.6 * shared.standard_normal((CENTERS, FEATURES))
+        return centers[rng.integers(CENTERS, size=rows)] + rng.standard_normal((rows, FEATURES))
+    basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
+    hidden = rng.standard_normal((rows, FEATURES))
+    signal = hidden @ shared.choice([-1.0, 1.0], FEATURES) / np.sqrt(FEATURES)
+    X = (hidden * np.geomspace(1.0, 0.05, FEATURES)) @ basis
+    if name == "classes":
+        y = rng.random(rows) < 1.0 / (1.0 + np.exp(-3.0 * signal))
+    elif name == "counts":
+        y = rng.poisson(np.exp(0.7 * signal))
+    else:
+        y = signal + 0.3 * rng.standard_normal(rows)
+    return np.column_stack([X, y])
+
+
+def _compile() -> None:
+    """Let a worker import and compile what its first task of KMeans would else wait for.
+
+    Data that came from another worker are read-only, for which numba compiles once more.
+    """
+    import dask
+    from dask_ml.cluster import KMeans
+
+    for writeable in (True, False):
+        X = np.random.default_rng(0).random((64, 2))
+        X.flags.writeable = writeable
+        with dask.config.set(scheduler="synchronous"):
+            KMeans(2, init="random", max_iter=2).fit(da.from_array(X, chunks=32))
+
+
+def _fit_all(
+    cluster: LocalCluster, policy: str, models: dict[str, tuple[str, Any]]
+) -> list[JobTrace]:
+    start = time.perf_counter() + 0.2
+    drivers = [
+        _Driver(JobTrace(name, i * GAP), policy, cluster, start, *models[name])
+        for i, name in enumerate(models)
+    ]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    for driver in drivers:
+        if driver.error is not None:
+            raise RuntimeError(f"{driver.name} failed under {policy}") from driver.error
+    return [driver.trace for driver in drivers]
+
+
+class _Driver(threading.Thread):
+    """One fit."""
+
+    def __init__(
+        self,
+        trace: JobTrace,
+        policy: str,
+        cluster: LocalCluster,
+        start: float,
+        data: str,
+        model: Any,
+    ) -> None:
+        super().__init__(name=trace.name, daemon=True)
+        self.trace = trace
+        self.policy = policy
+        self.cluster = cluster
+        self.begin = start
+        self.data = data
+        self.model = model
+        self.error: BaseException | None = None
+
+    def now(self) -> float:
+        return time.perf_counter() - self.begin
+
+    def run(self) -> None:
+        try:
+            with clusters.another_client(self.cluster) as client, client.as_current():
+                table = client.get_dataset(self.data)
+                time.sleep(max(0.0, self.trace.arrival - self.now()))
+                self.fit(client, table)
+                self.trace.completion = self.now()
+        except BaseException as error:
+            self.error = error
+
+    def fit(self, client: Client, table: da.Array) -> None:
+        from dask_slaq import instrument
+
+        with clusters.job_block(self.policy, self.name, client) as report:
+
+            def publish(loss: float) -> None:
+                self.trace.record(self.now(), loss)
+                report(loss)
+
+            with instrument(publish):  # of nested blocks the innermost is called
+                if self.data == "clusters":
+                    self.model.fit(table)
+                else:
+                    self.model.fit(table[:, :-1], table[:, -1])
