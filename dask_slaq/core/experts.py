@@ -180,9 +180,9 @@ class Atoms:
     """
 
     def __init__(self, window: int, memory: float) -> None:
-        rho = np.geomspace(0.25 / window, 2.0, 18)
+        rho = np.geomspace(0.25 / window, 2.0, 14)
         s = np.geomspace(2.0, 32.0 * window, 24)
-        p = np.array([0.5, 1.0, 2.0])
+        p = np.array([0.5, 1.5])
         n_powers = len(s) * len(p)
         self.rho = np.concatenate([rho, np.zeros(n_powers)])
         self.s = np.concatenate([np.full(len(rho), np.inf), np.repeat(s, len(p))])
@@ -212,7 +212,8 @@ class Atoms:
         t = t[..., None, :]
         rho, s, p = (a[atom][..., None] for a in (self.rho, self.s, self.p))
         # Bounded below: subnormal numbers would make products many times slower.
-        return np.maximum(-rho * t - p * np.log1p(t / s), -60.0)
+        log: FloatArray = np.maximum(-rho * t - p * np.log1p(t / s), -60.0)
+        return log
 
 
 def _running(terms: FloatArray) -> FloatArray:

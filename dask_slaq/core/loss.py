@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from math import isfinite
+from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ REACH, REACH_PER_REPORT = 60.0, 5.0
 #: Share of the fall so far that might come again within as many iterations, noise or not.
 DOUBT = 1e-3
 #: Jobs that are fitted at once: what fits in a processor's cache.
-CHUNK = 128
+CHUNK = 160
 
 
 class Status(IntEnum):
@@ -56,13 +56,15 @@ class Forecast:
     horizons : (n_horizons,) array
         Iterations ahead, increasing from 0.
     reduction : (n_jobs, n_horizons) array
-        Predicted fall from `level`: 0 at 0, nondecreasing, concave, finite.
+        Predicted fall from `level`: 0 at 0, nondecreasing, concave, finite. A small share of it
+        is what the reports cannot rule out: it grows with their noise and shrinks with their
+        number, so that a noisy job is never predicted to gain nothing at all.
     start : (n_jobs,) array
         Loss at the first report, nan before it.
     level : (n_jobs,) array
         Present loss, smoothed as far as noise demands, nan before the first report.
     remaining : (n_jobs,) array
-        Predicted total still to fall.
+        Predicted total still to fall, at least the last reduction.
     largest_change : (n_jobs,) array
         Largest change between two successive reports so far.
     noise : (n_jobs,) array
@@ -89,6 +91,12 @@ class LossPredictor:
     ----------
     window : int
         Reports kept of each job, at least 8.
+
+    Notes
+    -----
+    Several experts forecast each curve; each weighs by how its earlier forecasts held against
+    the reports that came since. Memory and the time of a fit do not grow with the length of a
+    run: beside the window, the start, the extremes and coarse means of the whole run are kept.
     """
 
     def __init__(self, *, window: int = 64) -> None:
@@ -127,7 +135,7 @@ class LossPredictor:
         """
         if job in self._row:
             raise DuplicateJob(f"job {job!r} is running already; each job needs its own name")
-        if target is not None and not (isfinite(target) and abs(target) <= MAX_LOSS):
+        if target is not None and not abs(target) <= MAX_LOSS:
             raise NonFiniteLoss(f"target of job {job!r} is {target!r}; it must be a finite number")
         row = self._history.acquire()
         # The tables take and free rows together, so they agree on the number.
@@ -137,7 +145,13 @@ class LossPredictor:
         self._row[job] = row
 
     def remove(self, job: str) -> None:
-        """Forget `job`; raises `UnknownJob`."""
+        """Forget `job` and free its memory for the next.
+
+        Raises
+        ------
+        UnknownJob
+            If `job` is not followed.
+        """
         row = self._find(job)
         del self._row[job]
         self._dirty.discard(row)
@@ -146,26 +160,41 @@ class LossPredictor:
         self._fits.release(row)
 
     def report(self, job: str, loss: float) -> None:
-        """Store the loss of the next iteration of `job`.
+        """Store the loss of the next iteration of `job`; it counts from the next fit on.
+
+        Parameters
+        ----------
+        job : str
+        loss : float
 
         Raises
         ------
         UnknownJob
             If `job` is not followed.
         NonFiniteLoss
-            If `loss` is not a finite number of at most 1e300 in magnitude.
+            If `loss` is not a finite number of at most 1e300 in magnitude. Nothing has changed.
         """
         row = self._find(job)
-        loss = float(loss)
-        if not abs(loss) <= MAX_LOSS:
+        try:
+            value = float(loss)
+        except (TypeError, ValueError, OverflowError):
+            value = nan
+        if not abs(value) <= MAX_LOSS:
             raise NonFiniteLoss(
-                f"job {job!r} reported the loss {loss!r}; it must be finite and within ±1e300"
+                f"job {job!r} reported the loss {loss!r}; "
+                f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
             )
-        self._history.append(row, loss)
+        self._history.append(row, value)
         self._dirty.add(row)
 
     def fit(self) -> int:
-        """Refit the jobs that reported since the last fit; return how many."""
+        """Refit the jobs that reported since the last fit.
+
+        Returns
+        -------
+        int
+            How many jobs these were.
+        """
         rows = np.array(sorted(self._dirty), dtype=np.int64)
         self._dirty.clear()
         for start in range(0, len(rows), CHUNK):
@@ -174,6 +203,14 @@ class LossPredictor:
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of `jobs`, in that order, as of the last fit.
+
+        Parameters
+        ----------
+        jobs : sequence of str
+
+        Returns
+        -------
+        Forecast
 
         Raises
         ------

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.loss import Forecast
+from dask_slaq.core.loss import Forecast, Status
 
 __all__ = ["NORMALIZERS", "normalized", "predicted_range", "scale"]
 
@@ -24,6 +24,10 @@ NOISE_FLOOR = 2.0
 
 def predicted_range(forecast: Forecast) -> FloatArray:
     """Predict the whole fall of each job: fallen so far and still to fall.
+
+    Parameters
+    ----------
+    forecast : Forecast
 
     Returns
     -------
@@ -74,7 +78,8 @@ def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
     """
     size = scale(forecast, normalizer)
     fraction = np.clip(forecast.remaining / size, 0.0, 1.0)
-    unknown = predicted_range(forecast) < np.finfo(np.float64).tiny
+    diverged = (forecast.status == Status.DIVERGING) & (_fallen(forecast) == 0)
+    unknown = diverged | (predicted_range(forecast) < np.finfo(np.float64).tiny)
     return np.where(unknown, 1.0, fraction)
 
 
