@@ -1,0 +1,442 @@
+"""Task pools: what is held, when it is bound, and where to."""
+
+from __future__ import annotations
+
+import dask
+import pytest
+from distributed import Event, Worker
+from distributed.utils_test import gen_cluster, inc
+from driving import (
+    Recorder,
+    assert_nothing_left,
+    jobs,
+    restricted_by_us,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    where,
+)
+
+ONE = [("127.0.0.1", 1)]
+TWO = [("127.0.0.1", 1)] * 2
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_no_more_tasks_are_bound_than_there_are_slots(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        futures = []
+        for name in "ab":
+            with tasks_of(name):
+                futures += c.map(wait_for, ["go"] * 8, pure=False)
+        await until(lambda: sum(len(p.ready) for p in plugin.pools.pools.values()) == 14)
+        assert [len(ws.processing) for ws in s.workers.values()] == [1, 1]
+        assert sum(len(p.running) for p in plugin.pools.pools.values()) == 2
+        assert all(ts in s.unrunnable for p in plugin.pools.pools.values() for ts in p.ready)
+        assert plugin.pools.tick(1.0) == 0
+        await Event("go").set()
+        await c.gather(futures)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_one_job_alone_is_not_held(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a"):
+        futures = c.map(wait_for, ["go"] * 8, pure=False)
+        await until(
+            lambda: len(s.tasks) == 8 and sum(len(w.processing) for w in (s.workers.values()))
+        )
+        assert not plugin.pools.holding
+        assert not restricted_by_us(s, plugin)
+        await Event("go").set()
+        await c.gather(futures)
+    assert {binding.reason for binding in plugin.pools.bindings} == {"passed"}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_that_wait_already_are_held_when_a_second_job_comes(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a"):
+        first = c.map(wait_for, ["go"] * 12, pure=False)
+        await until(lambda: len(s.queued) == 8)
+        async with jobs(c, "b"):
+            assert not s.queued
+            assert len(plugin.pools.pools["a"].ready) == 8
+            with tasks_of("b"):
+                second = c.submit(where)
+            await until(lambda: plugin.pools.pools["b"].ready)
+            await Event("go").set()
+            await second
+            await c.gather(first)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_what_is_held_goes_on_under_dask_when_the_other_job_ends(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a"):
+        async with jobs(c, "b"):
+            with tasks_of("a"):
+                futures = c.map(wait_for, ["go"] * 12, pure=False)
+            await until(lambda: len(plugin.pools.pools["a"].ready) == 10)
+        assert not plugin.pools.holding
+        assert not restricted_by_us(s, plugin)
+        assert not s.unrunnable
+        await Event("go").set()
+        await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_tasks_of_a_job_run_in_dasks_order_of_priority(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            first = c.submit(wait_for, "go", key="first")
+            await state_of(s, first, "processing")
+            order = [3, -1, 7, 0]
+            futures = [c.submit(where, p, priority=p, key=f"p{p}") for p in order]
+        await until(lambda: len(plugin.pools.pools["a"].ready) == 4)
+        await Event("go").set()
+        await c.gather(futures)
+    assert [b.key for b in plugin.pools.bindings] == ["first", "p7", "p3", "p0", "p-1"]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_the_job_with_the_higher_index_is_served_first(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, floor=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            first = c.submit(wait_for, "go", key="first")
+            await state_of(s, first, "processing")
+        futures = []
+        for name in "ab":
+            with tasks_of(name):
+                futures += c.map(where, range(3), key=name, pure=False)
+        pools = plugin.pools.pools
+        await until(lambda: len(pools["a"].ready) == len(pools["b"].ready) == 3)
+        for name, index in (("a", 1.0), ("b", 2.0)):
+            pools[name].index = index
+            pools[name].workers = {a.address: 0.5}
+            pools[name].tokens = -9.0
+        await Event("go").set()
+        await c.gather(futures)
+    assert [b.job for b in plugin.pools.bindings] == ["a", *"bbb", *"aaa"]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_jobs_of_equal_index_take_turns_by_share(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, floor=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            first = c.submit(wait_for, "go", key="first")
+            await state_of(s, first, "processing")
+        futures = []
+        for name in "ab":
+            with tasks_of(name):
+                futures += c.map(where, range(3), key=name, pure=False)
+        pools = plugin.pools.pools
+        await until(lambda: len(pools["a"].ready) == len(pools["b"].ready) == 3)
+        await Event("go").set()
+        await c.gather(futures)
+    jobs_served = [b.job for b in plugin.pools.bindings]
+    assert jobs_served[:3].count("b") >= 1  # "a" had the first slot
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_job_behind_on_its_floor_goes_before_any_index(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            first = c.submit(wait_for, "go", key="first")
+            await state_of(s, first, "processing")
+        futures = []
+        for name in "ab":
+            with tasks_of(name):
+                futures += c.map(where, range(2), key=name, pure=False)
+        pools = plugin.pools.pools
+        await until(lambda: len(pools["a"].ready) == len(pools["b"].ready) == 2)
+        pools["a"].index, pools["a"].tokens = 9.0, -9.0
+        pools["b"].index, pools["b"].tokens = 1.0, 0.25  # one task of unknown length, 0.5 s
+        await Event("go").set()
+        await c.gather(futures)
+    assert [(b.job, b.reason) for b in plugin.pools.bindings][1] == ("b", "floor")
+    assert [b.job for b in plugin.pools.bindings][2] == "a"
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        pool = plugin.pools.pools["a"]
+        pool.workers = {a.address: 1.0}
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 2, pure=False)
+        await until(lambda: len(pool.running) == 2)
+        reasons = {binding.worker: binding.reason for binding in plugin.pools.bindings}
+        assert reasons == {a.address: "granted", b.address: "lent"}
+        await Event("go").set()
+        await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_without_lending_a_job_stays_on_its_workers(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=False)
+    async with jobs(c, "a", "b"):
+        pool = plugin.pools.pools["a"]
+        pool.workers = {a.address: 1.0}
+        with tasks_of("a"):
+            futures = c.map(where, range(6), pure=False)
+            assert set(await c.gather(futures)) == {a.address}
+            again = c.map(where, range(6), pure=False)
+            assert set(await c.gather(again)) == {a.address}
+    assert {binding.reason for binding in plugin.pools.bindings} == {"granted"}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_without_lending_short_tasks_stay_on_the_workers_too(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task="1s", lend=False)
+    async with jobs(c, "a", "b"):
+        pool = plugin.pools.pools["a"]
+        pool.workers = {a.address: 1.0}
+        for _ in range(2):  # the second time they are known to be short
+            with tasks_of("a"):
+                assert set(await c.gather(c.map(where, range(6), pure=False))) == {a.address}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_known_to_be_short_are_not_held(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task="1s")
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            await c.gather(c.map(inc, range(3), key="x"))
+            await c.gather(c.map(inc, range(3, 6), key="x"))
+    reasons = [binding.reason for binding in plugin.pools.bindings]
+    assert "passed" not in reasons[:3]
+    assert reasons[3:] == ["passed"] * 3
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_short_tasks_are_charged_to_their_job(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task="1s")
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            await c.gather(c.map(inc, range(3), key="x"))
+            before = plugin.engine.jobs["a"].runtime.attained
+            await c.gather(c.map(inc, range(3, 6), key="x"))
+        assert plugin.engine.jobs["a"].runtime.attained > before > 0
+        assert plugin.engine.jobs["b"].runtime.attained == 0
+
+
+def big(n: int = 100_000_000) -> bytes:
+    return bytes(n)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_task_goes_where_most_of_its_input_lies(c, s, a, b):
+    await start_plugin(c, s, short_task=0, ahead=0)
+    data = {w: c.submit(big, key=f"data-{w}", workers=[w]) for w in (a.address, b.address)}
+    await c.gather(c.map(len, list(data.values())))
+    async with jobs(c, "a", "b"):
+        for name in "ab":
+            with tasks_of(name):
+                for w, x in data.items():
+                    assert await c.submit(where, x, pure=False) == w
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_task_waits_for_its_home_while_moving_costs_more(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    x = c.submit(big, key="x", workers=[a.address])
+    await x
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            busy = c.submit(wait_for, "go", workers=[a.address], key="busy")
+            await state_of(s, busy, "processing")
+            s.task_prefixes["busy"].duration_average = 1e-3
+            later = c.submit(where, x, key="later")
+        await until(lambda: plugin.pools.pools["a"].ready)
+        assert plugin.pools.tick(1.0) == 0
+        assert s.tasks["later"].state == "no-worker"
+        s.task_prefixes["busy"].duration_average = 100  # now waiting costs more
+        plugin.pools.tick(1.0)
+        assert await later == b.address
+        await Event("go").set()
+        await busy
+
+
+@pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource", "strict"])
+@gen_cluster(client=True, nthreads=[*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
+async def test_a_task_does_not_wait_for_a_home_it_cannot_have(c, s, a, b, why):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=why != "strict")
+    x = c.submit(big, key="x", workers=[a.address])
+    await x
+    extra = {}
+    if why == "lacks the resource":
+        extra = {"resources": {"GPU": 1}}
+    elif why == "not allowed":
+        async with Worker(s.address) as third:
+            pass
+        extra = {"workers": [b.address, third.address]}
+    async with jobs(c, "a", "b"):
+        pool = plugin.pools.pools["a"]
+        if why == "strict":
+            pool.workers = {b.address: 1.0}
+        with tasks_of("a"):
+            busy = c.map(wait_for, ["go", "go"], pure=False, workers=[a.address, b.address])
+            if why != "strict":
+                await until(lambda: len(pool.running) == 2)
+            later = c.submit(where, x, key="later", **extra)
+            await until(lambda: s.tasks.get("later") in pool.ready)
+        if why == "gone":
+            await c.replicate([x], n=2)
+            await s.remove_worker(a.address, stimulus_id="test")
+        elif why == "paused":
+            s.handle_worker_status_change("paused", a.address, "test")
+        await Event("go").set()
+        assert await later == b.address
+        if why != "gone":
+            await c.gather(busy)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_busy_worker_gets_a_task_ahead_only_of_little_work(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead="50ms")
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            first = c.submit(wait_for, "go", key="long-0")
+            await state_of(s, first, "processing")
+            second = c.submit(wait_for, "go", key="long-1")
+            pools = plugin.pools
+            await until(lambda: pools.pools["a"].ready and not pools._dispatch_due)
+            assert pools.tick(1.0) == 0  # unknown tasks count half a second
+            s.task_prefixes["long"].duration_average = 0.02
+            pools.tick(1.0)
+            assert s.tasks["long-1"].state == "processing"
+        await Event("go").set()
+        await c.gather([first, second])
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_worker_that_comes_is_used_at_once(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            busy = c.map(wait_for, ["go"] * 2, pure=False)
+            await until(lambda: len(plugin.pools.pools["a"].running) == 2)
+        with tasks_of("b"):
+            other = c.submit(where)
+            await until(lambda: plugin.pools.pools["b"].ready)
+        async with Worker(s.address) as third:
+            assert await other == third.address
+            await until(
+                lambda: (
+                    third.address in plugin.engine.grants["b"].workers
+                    or third.address in plugin.engine.grants["a"].workers
+                )
+            )
+            await Event("go").set()
+            await c.gather(busy)
+
+
+@gen_cluster(client=True, nthreads=[])
+async def test_tasks_wait_for_the_first_worker(c, s):
+    await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(where)
+        await state_of(s, future, "no-worker")
+        async with Worker(s.address) as w:
+            assert await future == w.address
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_slot_freed_by_seceding_is_used_at_once(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+
+    def seceding():
+        from distributed import worker_client
+
+        with worker_client():
+            Event("go").wait()
+
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            outer = c.map(lambda _: seceding(), range(6), pure=False)
+            await until(lambda: sum(len(w.long_running) for w in s.workers.values()) == 6)
+        assert not plugin.pools.pools["a"].ready
+        await Event("go").set()
+        await c.gather(outer)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_user_restrictions_come_back_when_a_task_ends(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    both = [a.address, b.address]
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(where, workers=both, key="x")
+            plain = c.submit(where, key="y")
+            assert await future in both
+            await plain
+        assert s.tasks["x"].worker_restrictions == set(both)
+        assert s.tasks["y"].worker_restrictions is None
+    assert restricted_by_us(s, plugin) == []
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_bindings_remembered_are_bounded(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, bindings=3)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            await c.gather(c.map(inc, range(9)))
+    assert len(plugin.pools.bindings) == 3
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2), ("127.0.0.1", 1)])
+async def test_a_deep_graph_runs_through_pools_with_every_slot_in_use(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    recorder = Recorder(s, plugin)
+    async with jobs(c, "a", "b"):
+        outs = {}
+        for name in "ab":
+            with tasks_of(name):
+                layer = c.map(inc, range(16), pure=False)
+                while len(layer) > 1:
+                    layer = [
+                        c.submit(lambda x, y: x + y, x, y, pure=False)
+                        for x, y in zip(layer[::2], layer[1::2], strict=True)
+                    ]
+                outs[name] = layer[0]
+        assert await c.gather(outs) == {"a": 136, "b": 136}
+    recorder.check()
+    assert len(recorder.held()) == 62
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_watchdog_counts_what_waited_beside_a_free_slot(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        pools = plugin.pools
+        pools._dispatch_due = True  # as if a dispatch had been lost
+        with tasks_of("a"):
+            future = c.submit(inc, 1)
+        await until(lambda: pools.pools["a"].ready)
+        pools._dispatch_due = False
+        pools._free.clear()
+        assert pools.tick(1.0) == 1
+        assert await future == 2
+
+
+@gen_cluster(client=True, nthreads=TWO, config={"slaq.instrument": False})
+async def test_annotations_of_the_user_stay(c, s, a, b):
+    await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with dask.annotate(mine=1, priority=3):
+            future = c.submit(inc, 1, key="x")
+        await future
+        annotations = s.tasks["x"].annotations
+        assert annotations == {"mine": 1, "priority": 3, "slaq_job": "b"}
