@@ -15,10 +15,10 @@ from benchmarks.curves import Curve, sample
 
 __all__ = ["EmulatedJob", "burst", "staggered"]
 
-#: Thread-seconds of all jobs of a run together: 22 s of 16 threads that are never idle.
-WORK = 360.0
+#: Thread-seconds of all jobs of a run together: 31 s of 16 threads that are never idle.
+WORK = 500.0
 #: Seconds from the first to the last of the staggered arrivals, and of the burst.
-LAST_ARRIVAL = 20.0
+LAST_ARRIVAL = 17.0
 BURST = 2.0
 
 
