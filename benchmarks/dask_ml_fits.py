@@ -71,12 +71,12 @@ def runner(processes: int, *, quick: bool = False, **settings: Any) -> Callable[
             _publish(client, seed, ROWS // 20 if quick else ROWS)
             client.run(_compile)
             clusters.register(client, policy, **settings)
-            before = clusters.compute_seconds(cluster), clusters.bytes_moved(client)
+            meter, before = clusters.meter(cluster), clusters.bytes_moved(client)
             traces = _fit_all(cluster, policy, estimators(seed, quick=quick))
-            after = clusters.compute_seconds(cluster), clusters.bytes_moved(client)
+            moved = clusters.bytes_moved(client) - before
             for name in DATA:
                 client.unpublish_dataset(name)
-        return Run(seed, traces, after[1] - before[1], after[0] - before[0], processes)
+        return Run(seed, traces, moved, meter.seconds, processes)
 
     return run
 

@@ -57,6 +57,7 @@ def run_emulated(
     """
     with clusters.local_cluster(workers) as (cluster, client):
         clusters.register(client, policy, predictor=predictor, **settings)
+        meter = clusters.meter(cluster)
         start = time.perf_counter() + 0.5
         drivers = [_Driver(job, policy, cluster, start, partition_bytes) for job in jobs]
         for driver in drivers:
@@ -70,7 +71,7 @@ def run_emulated(
             seed,
             [driver.trace for driver in drivers],
             clusters.bytes_moved(client),
-            clusters.compute_seconds(cluster),
+            meter.seconds,
             workers,
         )
 
