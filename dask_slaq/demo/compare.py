@@ -127,25 +127,34 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def table(result: dict[str, Any]) -> str:
-    """The comparison as text: a row for each figure, a column for each policy, and the change
-    from the first policy to the last.
+_ROWS = (
+    ("mean time to 90 % loss reduction", "t90_mean_s", "s"),
+    ("mean time to 95 % loss reduction", "t95_mean_s", "s"),
+    ("makespan", "makespan_s", "s"),
+    ("share of time that workers compute", "busy_fraction", "%"),
+    ("moved between workers", "bytes_moved", "MB"),
+)
+
+
+def rows(result: dict[str, Any]) -> list[list[str]]:
+    """The comparison as cells: a heading, then a row for each figure with a column for each
+    policy and, at the end, the change from the first policy to the last.
     """
     policies = result["policies"]
-    rows = [
-        ("mean time to 90 % loss reduction", "t90_mean_s", "s"),
-        ("mean time to 95 % loss reduction", "t95_mean_s", "s"),
-        ("makespan", "makespan_s", "s"),
-        ("share of time that workers compute", "busy_fraction", "%"),
-        ("moved between workers", "bytes_moved", "MB"),
-    ]
-    names = list(policies)
-    lines = [f"{'':36}" + "".join(f"{name:>14}" for name in names)]
-    for label, key, unit in rows:
-        values = [policies[name][key] for name in names]
-        cells = "".join(f"{_cell(value, unit):>14}" for value in values)
-        lines.append(f"{label:36}{cells}{_change(values) if unit == 's' else ''}")
-    return "\n".join(line.rstrip() for line in lines)
+    cells = [["", *policies, "change" if len(policies) > 1 else ""]]
+    for label, key, unit in _ROWS:
+        values = [figures[key] for figures in policies.values()]
+        change = _change(values) if unit == "s" else ""
+        cells.append([label, *(_cell(value, unit) for value in values), change])
+    return cells
+
+
+def table(result: dict[str, Any]) -> str:
+    """The comparison as text."""
+    return "\n".join(
+        (f"{label:36}" + "".join(f"{cell:>13}" for cell in cells)).rstrip()
+        for label, *cells in rows(result)
+    )
 
 
 def _cell(value: float | None, unit: str) -> str:
@@ -162,4 +171,4 @@ def _change(values: Sequence[float | None]) -> str:
     first, last = values[0], values[-1]
     if len(values) < 2 or not first or last is None:
         return ""
-    return f"{f'{100 * (last / first - 1):+.0f} %':>10}"
+    return f"{100 * (last / first - 1):+.0f} %"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -99,9 +100,16 @@ def _cluster(options: Options) -> Iterator[Client]:
         ) as cluster,
         Client(cluster) as client,
     ):
-        client.run(warnings.simplefilter, "ignore")
+        client.run(_hush)
         client.register_plugin(meters.ComputeLog())
         yield client
+
+
+def _hush() -> None:
+    """On a worker: keep the terminal for the table."""
+    warnings.simplefilter("ignore")
+    # Ctrl-C reaches the workers too, but it is for the cluster to end them, in silence.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _prepare(client: Client, trainings: list[Training], options: Options) -> None:
