@@ -86,7 +86,7 @@ def seconds_to(record: Record, reduction: float, lowest: float) -> float | None:
     """
     if not record.losses or record.arrived is None:
         return None
-    reached = np.flatnonzero(remaining(record, lowest) <= 1 - reduction)
+    reached = np.flatnonzero(remaining(record, lowest) <= 1 - reduction + 1e-9)
     return record.losses[reached[0]][0] - record.arrived if len(reached) else None
 
 

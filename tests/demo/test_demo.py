@@ -1,0 +1,106 @@
+"""The demo from end to end, on small data."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from dask_slaq.demo import show
+from dask_slaq.demo.drivers import Record
+from dask_slaq.demo.jobs import plan
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the demo as a program of its own, as people do."""
+    return subprocess.run(
+        [sys.executable, "-m", "dask_slaq", "demo", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A finished run: the program's result and its HTML file."""
+    html = tmp_path_factory.mktemp("demo") / "report.html"
+    result = demo(
+        "--jobs=3", "--rows=1000", "--iterations=6", "--json=-", f"--html={html}", "--seed=5"
+    )
+    assert result.returncode == 0, result.stderr
+    return result, html
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_small_demo_writes_figures_of_both_policies(small):
+    result, _ = small
+    policies = json.loads(result.stdout)["policies"]
+    assert list(policies) == ["fair", "max-total"]
+    for figures in policies.values():
+        assert figures["makespan_s"] > 0
+        assert 0 < figures["busy_fraction"] <= 1
+        assert len(figures["jobs"]) == 3
+        for job in figures["jobs"]:
+            assert job["seed"] == 5
+            # The loss where training starts, and one after each iteration.
+            assert job["iterations"] >= 6
+            assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_small_demo_talks_to_people_on_the_other_stream(small):
+    result, html = small
+    assert "mean time to 90 % loss reduction" in result.stderr
+    assert "3/3 done" in result.stderr
+    assert str(html) in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_small_demo_report_draws_in_a_browser(small, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no headless browser here")
+    _, html = small
+    shown = subprocess.run(
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            f"--user-data-dir={tmp_path}",
+            "--dump-dom",
+            html.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert shown.stdout.count("<svg") == 5
+    assert shown.stdout.count("<polyline") == 6
+    assert "NaN" not in shown.stdout
+
+
+def test_a_job_that_fails_is_shown(capsys):
+    record = Record(plan(1, 0)[0], error="Traceback\nValueError: no such thing")
+    run = show.Run("fair", 0, 2, 0.0, 1.0, [record], [], 0)
+    assert show._complain([run]) == 1
+    said = capsys.readouterr().err
+    assert "logistic-gd failed under fair" in said
+    assert "ValueError: no such thing" in said
+
+
+def test_there_are_two_to_four_workers_unless_told(monkeypatch):
+    for cores, workers in ((1, 2), (2, 2), (3, 3), (64, 4)):
+        monkeypatch.setattr(show, "CPU_COUNT", cores)
+        assert show.Options().n_workers == workers
+    assert show.Options(workers=7).n_workers == 7
