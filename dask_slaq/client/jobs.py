@@ -139,6 +139,8 @@ class Job:
         if self._settings["resources"]:
             annotations["resources"] = self._settings["resources"]
         self._client = client
+        self.iteration = 0
+        self._lost = False
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if dask.config.get("slaq.instrument", True):

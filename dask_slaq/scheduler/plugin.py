@@ -19,7 +19,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
-from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, SlaqError
+from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, NoPlugin, SlaqError
 from dask_slaq.scheduler.pools import Pools
 from dask_slaq.scheduler.records import status_of_job
 
@@ -143,14 +143,25 @@ class SlaqPlugin(SchedulerPlugin):
         scheduler.stream_handlers["slaq-report"] = self.handle_report
         self._follow("long-running", self.slot_freed)
         self._follow("worker-status-change", self.add_worker)
-        scheduler.task_metadata["slaq"] = {"policy": chosen.policy, "epoch": chosen.epoch}
+        self._announce()
+
+    def _announce(self) -> None:
+        """Let clients know that there is a plugin to ask."""
+        known = {"policy": self.settings.policy, "epoch": self.settings.epoch}
+        self.scheduler.task_metadata["slaq"] = known
+
+    def _here(self) -> None:
+        """Raise `NoPlugin` if the plugin was unregistered, of which no hook tells."""
+        if self.scheduler.plugins.get(self.name) is not self:
+            self.stop()
+            raise NoPlugin("SlaqPlugin was unregistered from the scheduler: register it again")
 
     def stop(self) -> None:
         """Give everything back to Dask and withdraw."""
         self._timer.stop()
         self.pools.hold(False)
         for name in list(self.pools.pools):
-            self.pools.remove(name)
+            self._forget(name)
         if self.scheduler.plugins.get(self.name) in (self, None):
             self.scheduler.task_metadata.pop("slaq", None)
 
@@ -180,6 +191,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     async def open_job(self, name: str, client: str, **given: Any) -> None:
         """Request: a job begins; raises its mistakes at the caller."""
+        self._here()
         resources = given.pop("resources", None) or {}
         self.engine.add_job(name, monotonic(), **given)
         self._resources[name] = resources
@@ -199,7 +211,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.end_job(name)
 
     def handle_report(
-        self, job: Any = None, loss: Any = None, client: str = "", worker: str = "", **other: Any
+        self, /, job: Any = None, loss: Any = None, client: str = "", worker: str = "", **other: Any
     ) -> None:
         """Stream: one iteration's loss. An exception here would end the sender's connection."""
         try:
@@ -214,6 +226,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     async def status(self) -> dict[str, Any]:
         """Request: every job now, in words and numbers."""
+        self._here()
         jobs = {
             name: status_of_job(self.engine, self.pools.pools[name], name)
             for name in self.pools.pools
@@ -229,10 +242,12 @@ class SlaqPlugin(SchedulerPlugin):
 
     async def history(self) -> list[dict[str, Any]]:
         """Request: the remembered epochs, oldest first."""
+        self._here()
         return list(self.epochs)
 
     async def bindings(self) -> list[list[Any]]:
         """Request: the remembered task bindings, oldest first."""
+        self._here()
         return [[b.time, str(b.key), b.job, b.worker, b.reason] for b in self.pools.bindings]
 
     # Hooks
@@ -305,10 +320,11 @@ class SlaqPlugin(SchedulerPlugin):
         for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
             self.end_job(name)
 
-    @guarded
     def restart(self, scheduler: Scheduler) -> None:
-        """The cluster restarted: all tasks are gone, the jobs go on."""
-        self._changed()
+        """The cluster restarted: all tasks and metadata are gone, the jobs go on."""
+        self._announce()
+        if self._sent:
+            self._changed()
 
     # Work
 
@@ -351,17 +367,19 @@ class SlaqPlugin(SchedulerPlugin):
 
     def end_job(self, name: str) -> None:
         """Forget a job; what it still runs goes on under plain Dask."""
+        self._forget(name)
+        if not self._sent:
+            for other in list(self.pools.pools):
+                self._forget(other)
+            self._timer.stop()
+        self._changed()
+
+    def _forget(self, name: str) -> None:
         self.pools.remove(name)
         self._resources.pop(name, None)
         self._sent.pop(name, None)
         if name in self.engine.jobs:
             self.engine.remove_job(name, monotonic())
-        if not self._sent:
-            for other in list(self.pools.pools):
-                self.pools.remove(other)
-                self.engine.remove_job(other, monotonic())
-            self._timer.stop()
-        self._changed()
 
     def _open_other(self, name: str, client: str) -> Any:
         """A pool for a client's tasks of no job: they get a fair share while jobs run."""
