@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.experts import HORIZONS, Belief
 from dask_slaq.core.history import Rows
+from dask_slaq.core.view import MOST, View
 
-__all__ = ["Backtest", "report_noise"]
+__all__ = ["Backtest"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -21,8 +22,6 @@ CYCLE = 5
 MEMORY = 0.85
 #: Weight of an expert is its score to the power of minus this.
 SHARPNESS = 6.0
-#: Newest reports that noise is estimated from.
-NOISE_REPORTS = 27
 #: Ahead of this many iterations nothing is scored.
 FARTHEST = int(HORIZONS[N_KEPT - 1])
 #: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
@@ -58,27 +57,14 @@ class Backtest(Rows):
         weight /= weight.sum(axis=1, keepdims=True)
         return weight
 
-    def score(
-        self,
-        rows: IntArray,
-        losses: FloatArray,
-        total: IntArray,
-        unit: FloatArray,
-        noise: FloatArray,
-    ) -> None:
+    def score(self, rows: IntArray, view: View) -> None:
         """Score what was said by the reports that came since.
 
         Parameters
         ----------
-        rows : (n_rows,) array
-        losses : (n_rows, window) array
-            Newest reports, newest first, raw units.
-        total : (n_rows,) array
-            Reports so far.
-        unit : (n_rows,) array
-            Raw loss units in which errors of a job are of the order of 1.
-        noise : (n_rows,) array
-            Standard deviation of the noise, in those units.
+        rows : (n_jobs,) array
+        view : View
+            The jobs as they are now.
 
         Notes
         -----
@@ -86,68 +72,43 @@ class Backtest(Rows):
         reports averages out and an expert's bias does not.
         """
         column = self.column
-        since = total - column["said_at"][rows]
+        said_at, seen_at = column["said_at"][rows], column["seen_at"][rows]
+        since = view.total - said_at
         lead = np.arange(1, min(FARTHEST, max(1, int(since.max()))) + 1)
         age = since[:, None] - lead
-        held = (age >= 0) & (age < np.minimum(losses.shape[1], total)[:, None])
-        held &= (column["said_at"][rows] > 0)[:, None]
-        came = np.take_along_axis(losses, np.where(held, age, 0), axis=1)
-        told = column["said"][rows] @ TO_EVERY_LEAD[:, : len(lead)]
-        with np.errstate(over="ignore"):  # the loss may have left the unit far behind
-            error = np.clip((told - came[:, None, :]) / unit[:, None, None], -1e9, 1e9)
-        error = np.where(held[:, None, :], error, 0.0)
-        n = np.maximum(np.cumsum(held, axis=1), 1)[:, None, :]
-        fresh = held & (age < (total - column["seen_at"][rows])[:, None])
+        held = (age >= 0) & (age < view.known[:, None]) & (said_at > 0)[:, None]
+        came = np.take_along_axis(view.losses, np.where(held, age, 0), axis=1)
+        with np.errstate(over="ignore"):  # the loss may have left its old range far behind
+            said = (column["said"][rows] - view.newest[:, None, None]) / view.unit[:, None, None]
+        told = np.clip(said, -MOST, MOST) @ TO_EVERY_LEAD[:, : len(lead)]
+        error = np.where(held[:, None, :], told - came[:, None, :], 0.0)
+        bias = np.abs(error.cumsum(axis=2)) / np.maximum(held.cumsum(axis=1), 1)[:, None, :]
+        fresh = held & (age < (view.total - seen_at)[:, None])
         n_fresh = fresh.sum(axis=1)[:, None]
-        bias = np.abs(np.cumsum(error, axis=2)) / n
-        bias = np.where(fresh[:, None, :], bias, 0.0).sum(axis=2) / np.maximum(n_fresh, 1)
-        bias += self._noise_cost * noise[:, None]
-        relative = bias / (bias.mean(axis=1, keepdims=True) + 1e-12) + 1e-3
+        loss = np.where(fresh[:, None, :], bias, 0.0).sum(axis=2) / np.maximum(n_fresh, 1)
+        loss += self._noise_cost * view.noise[:, None]
+        relative = loss / (loss.mean(axis=1, keepdims=True) + 1e-12) + 1e-3
         keep = MEMORY**n_fresh
         column["score"][rows] = keep * column["score"][rows] + (1.0 - keep) * relative
-        column["seen_at"][rows] = total
+        column["seen_at"][rows] = view.total
 
-    def remember(
-        self,
-        rows: IntArray,
-        beliefs: list[Belief],
-        newest: FloatArray,
-        total: IntArray,
-        unit: FloatArray,
-    ) -> None:
-        """Keep what the experts say now, where the forecasts kept before have served."""
+    def remember(self, rows: IntArray, view: View, beliefs: list[Belief]) -> None:
+        """Keep what the experts say at `view`, where the forecasts kept before have served."""
         column = self.column
         said_at = column["said_at"][rows]
-        due = np.flatnonzero((said_at == 0) | (total - said_at >= CYCLE))
+        due = np.flatnonzero((said_at == 0) | (view.total - said_at >= CYCLE))
         said = np.stack([b.level[due, None] - b.fall[due, :N_KEPT] for b in beliefs], axis=1)
-        column["said"][rows[due]] = newest[due, None, None] + unit[due, None, None] * said
-        column["said_at"][rows[due]] = total[due]
+        said = view.newest[due, None, None] + view.unit[due, None, None] * said
+        column["said"][rows[due]] = said
+        column["said_at"][rows[due]] = view.total[due]
+        column["seen_at"][rows[due]] = view.total[due]
 
+    def behind(self, rows: IntArray, total: IntArray) -> IntArray:
+        """Reports to go back for a forecast that can be scored at once, by job; 0: no need.
 
-def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
-    """Estimate the standard deviation of independent noise on the reports.
-
-    Third differences of a smooth curve are all of one sign, so products of neighbours are
-    positive; those of independent noise are negative, -15 variances on average.
-
-    Parameters
-    ----------
-    losses : (n_jobs, window) array
-    known : (n_jobs,) array
-        How many of the columns are reports.
-
-    Returns
-    -------
-    (n_jobs,) array
-        In the units of `losses`; 0 with fewer than 5 reports.
-    """
-    third = np.diff(losses[:, :NOISE_REPORTS], n=3, axis=1)
-    n = np.clip(known - 3, 0, third.shape[1])
-    usable = np.arange(third.shape[1]) < n[:, None]
-    size = np.sort(np.where(usable, np.abs(third), np.inf), axis=1)
-    middle = np.take_along_axis(size, (np.maximum(n - 1, 0) // 2)[:, None], axis=1)
-    most = np.where(n[:, None] > 0, 4.0 * middle, 0.0)  # a spike is no noise
-    third = np.where(usable, np.clip(third, -most, most), 0.0)
-    product = (third[:, 1:] * third[:, :-1]).sum(axis=1) / np.maximum(n - 1, 1)
-    noise: FloatArray = np.sqrt(np.maximum(-product, 0.0) / 15.0)
-    return noise
+        A job that is fitted for the first time, or seldom against its reports, has no recent
+        forecast that its experts could be weighed by.
+        """
+        said_at = self.column["said_at"][rows]
+        lacks = np.where(said_at == 0, total >= 4, total - said_at > 2 * CYCLE)
+        return np.where(lacks, np.minimum(CYCLE, total // 2), 0)

@@ -1,8 +1,8 @@
 """Experts: each turns the recent losses of many jobs into forecasts of all of them at once.
 
-Losses come in as (n_jobs, window), newest first, in units in which the window spans 1 and the
-newest report is 0. A belief is the present level, (n_jobs,), and the fall from there,
-(n_jobs, n_horizons): 0 at horizon 0, nondecreasing and concave up to rounding.
+A belief is the present level, (n_jobs,), and the fall from there,
+(n_jobs, n_horizons): 0 at horizon 0, nondecreasing and concave up to rounding, both in the
+units of the view.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HORIZONS", "Belief", "Panel", "View"]
+from dask_slaq.core.view import View
+
+__all__ = ["HORIZONS", "Belief", "Panel"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -34,18 +36,6 @@ LONGEST = 1.5
 BEST = 3
 #: Rows of a matrix product that are done at a time.
 BLOCK = 32
-
-
-class View(NamedTuple):
-    """Scaled losses of some jobs."""
-
-    losses: FloatArray  # (n_jobs, window), newest first
-    known: IntArray  # (n_jobs,) how many of the columns are reports
-    total: IntArray  # (n_jobs,) reports so far
-    means: FloatArray  # (n_jobs, n_means) of the whole run, newest first, scaled alike
-    means_known: IntArray  # (n_jobs,)
-    stride: FloatArray  # (n_jobs,) reports in one mean
-    age: FloatArray  # (n_jobs,) iterations from the newest mean to the newest report
 
 
 class Belief(NamedTuple):
@@ -235,7 +225,7 @@ def _product(left: FloatArray, right: FloatArray) -> FloatArray:
 class Fit(NamedTuple):
     """Fit of loss = base + factor * atom for every atom."""
 
-    base: FloatArray  # (n_jobs, n_atoms)
+    mean: FloatArray  # (n_jobs,) weighted mean of the losses: base + factor * mean of the atom
     factor: FloatArray  # (n_jobs, n_atoms), >= 0, so that the curve falls
     share: FloatArray  # (n_jobs, n_atoms), sums to 1: weight of the evidence
 
@@ -261,14 +251,14 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Atom
     factor *= atoms.time_scale < LONGEST * length[:, None] + 1.0
     # Share of the variance that each atom explains; an atom that cannot be fitted explains none.
     cov *= factor / np.where(variance > 0, variance, 1.0)
-    unexplained = np.maximum(1.0 - cov, 0.0) + 1e-9
+    unexplained = np.maximum(1.0 - cov, 1e-9)
     # Likelihood of the best fit, its exponent halved: neighbours' residuals are not independent.
-    evidence = np.log(unexplained)
+    evidence = np.log(unexplained, out=unexplained)
     evidence *= -0.5 * atoms.n_effective[known]
     evidence -= evidence.max(axis=1, keepdims=True)
     share = np.exp(np.maximum(evidence, -40.0))
     share /= share.sum(axis=1, keepdims=True)
-    return Fit(mean - factor * atoms.mean[known], factor, share)
+    return Fit(mean[:, 0], factor, share)
 
 
 def recent(view: View, atoms: Atoms) -> Belief:
@@ -276,7 +266,7 @@ def recent(view: View, atoms: Atoms) -> Belief:
     fit = project(view.losses, view.known, view.total.astype(np.float64), atoms)
     amount = fit.share * fit.factor
     # An atom is 1 at the present.
-    level = (fit.share * fit.base + amount).sum(axis=1)
+    level = fit.mean + (amount * (1.0 - atoms.mean)[view.known]).sum(axis=1)
     return Belief(level, _product(amount, atoms.fall))
 
 
@@ -284,12 +274,12 @@ def whole_run(view: View, atoms: Atoms) -> Belief:
     """Mix the best atoms by their evidence in means over the whole run."""
     fit = project(view.means, view.means_known, view.total / view.stride, atoms)
     best = np.argpartition(-fit.share, BEST - 1, axis=1)[:, :BEST]
-    share, factor, base = (
-        np.take_along_axis(a, best, axis=1) for a in (fit.share, fit.factor, fit.base)
-    )
+    share, factor = (np.take_along_axis(a, best, axis=1) for a in (fit.share, fit.factor))
     share = share / share.sum(axis=1, keepdims=True)
     time = (view.age[:, None] + HORIZONS) / view.stride[:, None]
     log = atoms.log(best, time)
-    amount = share * factor * np.exp(log[:, :, 0])  # at the present
-    fall = (amount[:, :, None] * -np.expm1(log - log[:, :, :1])).sum(axis=1)
-    return Belief((share * base + amount).sum(axis=1), fall)
+    amount = share * factor
+    now = np.exp(log[:, :, 0])
+    level = fit.mean + (amount * (now - atoms.mean[view.means_known[:, None], best])).sum(axis=1)
+    fall = ((amount * now)[:, :, None] * -np.expm1(log - log[:, :, :1])).sum(axis=1)
+    return Belief(level, fall)

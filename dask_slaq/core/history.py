@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Histories", "Rows", "without_spikes"]
+__all__ = ["Histories", "Rows"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-#: Newest reports that show the usual size of a change.
-TYPICAL = 17
 
 
 class Rows:
@@ -127,23 +124,31 @@ class Histories(Rows):
             column["stride"][row] *= 2
         column["filled"][row] = filled
 
-    def recent(self, rows: IntArray) -> tuple[FloatArray, IntArray]:
-        """Newest reports, newest first, and how many of them there are.
+    def recent(self, rows: IntArray, back: IntArray) -> tuple[FloatArray, IntArray]:
+        """Newest reports as of `back` reports ago, newest first, and how many there are.
+
+        Parameters
+        ----------
+        rows : (n_rows,) array
+        back : (n_rows,) array
+            Fewer than the reports that are kept.
 
         Returns
         -------
         losses : (n_rows, window) array
-            Column i holds the report of i iterations ago; the last known one is repeated.
+            Column i holds the report of i iterations before; the last known one is repeated.
         known : (n_rows,) array
         """
         count = self.column["count"][rows]
-        known = np.minimum(count, self.window)
+        known = np.minimum(count, self.window) - back
         age = np.minimum(np.arange(self.window), known[:, None] - 1)
-        index = (count[:, None] - 1 - age) % self.window
+        index = ((count - back)[:, None] - 1 - age) % self.window
         return self.column["ring"][rows[:, None], index], known
 
-    def whole(self, rows: IntArray) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """Means over the whole run, newest first.
+    def whole(
+        self, rows: IntArray, back: IntArray
+    ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
+        """Means over the whole run as of `back` reports ago, newest first.
 
         Returns
         -------
@@ -156,34 +161,11 @@ class Histories(Rows):
         age : (n_rows,) array
             Iterations from the middle of the newest mean to the newest report.
         """
-        known = self.column["filled"][rows]
-        index = np.maximum(known[:, None] - 1 - np.arange(self.n_means), 0)
+        stride, partial = self.column["stride"][rows], self.column["partial_count"][rows]
+        filled = self.column["filled"][rows]
+        dropped = np.minimum(-((partial - back) // stride), filled - 1)
+        dropped = np.maximum(dropped, 0)
+        index = np.maximum((filled - dropped)[:, None] - 1 - np.arange(self.n_means), 0)
         means = self.column["means"][rows[:, None], index]
-        stride = self.column["stride"][rows].astype(np.float64)
-        age = self.column["partial_count"][rows] + 0.5 * (stride - 1.0)
-        return means, known, stride, age
-
-
-def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
-    """Cut reports that stick out of both neighbours down to the higher one.
-
-    To stick out is to rise by more than ten usual changes: a smooth curve and plain noise pass
-    unchanged, and so does a lasting rise, but for its first report.
-
-    Parameters
-    ----------
-    losses : (n_jobs, window) array
-        Newest first.
-    known : (n_jobs,) array
-        How many of the columns are reports.
-    """
-    change = np.abs(np.diff(losses[:, :TYPICAL], axis=1))
-    n = np.clip(known - 1, 1, change.shape[1])[:, None]
-    change = np.sort(np.where(np.arange(change.shape[1]) < n, change, np.inf), axis=1)
-    usual = np.take_along_axis(change, n // 2, axis=1)
-    older = losses[:, 1:]
-    beside = older.copy()
-    beside[:, 1:] = np.maximum(beside[:, 1:], losses[:, :-2])
-    cut = losses.copy()
-    cut[:, :-1] = np.where(losses[:, :-1] - beside > 10.0 * usual, beside, losses[:, :-1])
-    return cut
+        age = partial + dropped * stride - back + 0.5 * (stride - 1.0)
+        return means, filled - dropped, stride.astype(np.float64), np.maximum(age, 0.0)

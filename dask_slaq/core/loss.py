@@ -15,10 +15,11 @@ from math import nan
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.backtest import Backtest, report_noise
+from dask_slaq.core.backtest import Backtest
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
-from dask_slaq.core.experts import HORIZONS, Panel, View
-from dask_slaq.core.history import Histories, Rows, without_spikes
+from dask_slaq.core.experts import HORIZONS, Panel
+from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.view import MOST, View, look
 
 __all__ = ["Forecast", "LossPredictor", "Status"]
 
@@ -29,14 +30,13 @@ IntArray = NDArray[np.int64]
 MIN_REPORTS = 4
 #: Larger losses are refused: differences of two must not overflow.
 MAX_LOSS = 1e300
-#: Largest fall that is forecast, in spans of the window, for the same reason.
-MOST = 1e6
+ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
 #: A forecast carries this many iterations, and so many more for each report.
 REACH, REACH_PER_REPORT = 60.0, 5.0
-#: Share of the fall so far that might come again within as many iterations, noise or not.
+#: Share of the fall so far that no job is denied, noise or not.
 DOUBT = 1e-3
 #: Jobs that are fitted at once: what fits in a processor's cache.
-CHUNK = 160
+CHUNK = 256
 
 
 class Status(IntEnum):
@@ -56,9 +56,9 @@ class Forecast:
     horizons : (n_horizons,) array
         Iterations ahead, increasing from 0.
     reduction : (n_jobs, n_horizons) array
-        Predicted fall from `level`: 0 at 0, nondecreasing, concave, finite. A small share of it
-        is what the reports cannot rule out: it grows with their noise and shrinks with their
-        number, so that a noisy job is never predicted to gain nothing at all.
+        Predicted fall from `level`: 0 at 0, nondecreasing, concave, finite. Part of it is what
+        the reports cannot rule out, more with their noise and less with their number: a noisy
+        job is never said to gain nothing at all.
     start : (n_jobs,) array
         Loss at the first report, nan before it.
     level : (n_jobs,) array
@@ -94,9 +94,9 @@ class LossPredictor:
 
     Notes
     -----
-    Several experts forecast each curve; each weighs by how its earlier forecasts held against
-    the reports that came since. Memory and the time of a fit do not grow with the length of a
-    run: beside the window, the start, the extremes and coarse means of the whole run are kept.
+    Several experts forecast each curve, weighted by how their earlier forecasts held. Memory and
+    time of a fit do not grow with the run: beside the window, its start, extremes and coarse
+    means are kept.
     """
 
     def __init__(self, *, window: int = 64) -> None:
@@ -132,11 +132,13 @@ class LossPredictor:
         ------
         DuplicateJob
             If `job` is followed already.
+        NonFiniteLoss
+            If `target` is not a finite number of at most 1e300 in magnitude.
         """
         if job in self._row:
             raise DuplicateJob(f"job {job!r} is running already; each job needs its own name")
         if target is not None and not abs(target) <= MAX_LOSS:
-            raise NonFiniteLoss(f"target of job {job!r} is {target!r}; it must be a finite number")
+            raise NonFiniteLoss(f"the target of job {job!r} is {target!r}; {ALLOWED}")
         row = self._history.acquire()
         # The tables take and free rows together, so they agree on the number.
         self._backtest.acquire()
@@ -172,7 +174,7 @@ class LossPredictor:
         UnknownJob
             If `job` is not followed.
         NonFiniteLoss
-            If `loss` is not a finite number of at most 1e300 in magnitude. Nothing has changed.
+            If `loss` is not a finite number of at most 1e300 in magnitude.
         """
         row = self._find(job)
         try:
@@ -180,10 +182,7 @@ class LossPredictor:
         except (TypeError, ValueError, OverflowError):
             value = nan
         if not abs(value) <= MAX_LOSS:
-            raise NonFiniteLoss(
-                f"job {job!r} reported the loss {loss!r}; "
-                f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
-            )
+            raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}; {ALLOWED}")
         self._history.append(row, value)
         self._dirty.add(row)
 
@@ -193,7 +192,7 @@ class LossPredictor:
         Returns
         -------
         int
-            How many jobs these were.
+            Number of these jobs.
         """
         rows = np.array(sorted(self._dirty), dtype=np.int64)
         self._dirty.clear()
@@ -238,56 +237,41 @@ class LossPredictor:
             raise UnknownJob(f"job {job!r} is not running") from None
 
     def _fit(self, rows: IntArray) -> None:
-        losses, known = self._history.recent(rows)
-        losses = without_spikes(losses, known)
-        means, means_known, stride, age = self._history.whole(rows)
-        means = without_spikes(means, means_known)
-        total = self._history.column["count"][rows]
-        newest = losses[:, 0].copy()
-        span = losses.max(axis=1) - losses.min(axis=1)
-        unit = np.where(span > 0, span, 1.0)
-        scaled = (losses - newest[:, None]) / unit[:, None]
-        with np.errstate(over="ignore"):  # a run may have fallen by any number of such spans
-            scaled_means = np.clip((means - newest[:, None]) / unit[:, None], -MOST, MOST)
-        view = View(scaled, known, total, scaled_means, means_known, stride, age)
-        noise = report_noise(scaled, known)
-        self._backtest.score(rows, losses, total, unit, noise)
+        view = look(self._history, rows, np.zeros(len(rows), dtype=np.int64))
+        self._weigh(rows, view)
         beliefs = self._panel.ask(view)
-        self._backtest.remember(rows, beliefs, newest, total, unit)
+        self._backtest.remember(rows, view, beliefs)
         weight = self._backtest.weights(rows).T
         level = sum(w * b.level for w, b in zip(weight, beliefs, strict=True))
         fall = sum(w[:, None] * b.fall for w, b in zip(weight, beliefs, strict=True))
-        self._store(
-            rows,
-            total,
-            newest + unit * level,
-            unit[:, None] * _hold_beyond_reach(np.minimum(fall, MOST), total),
-            unit * noise,
-            losses[:, :3].min(axis=1),
-        )
+        fall = _hold_beyond_reach(np.minimum(fall, MOST), view.total)
+        self._store(rows, view, view.newest + view.unit * level, view.unit[:, None] * fall)
 
-    def _store(
-        self,
-        rows: IntArray,
-        total: IntArray,
-        level: FloatArray,
-        fall: FloatArray,
-        noise: FloatArray,
-        lately: FloatArray,
-    ) -> None:
-        """Judge the forecasts and keep them; `lately` is the lowest of the newest reports."""
+    def _weigh(self, rows: IntArray, view: View) -> None:
+        """Score the experts, by a forecast in hindsight where there is none of late."""
+        self._backtest.score(rows, view)
+        back = self._backtest.behind(rows, view.total)
+        some = back > 0
+        if some.any():
+            past = look(self._history, rows[some], back[some])
+            self._backtest.remember(rows[some], past, self._panel.ask(past))
+            self._backtest.score(rows[some], view.of(some))
+
+    def _store(self, rows: IntArray, view: View, level: FloatArray, fall: FloatArray) -> None:
+        """Judge the forecasts, level and fall in raw units, and keep them."""
         fits, history = self._fits.column, self._history.column
         first, lowest = history["first"][rows], history["lowest"][rows]
+        noise = view.unit * view.noise
+        lately = view.newest + view.unit * view.losses[:, :3].min(axis=1)
         status = np.full(len(rows), int(Status.OK))
-        risen = lately - lowest > 0.5 * (first - lowest) + 3.0 * noise
-        status[risen] = Status.DIVERGING
-        status[total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
+        status[lately - lowest > 0.5 * (first - lowest) + 3.0 * noise] = Status.DIVERGING
+        status[view.total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
         fall[status == Status.DIVERGING] = 0.0
-        fall += _exploration(total, noise, np.maximum(first - level, 0.0))
+        fall += _exploration(view.total, noise, np.maximum(first - level, 0.0))
         remaining = fall[:, -1].copy()
         hint = level - fits["target"][rows]
         hinted = (status != Status.OK) & (hint > 0)
-        patience = np.maximum(total[hinted, None], 10.0)
+        patience = np.maximum(view.total[hinted, None], 10.0)
         fall[hinted] = hint[hinted, None] * (HORIZONS / (HORIZONS + patience))
         remaining[hinted] = hint[hinted]
         fits["reduction"][rows] = np.maximum.accumulate(fall, axis=1)
@@ -295,14 +279,14 @@ class LossPredictor:
         fits["level"][rows] = level
         fits["noise"][rows] = noise
         fits["status"][rows] = status
-        fits["total"][rows] = total
+        fits["total"][rows] = view.total
 
 
 def _exploration(total: IntArray, noise: FloatArray, fallen: FloatArray) -> FloatArray:
-    """Fall that the reports so far cannot rule out, added so that no job is given up.
+    """Fall that the reports cannot rule out, added so that no job is given up.
 
-    The slope of n noisy reports is known to noise * sqrt(12 / n^3): over as many iterations
-    again, a fall of noise * sqrt(12 / n) would go unseen.
+    n noisy reports show a slope to noise * sqrt(12 / n^3): a fall of noise * sqrt(12 / n) over
+    as many iterations again would go unseen.
     """
     unseen = noise * np.sqrt(12.0 / total) + DOUBT * fallen
     return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
@@ -312,8 +296,7 @@ def _hold_beyond_reach(fall: FloatArray, total: IntArray) -> FloatArray:
     """Hold forecasts constant from where the history no longer carries them."""
     reach = REACH + REACH_PER_REPORT * total
     right = np.clip(np.searchsorted(HORIZONS, reach), 1, len(HORIZONS) - 1)
-    row = np.arange(len(fall))
-    left_h, right_h = HORIZONS[right - 1], HORIZONS[right]
-    part = np.clip((reach - left_h) / (right_h - left_h), 0.0, 1.0)
-    most: FloatArray = fall[row, right - 1] * (1.0 - part) + fall[row, right] * part
+    left, row = right - 1, np.arange(len(fall))
+    part = np.clip((reach - HORIZONS[left]) / (HORIZONS[right] - HORIZONS[left]), 0.0, 1.0)
+    most: FloatArray = fall[row, left] * (1.0 - part) + fall[row, right] * part
     return np.minimum(fall, most[:, None])

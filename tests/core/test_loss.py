@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.backtest import Backtest, report_noise
+from dask_slaq.core.backtest import Backtest
 from dask_slaq.core.errors import (
     DuplicateJob,
     InvalidSetting,
@@ -16,6 +16,7 @@ from dask_slaq.core.errors import (
 from dask_slaq.core.experts import HORIZONS, Belief
 from dask_slaq.core.history import Histories
 from dask_slaq.core.loss import Forecast, LossPredictor, Status
+from dask_slaq.core.view import look, report_noise, without_spikes
 
 WINDOWS = (8, 9, 64)
 K = np.arange(400)
@@ -463,40 +464,84 @@ def test_a_target_that_is_reached_says_nothing() -> None:
 # Parts
 
 
-@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=300), st.sampled_from([8, 9, 16]))
-@settings(deadline=None)
-def test_history_keeps_newest_reports_and_means_of_the_whole_run(
-    losses: list[float], window: int
-) -> None:
+def stored(losses: list[float], window: int) -> tuple[Histories, np.ndarray]:
     history = Histories(window)
     row = history.acquire()
     for loss in losses:
         history.append(row, loss)
-    rows = np.array([row])
-    kept, known = history.recent(rows)
-    assert known[0] == min(window, len(losses))
-    np.testing.assert_array_equal(kept[0, : known[0]], losses[::-1][: known[0]])
-    means, known, stride, age = history.whole(rows)
+    return history, np.array([row])
+
+
+@given(
+    st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=300),
+    st.sampled_from([8, 9, 16]),
+    st.integers(0, 5),
+)
+@settings(deadline=None)
+def test_history_keeps_newest_reports_and_means_of_the_whole_run(
+    losses: list[float], window: int, back: int
+) -> None:
+    back = min(back, len(losses) - 1)
+    history, rows = stored(losses, window)
+    then = losses[: len(losses) - back]
+    kept, known = history.recent(rows, np.array([back]))
+    assert known[0] == min(window, len(losses)) - back
+    np.testing.assert_array_equal(kept[0, : known[0]], then[::-1][: known[0]])
+    means, known, stride, age = history.whole(rows, np.array([back]))
     size = int(stride[0])
-    blocks = len(losses) // size
-    assert known[0] == blocks
-    assert blocks <= window
-    expected = np.reshape(losses[: blocks * size], (blocks, size)).mean(axis=1)
-    np.testing.assert_allclose(means[0, :blocks], expected[::-1], rtol=1e-9, atol=1e-9)
-    assert age[0] == len(losses) - 1 - ((blocks - 1) * size + (size - 1) / 2)
+    blocks = len(then) // size
+    if blocks:
+        assert known[0] == blocks <= window
+        expected = np.reshape(then[: blocks * size], (blocks, size)).mean(axis=1)
+        np.testing.assert_allclose(means[0, :blocks], expected[::-1], rtol=1e-9, atol=1e-9)
+        assert age[0] == len(then) - 1 - ((blocks - 1) * size + (size - 1) / 2)
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=40), st.integers(1, 5))
+@settings(deadline=None)
+def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -> None:
+    (now, rows), (then, _) = stored(losses, 64), stored(losses[:-back], 64)
+    one, other = look(now, rows, np.array([back])), look(then, rows, np.array([0]))
+    for name, a, b in zip(one._fields, one, other, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=name)
+
+
+def test_only_what_sticks_out_is_cut() -> None:
+    clean = np.array([5.0, 3.0, 2.0, 1.5, 1.2, 1.0, 0.9])[::-1]
+    known = np.array([7])
+    np.testing.assert_array_equal(without_spikes(clean[None], known)[0], clean)
+    for place in range(6):
+        spiky = clean.copy()
+        spiky[place] = 100.0
+        cut = without_spikes(spiky[None], known)[0]
+        assert cut[place] == clean[place + 1]  # the older, higher neighbour
+        np.testing.assert_array_equal(np.delete(cut, place), np.delete(clean, place))
 
 
 @given(st.integers(1, 12))
 @settings(deadline=None)
 def test_the_expert_that_was_right_is_believed(every: int) -> None:
+    losses = [100.0 - k for k in range(61)]
     backtest = Backtest(np.array([1.0, 1.0]))
-    rows, unit, quiet = np.array([backtest.acquire()]), np.ones(1), np.zeros(1)
-    truth = 100.0 - np.arange(61.0)
-    stays = Belief(np.zeros(1), np.zeros((1, len(HORIZONS))))
-    falls = Belief(np.zeros(1), HORIZONS[None, :])
+    rows = np.array([backtest.acquire()])
     assert backtest.weights(rows)[0, 0] == 0.5
-    for k in range(1, 61, every):
-        losses, total = truth[:k][::-1][None, :], np.array([k])
-        backtest.score(rows, losses, total, unit, quiet)
-        backtest.remember(rows, [stays, falls], losses[:, 0], total, unit)
+    for k in range(1, len(losses), every):
+        view = look(stored(losses[:k], 64)[0], rows, np.array([0]))
+        backtest.score(rows, view)
+        stays = Belief(np.zeros(1), np.zeros((1, len(HORIZONS))))
+        falls = Belief(np.zeros(1), HORIZONS[None, :] / view.unit)
+        backtest.remember(rows, view, [stays, falls])
     assert backtest.weights(rows)[0, 1] > 0.99
+
+
+def test_a_job_seldom_fitted_is_judged_in_hindsight() -> None:
+    backtest = Backtest(np.array([1.0, 1.0]))
+    rows = np.array([backtest.acquire() for _ in range(3)])
+    assert list(backtest.behind(rows, np.array([3, 4, 40]))) == [0, 2, 5]
+    seldom, often = (
+        predict(FAMILIES["exponential"][:30], every=30),
+        predict(FAMILIES["exponential"][:30]),
+    )
+    truth = FAMILIES["exponential"][39]
+    for forecast in (seldom, often):
+        assert forecast.level[0] - fall(forecast, 10) == pytest.approx(truth, abs=0.005)
