@@ -1,0 +1,175 @@
+"""Two jobs side by side: every task runs where its job holds a slot, or is lent one, then."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from dask import delayed
+from distributed import Client, LocalCluster
+from driving import Recorder, assert_nothing_left, until
+
+import dask_slaq as slaq
+from dask_slaq.client import bindings
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def arrays(client: Client, seed: int) -> Any:
+    x = da.random.default_rng(seed).random((60, 40), chunks=(10, 20))
+    return (x @ x.T).sum(axis=0).compute()
+
+
+def persisted(client: Client, seed: int) -> Any:
+    x = da.random.default_rng(seed).random((60, 40), chunks=(10, 20)).persist()
+    return [float((x**k).mean().compute()) for k in range(1, 4)]
+
+
+def frames(client: Client, seed: int) -> Any:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"x": rng.integers(0, 5, 80), "y": rng.random(80)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # DataFrames claim to ignore annotations
+        left, right = (dd.from_pandas(frame, npartitions=n).shuffle("x") for n in (4, 3))
+        merged = left.merge(right, on="x")
+        return dask.compute(left.y.sum(), merged.y_x.sum())
+
+
+def delays(client: Client, seed: int) -> Any:
+    parts = [delayed(pow)(i + seed, 2, pure=False) for i in range(12)]
+    return dask.compute(delayed(sum)(parts), delayed(max)(parts))
+
+
+def futures(client: Client, seed: int) -> Any:
+    parts = client.map(pow, range(seed, seed + 12), [2] * 12, pure=False)
+    return client.submit(sum, parts, pure=False).result()
+
+
+KINDS: list[Callable[[Client, int], Any]] = [arrays, persisted, frames, delays, futures]
+
+
+def both(client: Client, work: Callable[[Client, int], Any], **settings: Any) -> dict[int, Any]:
+    """Run two jobs at once; their results, by seed."""
+    results: dict[int, Any] = {}
+    together = threading.Barrier(2)
+
+    def drive(seed: int) -> None:
+        with slaq.job(f"job-{seed}", client=client, **settings) as job:
+            together.wait()
+            results[seed] = work(client, seed)
+            job.report(1.0 / seed)
+            together.wait()
+
+    threads = [threading.Thread(target=drive, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return results
+
+
+def start(client: Client, **settings: Any) -> tuple[slaq.SlaqPlugin, Recorder]:
+    client.register_plugin(slaq.SlaqPlugin(**{"epoch": "50ms", "short_task": 0, **settings}))
+    scheduler = client.cluster.scheduler
+    plugin = scheduler.plugins["slaq"]
+    return plugin, Recorder(scheduler, plugin)
+
+
+def quiet(client: Client, plugin: slaq.SlaqPlugin) -> None:
+    client.sync(until, lambda: not plugin.pools.pools)
+    assert plugin.failed is None
+    assert_nothing_left(client.cluster.scheduler, plugin)
+    client.unregister_scheduler_plugin("slaq")
+    client.unregister_scheduler_plugin("recorder")
+
+
+@pytest.mark.parametrize(
+    ("work", "policy"),
+    [
+        *((work, "fair") for work in KINDS),
+        *((work, policy) for work in (arrays, futures) for policy in ("max-total", "max-min")),
+    ],
+)
+def test_each_task_runs_on_a_worker_held_or_lent(client, work, policy):
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        expected = {seed: work(client, seed) for seed in (1, 2)}
+        plugin, recorder = start(client, policy=policy)
+        results = both(client, work)
+    for seed in (1, 2):
+        np.testing.assert_allclose(results[seed], expected[seed])
+    recorder.check()
+    assert {run.job for run in recorder.held()} >= {"job-1", "job-2"}
+    ran = {(str(run.key), run.worker) for run, _ in recorder.ended}
+    assert ran <= {(b["key"], b["worker"]) for b in bindings(client)}
+    quiet(client, plugin)
+
+
+@pytest.mark.parametrize("work", KINDS)
+def test_without_lending_each_held_task_runs_in_its_jobs_set(client, work):
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        expected = {seed: work(client, seed) for seed in (1, 2)}
+        plugin, recorder = start(client, policy="fair", lend=False)
+        results = both(client, work)
+    for seed in (1, 2):
+        np.testing.assert_allclose(results[seed], expected[seed])
+    recorder.check(lend=False)
+    passed = {str(run.key) for run, _ in recorder.ended if run.reason == "passed" and run.jobs > 1}
+    assert all("shuffle" in key or "p2p" in key for key in passed)
+    quiet(client, plugin)
+
+
+@pytest.mark.parametrize("work", [arrays, futures])
+def test_the_policy_none_holds_and_restricts_nothing(client, work):
+    expected = {seed: work(client, seed) for seed in (1, 2)}
+    plugin, recorder = start(client, policy="none")
+    results = both(client, work)
+    for seed in (1, 2):
+        np.testing.assert_allclose(results[seed], expected[seed])
+    assert recorder.ended
+    assert not recorder.held()
+    quiet(client, plugin)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lend", [True, False])
+def test_dask_ml_fits_run_on_workers_held_or_lent(client, lend):
+    from dask_ml.cluster import KMeans
+    from dask_ml.linear_model import LogisticRegression
+
+    rng = da.random.default_rng(0)
+    X = rng.random((200, 3), chunks=(50, 3))  # KMeans of dask 2025.1.0 fails on persisted data
+    Y = (X.sum(axis=1) + rng.normal(size=200, chunks=50) > 1.5).astype(int).persist()
+
+    def fit(client: Client, seed: int) -> Any:
+        if seed == 1:
+            model = LogisticRegression(solver="gradient_descent", max_iter=3)
+            return model.fit(X, Y).coef_
+        model = KMeans(n_clusters=2, init="random", max_iter=2, random_state=0)
+        return model.fit(X).cluster_centers_
+
+    expected = {seed: fit(client, seed) for seed in (1, 2)}
+    plugin, recorder = start(client, policy="max-total", lend=lend)
+    results = both(client, fit)
+    for seed in (1, 2):
+        np.testing.assert_allclose(results[seed], expected[seed])
+    recorder.check(lend=lend)
+    assert {run.job for run in recorder.held()} >= {"job-1", "job-2"}
+    quiet(client, plugin)
