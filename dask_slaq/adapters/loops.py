@@ -13,7 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from dask_slaq.adapters.blocks import Block, current, warn_once
@@ -111,7 +111,7 @@ class Loop:
         lost = [p for p in self.watch.needs if p not in inspect.signature(function).parameters]
         if lost:
             return f"has no parameter {', '.join(lost)}"
-        used = function.__code__.co_names
+        used = names_used(function.__code__)
         lost = [n for n in self.watch.stands_in if n not in used or n not in function.__globals__]
         return f"does not use {', '.join(lost)}" if lost else None
 
@@ -141,6 +141,12 @@ class Loop:
         result = run(*args, **kwargs)
         watch.safely(watch.finish)
         return result
+
+
+def names_used(code: CodeType) -> set[str]:
+    """Names of globals and attributes in a function's code, and in the functions inside it."""
+    inner = [names_used(const) for const in code.co_consts if isinstance(const, CodeType)]
+    return {*code.co_names}.union(*inner)
 
 
 def twin(function: FunctionType, names: Mapping[str, Any]) -> FunctionType:

@@ -1,0 +1,141 @@
+"""dask-ml's linear models report every iteration of dask-glm's solvers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
+
+from dask_slaq.adapters import instrument
+
+pytestmark = pytest.mark.usefixtures("client")
+
+ESTIMATORS = {
+    "logistic": (LogisticRegression, lambda z, y: np.sum(np.logaddexp(0, z) - y * z)),
+    "normal": (LinearRegression, lambda z, y: np.sum((y - z) ** 2)),
+    "poisson": (PoissonRegression, lambda z, y: np.sum(np.exp(z) - y * z)),
+}
+PENALTIES = {
+    "l1": lambda b: np.abs(b).sum(),
+    "l2": lambda b: (b**2).sum() / 2,
+    "elastic_net": lambda b: np.abs(b).sum() / 2 + (b**2).sum() / 4,
+}
+SOLVERS = ["gradient_descent", "proximal_grad", "lbfgs"]
+
+
+def objective(fitted, rows, family, penalty=None, C=1.0):
+    """What the solver minimizes, from the final coefficients.
+
+    The penalty is on the coefficients of the normalized columns: each divided by its standard
+    deviation, and centred where there is an intercept.
+    """
+    coef, intercept = fitted.coef_, fitted.intercept_
+    loss = ESTIMATORS[family][1](rows.x @ coef + intercept, getattr(rows, family))
+    if penalty is None:
+        return loss
+    scaled = coef * rows.x.std(axis=0)
+    if fitted.fit_intercept:
+        scaled = np.append(scaled, intercept + coef @ rows.x.mean(axis=0))
+    return loss + PENALTIES[penalty](scaled) / C
+
+
+def fit(rows, family, **settings):
+    return ESTIMATORS[family][0](**settings).fit(rows.chunked("x"), rows.chunked(family))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("family", ESTIMATORS)
+def test_every_iteration_reports_the_objective(rows, family, solver):
+    settings = {"solver": solver, "max_iter": 3, "tol": 0.0}
+    losses = []
+    with instrument(losses.append):
+        observed = fit(rows, family, **settings)
+    plain = fit(rows, family, **settings)
+
+    assert len(losses) == 1 + 3  # the starting point, and three iterations
+    assert all(type(loss) is float for loss in losses)
+    assert np.all(np.diff(losses) < 0)
+    at_zero = ESTIMATORS[family][1](np.zeros(len(rows.x)), getattr(rows, family))
+    assert losses[0] == pytest.approx(at_zero)
+    penalty = None if solver == "gradient_descent" else "l2"
+    assert losses[-1] == pytest.approx(objective(observed, rows, family, penalty))
+    np.testing.assert_allclose(observed._coef, plain._coef, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("penalty", ["l1", "l2", "elastic_net"])
+def test_proximal_grad_reports_the_penalty_too(rows, penalty, fit_intercept):
+    losses = []
+    with instrument(losses.append):
+        fitted = fit(
+            rows,
+            "logistic",
+            solver="proximal_grad",
+            penalty=penalty,
+            C=0.05,
+            max_iter=3,
+            fit_intercept=fit_intercept,
+        )
+    expected = objective(fitted, rows, "logistic", penalty, C=0.05)
+    assert losses[-1] == pytest.approx(expected)
+    assert losses[-1] != pytest.approx(objective(fitted, rows, "logistic"))
+
+
+def test_proximal_grad_reports_its_recalculating_iterations_once(rows):
+    """Every tenth iteration computes the loss anew before it goes on."""
+    rows.x[:, 1:] = rows.x[:, :1] + rows.x[:, 1:] / 10  # nearly collinear: far from done by then
+    losses = []
+    with instrument(losses.append):
+        fit(rows, "logistic", solver="proximal_grad", max_iter=12, tol=0, C=100.0)
+    assert len(losses) == 1 + 12
+    assert np.all(np.diff(losses) < 0)
+
+
+def test_lbfgs_reports_accepted_iterations_not_evaluations(rows):
+    """Far from the optimum a line search needs more than one evaluation."""
+    from dask_glm import algorithms, families
+
+    evaluations = []
+
+    class Counting(families.Poisson):
+        @staticmethod
+        def pointwise_loss(beta, X, y):
+            evaluations.append(1)
+            return families.Poisson.pointwise_loss(beta, X, y)
+
+    losses = []
+    with instrument(losses.append):
+        algorithms.lbfgs(
+            rows.chunked("x"), 100 * rows.chunked("poisson"), family=Counting, max_iter=4, tol=0
+        )
+    assert len(losses) == 1 + 4
+    assert len(evaluations) > 1 + 4
+    assert np.all(np.diff(losses) < 0)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_reports_stop_when_the_solver_does(rows, solver):
+    losses = []
+    with instrument(losses.append):
+        fit(rows, "normal", solver=solver, max_iter=50, tol=1e-2)
+    assert 1 < len(losses) < 1 + 50
+
+
+@pytest.mark.parametrize("solver", ["newton", "admm"])
+def test_other_solvers_run_as_ever(rows, solver):
+    losses = []
+    with instrument(losses.append):
+        fitted = fit(rows, "logistic", solver=solver, max_iter=2)
+    assert losses == []
+    assert np.isfinite(fitted.coef_).all()
+
+
+def test_names_imported_before_the_block_are_observed(rows):
+    from dask_glm.algorithms import gradient_descent
+
+    losses = []
+    with instrument(losses.append):
+        gradient_descent(rows.chunked("x"), rows.chunked("logistic"), max_iter=2)
+        assert len(losses) == 1 + 2
+        gradient_descent(rows.x, rows.logistic, max_iter=2, normalize=False)  # NumPy arrays
+    assert len(losses) == 2 * (1 + 2)

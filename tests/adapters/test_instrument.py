@@ -1,0 +1,263 @@
+"""Blocks: whose losses they get, and that they leave no trace."""
+
+from __future__ import annotations
+
+import contextvars
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+
+import dask_slaq
+from dask_slaq.adapters import instrument
+
+
+@pytest.fixture
+def fit(client, rows):
+    """Fit a model that reports four losses; import what it needs first."""
+    from dask_ml.linear_model import LogisticRegression
+
+    def fit(rows=rows, solver="gradient_descent", max_iter=3):
+        x, y = rows.chunked("x"), rows.chunked("logistic")
+        return LogisticRegression(solver=solver, max_iter=max_iter, tol=0).fit(x, y)
+
+    return fit
+
+
+def library_objects():
+    """Everything in the libraries that an adapter could have touched, by identity."""
+    from dask_glm import algorithms
+    from dask_ml.cluster import k_means
+
+    found = {(m.__name__, n): v for m in (algorithms, k_means) for n, v in vars(m).items()}
+    for name, solver in algorithms._solvers.items():
+        found["solver", name] = solver
+        found["cell", name] = solver.__closure__[0].cell_contents
+    return found
+
+
+def changed(before, after):
+    return {key for key in {*before, *after} if before.get(key) is not after.get(key)}
+
+
+def in_thread(function, *args):
+    result = []
+    thread = threading.Thread(target=lambda: result.append(function(*args)))
+    thread.start()
+    thread.join(60)
+    assert result, "the thread failed"
+    return result[0]
+
+
+def test_public_name():
+    assert dask_slaq.instrument is instrument
+
+
+def test_nothing_stays_patched(fit):
+    before, finders = library_objects(), list(sys.meta_path)
+    with instrument(lambda loss: None):
+        fit()
+        during = library_objects()
+    assert changed(before, during) == {
+        ("cell", "gradient_descent"),
+        ("cell", "proximal_grad"),
+        ("cell", "lbfgs"),
+        ("dask_ml.cluster.k_means", "_kmeans_single_lloyd"),
+    }
+    assert not changed(before, library_objects())
+    assert sys.meta_path == finders
+    fit()
+
+
+def test_an_exception_in_fit_is_the_users_and_undoes(fit, rows):
+    before = library_objects()
+    rows.logistic = rows.logistic[:40]
+    with pytest.raises(Exception, match="") as plain:
+        fit()
+    with pytest.raises(plain.type), instrument(lambda loss: None):
+        fit()
+    assert not changed(before, library_objects())
+
+
+def test_a_wrong_call_fails_as_without_the_block():
+    from dask_glm.algorithms import lbfgs
+
+    with (
+        pytest.raises(TypeError, match="missing 1 required positional argument"),
+        instrument(print),
+    ):
+        lbfgs(np.ones((2, 1)))
+
+
+def test_the_innermost_block_gets_the_reports(fit):
+    outer, inner = [], []
+    with instrument(outer.append):
+        with instrument(inner.append):
+            fit()
+        assert (len(outer), len(inner)) == (0, 4)
+        fit()
+    assert (len(outer), len(inner)) == (4, 4)
+
+
+def test_another_thread_reports_nothing(fit):
+    losses = []
+    with instrument(losses.append):
+        theirs = in_thread(fit)
+        assert losses == []
+        ours = fit()
+    assert len(losses) == 4
+    np.testing.assert_array_equal(theirs._coef, ours._coef)
+
+
+def test_two_threads_get_their_own_losses_at_the_same_time(fit, rows):
+    from conftest import Rows
+
+    both_in_fit = threading.Barrier(2)
+    data = [rows, Rows(n=200)]
+    losses = [[], []]
+    failures = []
+
+    def run(i):
+        def report(loss):
+            if not losses[i]:
+                both_in_fit.wait(30)
+            assert threading.current_thread() is threads[i]
+            losses[i].append(loss)
+
+        try:
+            with instrument(report):
+                fit(data[i])
+        except BaseException as error:
+            failures.append(error)
+
+    before = library_objects()
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert [len(each) for each in losses] == [4, 4]
+    assert [each[0] for each in losses] == pytest.approx([400 * np.log(2), 200 * np.log(2)])
+    assert not changed(before, library_objects())
+
+
+def test_a_context_that_outlives_its_block_reports_nothing(fit):
+    losses = []
+    with instrument(losses.append):
+        context = contextvars.copy_context()
+        context.run(fit)
+        assert len(losses) == 4
+    with instrument(lambda loss: None):  # the patches are on, but not for that context
+        context.run(fit)
+    assert len(losses) == 4
+
+
+def test_a_block_may_be_left_in_another_context(fit):
+    before = library_objects()
+    block = instrument(lambda loss: None)
+    contextvars.copy_context().run(block.__enter__)
+    contextvars.copy_context().run(block.__exit__, None, None, None)
+    assert not changed(before, library_objects())
+
+
+@pytest.mark.parametrize("solver", ["gradient_descent", "proximal_grad", "lbfgs"])
+def test_a_failing_report_costs_one_warning(fit, solver):
+    calls = []
+
+    def report(loss):
+        calls.append(loss)
+        raise OSError("no network")
+
+    plain = fit(solver=solver)
+    with pytest.warns(RuntimeWarning, match="OSError: no network") as warned, instrument(report):
+        observed = [fit(solver=solver), fit(solver=solver)]
+    assert len([w for w in warned if w.category is RuntimeWarning]) == 1
+    assert len(calls) == 2  # one try a fit
+    for each in observed:
+        np.testing.assert_array_equal(each._coef, plain._coef)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_warning_made_an_error_does_not_end_the_fit(fit):
+    def report(loss):
+        raise OSError("no network")
+
+    with instrument(report):
+        fit()
+
+
+def test_an_interrupt_in_the_report_is_not_swallowed(fit):
+    before = library_objects()
+
+    def report(loss):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), instrument(report):
+        fit()
+    assert not changed(before, library_objects())
+
+
+def test_by_default_reports_go_to_the_open_job(fit, monkeypatch):
+    losses = []
+    monkeypatch.setattr(dask_slaq, "report", losses.append, raising=False)
+    with instrument():
+        fit()
+    assert len(losses) == 4
+
+
+def test_report_must_be_callable():
+    with pytest.raises(TypeError, match="report must be callable, not 3"), instrument(3):
+        pass
+
+
+def in_subprocess(code):
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_a_block_imports_no_library():
+    out = in_subprocess("""
+        import sys
+        from dask_slaq import instrument
+        with instrument(print):
+            pass
+        print(*{"dask_glm", "dask_ml", "sklearn", "scipy", "dask.array"} & set(sys.modules))
+    """)
+    assert out == []
+
+
+def test_libraries_imported_inside_the_block_are_observed():
+    out = in_subprocess("""
+        import sys
+        from dask_slaq import instrument
+        from dask_slaq.adapters.patches import AfterImport
+        losses = []
+        with instrument(losses.append):
+            import dask, numpy as np, dask.array as da
+            from dask_glm.algorithms import gradient_descent
+            from dask_ml.cluster import KMeans
+            dask.config.set(scheduler="synchronous")
+            x = np.arange(80.0).reshape(40, 2) % 7
+            gradient_descent(x, x[:, 0] > 3, max_iter=2)
+            print(len(losses))
+            KMeans(2, init=x[:2], max_iter=2, tol=0).fit(da.from_array(x, chunks=(20, 2)))
+            print(len(losses))
+        gradient_descent(x, x[:, 0] > 3, max_iter=2)
+        print(len(losses), any(isinstance(f, AfterImport) for f in sys.meta_path))
+        from dask_glm import algorithms
+        loader = algorithms.__loader__
+        print(type(loader).__name__, loader is algorithms.__spec__.loader)
+        print(gradient_descent.__closure__[0].cell_contents.__code__.co_name)
+    """)
+    assert out == ["3", "6", "6", "False", "SourceFileLoader", "True", "gradient_descent"]
