@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 # No worker has this address: a task restricted to it waits in ``no-worker``. Dask takes an empty
 # set for "every worker", so the restriction of a held task is never empty.
 HELD = frozenset({"slaq://held"})
+# Inputs are cheap to move in so many seconds, or in so much of the task's expected time.
+CHEAP_SECONDS = 0.001
+CHEAP_FRACTION = 0.1
 
 
 class Binding(NamedTuple):
@@ -45,16 +48,27 @@ class Entry(NamedTuple):
     priority: tuple[Any, ...]
     count: int
     ts: TaskState
-    group: Group
-    moving: float  # seconds to move its inputs away from home
+    kind: Kind
+    home: str | None  # the worker that holds most of its inputs
+    moving: float  # seconds to move them away from home
 
 
-class Group(NamedTuple):
-    """Ready tasks that may go to the same places wait in one heap."""
+class Kind(NamedTuple):
+    """What a task asks of a worker."""
 
-    home: str | None  # the worker that holds the inputs, None where they are cheap to move
     allowed: frozenset[str] | None  # the user's own ``workers=``
     resources: tuple[tuple[str, float], ...] | None
+
+    def suits(self, ws: WorkerState) -> bool:
+        """Whether a worker is allowed, and has so much of each resource free."""
+        if self.allowed is not None and ws.address not in self.allowed:
+            return False
+        return self.resources is None or all(
+            ws.resources.get(r, 0) - ws.used_resources.get(r, 0) >= n for r, n in self.resources
+        )
+
+
+ANY = Kind(None, None)
 
 
 @dataclass
@@ -68,7 +82,10 @@ class Pool:
     unfinished : set
         Those that wait, are ready, or run.
     ready : dict
-        Those that wait for a slot, in `heaps` by group.
+        Those that wait for a slot.
+    heaps : dict
+        The same in Dask's order, by kind and home; those that are cheap to move also under no
+        home. A task that left is dropped when it comes to the top.
     running : dict
         Those that hold a slot, with their worker's address.
     index, share, workers, tokens
@@ -81,7 +98,7 @@ class Pool:
     tasks: dict[TaskState, Any] = field(default_factory=dict)
     unfinished: set[TaskState] = field(default_factory=set)
     ready: dict[TaskState, Entry] = field(default_factory=dict)
-    heaps: dict[Group, list[Entry]] = field(default_factory=dict)
+    heaps: dict[Kind, dict[str | None, list[Entry]]] = field(default_factory=dict)
     running: dict[TaskState, str] = field(default_factory=dict)
     share: float = 1.0
     index: float = 0.0
@@ -100,23 +117,24 @@ class Pool:
         share = max(self.share, 1e-9)
         return (-self.index, len(self.running) / share, self.used / share, self.name)
 
-    def push(self, entry: Entry) -> None:
+    def push(self, entry: Entry, cheap: bool) -> None:
+        """Add a ready task; `cheap` to move means that any worker will do."""
         self.ready[entry.ts] = entry
-        heapq.heappush(self.heaps.setdefault(entry.group, []), entry)
+        homes = self.heaps.setdefault(entry.kind, {})
+        if entry.home is not None:
+            heapq.heappush(homes.setdefault(entry.home, []), entry)
+        if entry.home is None or cheap:
+            heapq.heappush(homes.setdefault(None, []), entry)
 
-    def first(self, group: Group) -> Entry | None:
-        """The first ready task of a group; entries of tasks that left are dropped here."""
-        heap = self.heaps.get(group)
+    def first(self, kind: Kind, home: str | None) -> Entry | None:
+        """The first ready task of a kind at a home."""
+        heap = self.heaps[kind].get(home)
         while heap:
             if self.ready.get(heap[0].ts) is heap[0]:
                 return heap[0]
             heapq.heappop(heap)
-        self.heaps.pop(group, None)
+        self.heaps[kind].pop(home, None)
         return None
-
-    def firsts(self) -> list[Entry]:
-        """The first ready task of every group, in Dask's order."""
-        return sorted(e for group in list(self.heaps) if (e := self.first(group)))
 
     def fade(self, factor: float) -> None:
         self.used *= factor
@@ -243,8 +261,11 @@ class Pools:
                         unrunnable[ts] = monotonic()
         if self._dispatch_due:
             return 0
-        self._free = set(self.scheduler.workers)
-        return self.dispatch()
+        workers = self.scheduler.workers
+        overlooked = {a for a, ws in workers.items() if a not in self._free and has_thread(ws)}
+        self._free = set(workers)
+        bound = self.dispatch()
+        return sum(a in overlooked and entry.home in (None, a) for entry, a in bound)
 
     # Tasks come and go
 
@@ -321,33 +342,29 @@ class Pools:
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         user = pool.tasks[ts]
         needs = ts.resource_restrictions
-        allowed = frozenset(user) if user else None
-        home, moving = self._home(pool, ts, allowed)
-        group = Group(home, allowed, tuple(sorted(needs.items())) if needs else None)
-        pool.push(Entry(ts.priority, next(self._count), ts, group, moving))
+        kind = Kind(
+            frozenset(user) if user else None, tuple(sorted(needs.items())) if needs else None
+        )
+        home, moving = self._home(pool, ts, kind)
+        cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self._expected(ts))
+        pool.push(Entry(ts.priority, next(self._count), ts, kind, home, moving), cheap)
         self.schedule_dispatch()
 
-    def _home(
-        self, pool: Pool, ts: TaskState, allowed: frozenset[str] | None
-    ) -> tuple[str | None, float]:
+    def _home(self, pool: Pool, ts: TaskState, kind: Kind) -> tuple[str | None, float]:
         """Of the workers that a task may use the one that holds most of its input bytes, and the
-        seconds to move them; no home where moving costs little against running the task."""
+        seconds to move them."""
         held: dict[str, int] = {}
-        needs = (ts.resource_restrictions or {}).items()
         for dep in ts.dependencies:
             for ws in dep.who_has or ():
-                if allowed is not None and ws.address not in allowed:
+                if kind.allowed is not None and ws.address not in kind.allowed:
                     continue
-                if all(ws.resources.get(r, 0) >= n for r, n in needs):
+                if all(ws.resources.get(r, 0) >= n for r, n in kind.resources or ()):
                     held[ws.address] = held.get(ws.address, 0) + dep.nbytes
         if not held:
             return None, 0.0
         home = max(held, key=held.__getitem__)
         pool.bytes_at[home] = pool.bytes_at.get(home, 0.0) + held[home]
-        moving = held[home] / self.scheduler.bandwidth
-        if moving < 0.005 or moving < 0.1 * self._expected(ts):
-            return None, moving
-        return home, moving
+        return home, held[home] / self.scheduler.bandwidth
 
     def _expected(self, ts: TaskState) -> float:
         """Seconds that a task is expected to compute; the scheduler's own estimate, whose method
@@ -391,13 +408,13 @@ class Pools:
         except Exception as error:
             self._fail(error)
 
-    def dispatch(self) -> int:
-        """Fill free slots; returns how many tasks were bound.
+    def dispatch(self) -> list[tuple[Entry, str]]:
+        """Fill free slots; returns what was bound to which worker.
 
         Jobs behind on their floor are served first, then jobs on the workers they hold, then
         (`lend`) any job; last, tasks whose home is busy for longer than moving their inputs takes.
         """
-        bound = 0
+        bound: list[tuple[Entry, str]] = []
         slots = {a: ws for a in self._free if (ws := self._with_slot(a)) is not None}
         for reason in ("floor", "granted", "lent") if self.lend else ("floor", "granted"):
             for move in (False, True) if reason == "lent" or not self.lend else (False,):
@@ -410,18 +427,20 @@ class Pools:
         ws = self.scheduler.workers.get(address)
         if ws is None or ws not in self.scheduler.running:
             return None
-        if len(ws.processing) - len(ws.long_running) < ws.nthreads:
+        if has_thread(ws):
             return ws
         return ws if ws.occupancy < self.ahead * ws.nthreads else None
 
-    def _serve(self, slots: dict[str, WorkerState], reason: str, move: bool) -> int:
+    def _serve(
+        self, slots: dict[str, WorkerState], reason: str, move: bool
+    ) -> list[tuple[Entry, str]]:
         queue = [
             (pool.order(), pool)
             for pool in self.pools.values()
             if pool.ready and (reason != "floor" or pool.tokens > 0)
         ]
         heapq.heapify(queue)
-        bound = 0
+        bound = []
         while queue and slots:
             _, pool = heapq.heappop(queue)
             choice = self._choose(pool, slots, reason, move)
@@ -429,7 +448,7 @@ class Pools:
                 continue
             entry, ws = choice
             self._bind(pool, entry, ws, reason)
-            bound += 1
+            bound.append((entry, ws.address))
             if self._with_slot(ws.address) is None:
                 del slots[ws.address]
             if pool.ready and (reason != "floor" or pool.tokens > 0):
@@ -444,23 +463,24 @@ class Pools:
         places = [ws for a, ws in slots.items() if not granted or a in pool.workers]
         if not places:
             return None
-        for entry in pool.firsts():
-            home, allowed, resources = entry.group
-            if home is None or self._away(pool, home):
-                fits = places
-            elif home in slots:
-                fits = [slots[home]] if slots[home] in places else []
-            elif move and self._waiting(home) > entry.moving:
-                fits = places
-            else:
-                continue
-            if allowed is not None:
-                fits = [ws for ws in fits if ws.address in allowed]
-            if resources is not None:
-                fits = [ws for ws in fits if supplies(ws, resources)]
-            if fits:
+        for kind in list(pool.heaps):
+            fits = [ws for ws in places if kind.suits(ws)] if kind != ANY else places
+            local = [e for ws in fits if (e := pool.first(kind, ws.address))]
+            if local:
+                entry = min(local)
+                return entry, slots[entry.home]
+            entry = pool.first(kind, None) or (self._homeless(pool, kind) if move else None)
+            if entry is not None and fits:
                 return entry, min(fits, key=load)
         return None
+
+    def _homeless(self, pool: Pool, kind: Kind) -> Entry | None:
+        """The first task for whose home to wait takes longer than to move its inputs."""
+        firsts = (pool.first(kind, home) for home in list(pool.heaps[kind]))
+        return min(
+            (e for e in firsts if e and (self._away(pool, e.home) or self._waiting(e) > e.moving)),
+            default=None,
+        )
 
     def _away(self, pool: Pool, home: str) -> bool:
         """Whether waiting for a task's home is in vain: it left, is paused, or (sets being strict)
@@ -469,10 +489,10 @@ class Pools:
             return True
         return not self.lend and home not in pool.workers
 
-    def _waiting(self, address: str) -> float:
-        """Seconds until a worker is expected to have a free slot."""
-        ws = self.scheduler.workers.get(address)
-        return 0.0 if ws is None else ws.occupancy / ws.nthreads
+    def _waiting(self, entry: Entry) -> float:
+        """Seconds until a task's home is expected to have a free slot."""
+        ws = self.scheduler.workers[entry.home]
+        return ws.occupancy / ws.nthreads
 
     def _bind(self, pool: Pool, entry: Entry, ws: WorkerState, reason: str) -> None:
         ts = entry.ts
@@ -513,16 +533,16 @@ class Pools:
         self.scheduler.transitions(recommendations, stimulus_id=f"slaq-{time()}")
 
 
-def supplies(ws: WorkerState, resources: tuple[tuple[str, float], ...]) -> bool:
-    """Whether a worker has so much of each resource free."""
-    return all(ws.resources.get(r, 0) - ws.used_resources.get(r, 0) >= n for r, n in resources)
-
-
-def is_barrier(key: Any) -> bool:
-    """Whether a task is the barrier of a P2P shuffle, whose restrictions place all its outputs."""
-    return isinstance(key, str) and key.startswith("shuffle-barrier-")
+def has_thread(ws: WorkerState) -> bool:
+    """Whether a worker has fewer tasks than threads; seceded tasks hold none."""
+    return len(ws.processing) - len(ws.long_running) < ws.nthreads
 
 
 def load(ws: WorkerState) -> tuple[float, str]:
     """Fewest tasks a thread first; ties by address."""
     return (len(ws.processing) - len(ws.long_running)) / ws.nthreads, ws.address
+
+
+def is_barrier(key: Any) -> bool:
+    """Whether a task is the barrier of a P2P shuffle, whose restrictions place all its outputs."""
+    return isinstance(key, str) and key.startswith("shuffle-barrier-")
