@@ -16,8 +16,11 @@ IntArray = NDArray[np.int64]
 
 #: Horizons of a forecast that are kept for scoring.
 N_KEPT = 13
-#: A forecast is replaced when it has been scored over so many reports.
-CYCLE = 5
+#: A forecast is replaced when it has been scored over so many reports, and sooner in a young
+#: job, whose experts learn most from each report: after one, and one more for each `YOUTH`.
+CYCLE, YOUTH = 5, 4
+#: Reports before a first forecast is kept: of fewer, all experts make the same.
+FIRST = 2
 #: Weight of the score so far against that of one more report.
 MEMORY = 0.85
 #: Weight of an expert is its score to the power of minus this.
@@ -96,7 +99,8 @@ class Backtest(Rows):
         """Keep what the experts say at `view`, where the forecasts kept before have served."""
         column = self.column
         said_at = column["said_at"][rows]
-        due = np.flatnonzero((said_at == 0) | (view.total - said_at >= CYCLE))
+        served = view.total - said_at >= np.minimum(CYCLE, 1 + said_at // YOUTH)
+        due = np.flatnonzero(served & (view.total >= FIRST))
         said = np.stack([b.level[due, None] - b.fall[due, :N_KEPT] for b in beliefs], axis=1)
         said = view.newest[due, None, None] + view.unit[due, None, None] * said
         column["said"][rows[due]] = said
@@ -110,5 +114,5 @@ class Backtest(Rows):
         forecast that its experts could be weighed by.
         """
         said_at = self.column["said_at"][rows]
-        lacks = np.where(said_at == 0, total >= 4, total - said_at > 2 * CYCLE)
+        lacks = np.where(said_at == 0, total >= 2 * FIRST, total - said_at > 2 * CYCLE)
         return np.where(lacks, np.minimum(CYCLE, total // 2), 0)

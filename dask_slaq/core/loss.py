@@ -94,9 +94,8 @@ class LossPredictor:
 
     Notes
     -----
-    Several experts forecast each curve, weighted by how their earlier forecasts held. Memory and
-    time of a fit do not grow with the run: beside the window, its start, extremes and coarse
-    means are kept.
+    Several experts forecast each curve, weighted by how their earlier forecasts held. Memory
+    is bounded: beside the window, a run's start, extremes and coarse means are kept.
     """
 
     def __init__(self, *, window: int = 64) -> None:
@@ -192,7 +191,6 @@ class LossPredictor:
         Returns
         -------
         int
-            Number of these jobs.
         """
         rows = np.array(sorted(self._dirty), dtype=np.int64)
         self._dirty.clear()
@@ -285,8 +283,8 @@ class LossPredictor:
 def _exploration(total: IntArray, noise: FloatArray, fallen: FloatArray) -> FloatArray:
     """Fall that the reports cannot rule out, added so that no job is given up.
 
-    n noisy reports show a slope to noise * sqrt(12 / n^3): a fall of noise * sqrt(12 / n) over
-    as many iterations again would go unseen.
+    n noisy reports show a slope to noise * sqrt(12 / n^3), so a fall of noise * sqrt(12 / n)
+    over as many iterations again would go unseen.
     """
     unseen = noise * np.sqrt(12.0 / total) + DOUBT * fallen
     return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
