@@ -1,0 +1,282 @@
+"""Workers, clients and tasks that fail mid-run: every other result arrives, nothing stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from distributed import Client, Event, Nanny, Variable, Worker
+from distributed.utils_test import captured_logger, gen_cluster, inc
+from driving import (
+    assert_nothing_left,
+    jobs,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    where,
+)
+
+import dask_slaq as slaq
+
+ONE = [("127.0.0.1", 1)]
+TWO = [("127.0.0.1", 1)] * 2
+
+
+@pytest.mark.slow
+@gen_cluster(
+    client=True, nthreads=TWO, Worker=Nanny, worker_kwargs={"autorestart": False}, timeout=60
+)
+async def test_a_killed_worker_and_a_closed_client_lose_nothing_of_others(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, epoch="100ms")
+    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    pids = await c.run(os.getpid)
+    async with jobs(c, "a", "b"):
+        futures = {}
+        for name in "ab":
+            with tasks_of(name):
+                held = c.map(wait_for, ["go"] * 6, range(6), pure=False)
+                futures[name] = c.submit(sum, held)
+        async with slaq.job("c", client=other):
+            gone = other.map(wait_for, ["go"] * 6, pure=False)
+            await until(lambda: len(s.tasks) == 20)
+            await until(lambda: sum(len(ws.processing) for ws in s.workers.values()) >= 2)
+            victim = next(ws.address for ws in s.workers.values() if ws.processing)
+            os.kill(pids[victim], signal.SIGKILL)
+            await until(lambda: victim not in s.workers)
+            await other.close()
+        await until(lambda: "c" not in plugin.pools.pools)
+        assert not {future.key for future in gone} & set(plugin.pools._owner)
+        await Event("go", client=c).set()
+        assert await c.gather(futures) == {"a": 15, "b": 15}
+    del futures, held
+    await until(lambda: not s.tasks)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
+        pool = plugin.pools.pools["a"]
+        await until(lambda: len(pool.running) == 2)
+        await s.remove_worker(b.address, stimulus_id="test")
+        assert len(pool.running) == 1
+        assert len(pool.ready) == 3
+        await Event("go").set()
+        assert await c.gather(futures) == [0, 1, 2, 3]
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
+            await x
+            home = next(iter(s.tasks["x"].who_has)).address
+            busy = c.map(wait_for, ["go"] * 2, pure=False)
+            await until(lambda: len(plugin.pools.pools["a"].running) == 2)
+            later = c.submit(inc, x, key="later")
+            await state_of(s, later, "no-worker")
+        await s.remove_worker(home, stimulus_id="test")
+        assert s.tasks["later"].state == "waiting"
+        await Event("go").set()
+        assert await later == 3
+        await c.gather(busy)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_jobs_outlive_the_loss_of_all_workers(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(wait_for, "go", 1)
+            await state_of(s, future, "processing")
+        await s.remove_worker(a.address, stimulus_id="test")
+        plugin.run_once()
+        await Event("go").set()
+        async with Worker(s.address):
+            assert await future == 1
+    assert plugin.failed is None
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        s.handle_worker_status_change("paused", a.address, "test")
+        with tasks_of("a"):
+            assert set(await c.gather(c.map(where, range(6), pure=False))) == {b.address}
+        plugin.run_once()
+        grants = plugin.engine.grants
+        assert not any(a.address in grant.workers for grant in grants.values())
+        with tasks_of("a"):
+            busy = c.submit(wait_for, "go", workers=[b.address])
+            await state_of(s, busy, "processing")
+            later = c.submit(where)
+            await state_of(s, later, "no-worker")
+        change = s.stream_handlers["worker-status-change"]
+        change(status="running", worker=a.address, stimulus_id="test")
+        assert await later == a.address
+        await Event("go").set()
+        await busy
+
+
+@gen_cluster(client=True, nthreads=[])
+async def test_jobs_outlive_a_restart_of_the_cluster(c, s):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b") as (job, _):
+        with tasks_of("a"):
+            held = c.map(inc, range(6))
+            await state_of(s, held[-1], "no-worker")
+        await c.restart(wait_for_workers=False)
+        assert not plugin.pools._owner
+        assert not plugin.pools.pools["a"].tasks
+        async with Worker(s.address), Worker(s.address):
+            with tasks_of("a"):
+                assert await c.submit(inc, 1) == 2
+            job.report(1.0)
+            await until(lambda: plugin.engine.jobs["a"].iteration == 1)
+            assert (await slaq.status(c))["jobs"]["a"]["iteration"] == 1
+    assert plugin.failed is None
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_an_exception_in_the_block_ends_the_job_and_goes_on(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    with pytest.raises(ZeroDivisionError):
+        async with jobs(c, "a", "b"):
+            with tasks_of("a"):
+                futures = c.map(wait_for, ["go"] * 6, range(6), pure=False)
+                await state_of(s, futures[-1], "no-worker")
+            raise ZeroDivisionError
+    assert_nothing_left(s, plugin)
+    await Event("go").set()
+    assert await c.gather(futures) == list(range(6))
+
+
+def fail() -> None:
+    raise ZeroDivisionError("on purpose")
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_task_that_errs_frees_its_slot_and_ends_its_dependents(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            bad = c.submit(fail)
+            after = c.submit(inc, bad)
+            good = c.map(inc, range(4))
+        with pytest.raises(ZeroDivisionError):
+            await after
+        assert await c.gather(good) == [1, 2, 3, 4]
+        pool = plugin.pools.pools["a"]
+        assert not pool.running and not pool.ready and not pool.unfinished
+    assert_nothing_left(s, plugin)
+
+
+def fail_first(counter: str) -> int:
+    tries = Variable(counter)
+    n = tries.get()
+    tries.set(n + 1)
+    if n == 0:
+        raise ZeroDivisionError("the first time")
+    return n
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0)
+    for name in ("tries", "again"):
+        await Variable(name).set(0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            assert await c.submit(fail_first, "tries", retries=1, key="tries") == 1
+            again = c.submit(fail_first, "again", key="again")
+        with pytest.raises(ZeroDivisionError):
+            await again
+        await again.retry()
+        assert await again == 1
+    keys = [binding.key for binding in plugin.pools.bindings]
+    assert keys == ["tries", "tries", "again", "again"]
+    assert {binding.reason for binding in plugin.pools.bindings} == {"granted"}
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_cancelled_tasks_leave_their_pool(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 6, pure=False)
+        pool = plugin.pools.pools["a"]
+        await until(lambda: len(pool.ready) == 5)
+        await c.cancel(futures[1:])
+        await until(lambda: not pool.ready)
+        assert len(pool.tasks) == len(pool.running) == len(pool.unfinished) == 1
+        await c.cancel(futures[:1])
+        await Event("go").set()
+        await until(lambda: not pool.tasks)
+        assert not pool.running and not plugin.pools._owner
+        with tasks_of("a"):
+            assert await c.submit(inc, 1) == 2
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_task_released_and_submitted_again_at_once_runs(c, s, a):
+    await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            busy = c.submit(wait_for, "go")
+            await state_of(s, busy, "processing")
+            first = c.submit(inc, 1, key="x")
+            await state_of(s, first, "no-worker")
+            first.release()
+        with tasks_of("b"):
+            second = c.submit(inc, 1, key="x")
+        await Event("go").set()
+        assert await second == 2
+        await busy
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    async with slaq.job("mine", client=c):
+        with tasks_of("mine"):
+            mine = c.map(wait_for, ["go"] * 4, range(4), pure=False)
+        async with slaq.job("theirs", client=other) as job:
+            theirs = other.map(wait_for, ["go"] * 4, pure=False)
+            await until(lambda: len(s.tasks) == 8)
+            await other.close()
+            with captured_logger("dask_slaq", propagate=False) as log:
+                job.report(1.0)  # training goes on without the scheduler
+                job.report(0.5)
+            assert log.getvalue().count("no longer get through") == 1
+        await until(lambda: set(plugin.pools.pools) == {"mine"})
+        assert not {future.key for future in theirs} & set(plugin.pools._owner)
+        await Event("go").set()
+        assert await c.gather(mine) == [0, 1, 2, 3]
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_retired_workers_hand_their_data_over_and_get_no_more_tasks(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            x = c.submit(inc, 1, workers=[a.address], key="x")
+            await x
+            await c.retire_workers([a.address])
+            assert await c.submit(inc, x) == 3
+            assert await c.submit(where) == b.address
+    assert plugin.failed is None
