@@ -87,7 +87,7 @@ class Pool:
         The same in Dask's order, by kind and home; those that are cheap to move also under no
         home. A task that left is dropped when it comes to the top.
     running : dict
-        Those that hold a slot, with their worker's address.
+        Those that hold a slot, with the core-seconds charged for each in advance.
     index, share, workers, tokens
         From the job's grant.
     """
@@ -99,7 +99,7 @@ class Pool:
     unfinished: set[TaskState] = field(default_factory=set)
     ready: dict[TaskState, Entry] = field(default_factory=dict)
     heaps: dict[Kind, dict[str | None, list[Entry]]] = field(default_factory=dict)
-    running: dict[TaskState, str] = field(default_factory=dict)
+    running: dict[TaskState, float] = field(default_factory=dict)
     share: float = 1.0
     index: float = 0.0
     workers: Collection[str] = frozenset()
@@ -239,7 +239,8 @@ class Pools:
             pool.share = grant.share
             pool.index = grant.index
             pool.workers = grant.workers
-            pool.tokens = grant.tokens
+            # The engine is told of a task when it ends.
+            pool.tokens = grant.tokens - sum(pool.running.values())
         self.schedule_dispatch()
 
     def tick(self, factor: float) -> int:
@@ -380,15 +381,15 @@ class Pools:
         worker = ts.processing_on.address
         reason = self._reason
         if reason:
-            pool.running[ts] = worker
-        else:
-            reason = "passed"
-        self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason))
+            expected = pool.running[ts] = self._expected(ts)
+            pool.used += expected
+            pool.tokens -= expected
+        self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
         seconds = sum(s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
         at_once = pool.demand
-        expected = self._expected(ts) if pool.running.pop(ts, None) else 0.0
+        expected = pool.running.pop(ts, 0.0)
         pool.used += seconds - expected
         pool.tokens -= seconds - expected
         self._charge(pool.name, seconds, at_once)
@@ -496,9 +497,6 @@ class Pools:
 
     def _bind(self, pool: Pool, entry: Entry, ws: WorkerState, reason: str) -> None:
         ts = entry.ts
-        expected = self._expected(ts)
-        pool.used += expected
-        pool.tokens -= expected
         if reason == "lent" and ws.address in pool.workers:
             reason = "granted"
         only = self._only.setdefault(ws.address, frozenset({ws.address}))
