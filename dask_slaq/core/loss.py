@@ -33,7 +33,7 @@ MAX_LOSS = 1e300
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
 #: A forecast carries this many iterations, and so many more for each report.
 REACH, REACH_PER_REPORT = 60.0, 5.0
-#: Share of the fall so far that no job is denied, noise or not.
+#: Share of the window's span that no job is denied, but one that diverges.
 DOUBT = 1e-3
 #: Jobs that are fitted at once: what fits in a processor's cache.
 CHUNK = 256
@@ -146,7 +146,7 @@ class LossPredictor:
         self._row[job] = row
 
     def remove(self, job: str) -> None:
-        """Forget `job` and free its memory for the next.
+        """Forget `job`.
 
         Raises
         ------
@@ -260,12 +260,13 @@ class LossPredictor:
         fits, history = self._fits.column, self._history.column
         first, lowest = history["first"][rows], history["lowest"][rows]
         noise = view.unit * view.noise
-        lately = view.newest + view.unit * view.losses[:, :3].min(axis=1)
-        status = np.full(len(rows), int(Status.OK))
-        status[lately - lowest > 0.5 * (first - lowest) + 3.0 * noise] = Status.DIVERGING
+        latest = view.newest + view.unit * view.losses[:, :3].min(axis=1)
+        diverging = latest - lowest > 0.5 * (first - lowest) + 3.0 * noise
+        status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))
         status[view.total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
-        fall[status == Status.DIVERGING] = 0.0
-        fall += _exploration(view.total, noise, np.maximum(first - level, 0.0))
+        fall[diverging] = 0.0
+        span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
+        fall += _exploration(view.total, noise, span)
         remaining = fall[:, -1].copy()
         hint = level - fits["target"][rows]
         hinted = (status != Status.OK) & (hint > 0)
@@ -280,13 +281,13 @@ class LossPredictor:
         fits["total"][rows] = view.total
 
 
-def _exploration(total: IntArray, noise: FloatArray, fallen: FloatArray) -> FloatArray:
+def _exploration(total: IntArray, noise: FloatArray, span: FloatArray) -> FloatArray:
     """Fall that the reports cannot rule out, added so that no job is given up.
 
-    n noisy reports show a slope to noise * sqrt(12 / n^3), so a fall of noise * sqrt(12 / n)
+    n noisy reports show a slope to noise * sqrt(12 / n^3): a fall of noise * sqrt(12 / n)
     over as many iterations again would go unseen.
     """
-    unseen = noise * np.sqrt(12.0 / total) + DOUBT * fallen
+    unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
     return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
 
 

@@ -112,6 +112,11 @@ def test_constant_job_has_nothing_to_gain() -> None:
     assert forecast.noise[0] == 0
 
 
+def test_a_converged_job_has_next_to_nothing_to_gain() -> None:
+    forecast = predict(np.exp(-0.5 * np.arange(150)))
+    assert 0 < forecast.remaining[0] < 1e-9
+
+
 def test_rising_job_diverges_until_it_falls_again() -> None:
     up = np.linspace(1, 2, 20)
     forecast = predict(up)
