@@ -23,60 +23,81 @@ __all__ = ["estimators", "runner"]
 DATA = ("classes", "amounts", "counts", "clusters")
 FEATURES = 32
 CENTERS = 12
+#: Of the features, as many directions are strong and carry most of what is to be learnt.
+STRONG = 8
 #: Partitions of a data set, and rows of one: 25 MB.
-PARTITIONS = 6
+PARTITIONS = 4
 ROWS = 100_000
 #: Seconds between two arrivals: all are there before the first has ended.
 GAP = 0.3
 
 
-def estimators(seed: int, *, quick: bool = False) -> dict[str, tuple[str, Any]]:
-    """Unfitted dask-ml estimators with the data set of each, by the name of the job."""
+def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
+    """Unfitted dask-ml estimators with the data set of each, by the name of the job.
+
+    Parameters
+    ----------
+    seed : int
+    part : float
+        Fraction of the iterations.
+    """
     from dask_ml.cluster import KMeans
     from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
 
-    n = 6 if quick else 15
-    fixed = {"tol": 0.0, "max_iter": n}  # everyone lets it run on to be sure
+    def glm(kind: Any, iterations: int, solver: str, **kwargs: Any) -> Any:
+        # With tol=0 everyone trains all iterations, as people do who let it run on to be sure.
+        return kind(solver=solver, tol=0.0, max_iter=count(iterations), **kwargs)
+
+    def count(iterations: int) -> int:
+        return max(3, round(part * iterations))
+
+    kmeans = KMeans(CENTERS, init="random", tol=0.0, max_iter=count(16), random_state=seed)
     return {
-        "logistic-gd": ("classes", LogisticRegression(solver="gradient_descent", **fixed)),
-        "kmeans": (
-            "clusters",
-            KMeans(CENTERS, init="random", tol=0.0, max_iter=2 * n, random_state=seed),
-        ),
-        "logistic-lbfgs": ("classes", LogisticRegression(solver="lbfgs", C=10.0, **fixed)),
-        "linear-gd": ("amounts", LinearRegression(solver="gradient_descent", **fixed)),
-        "logistic-l1": (
-            "classes",
-            LogisticRegression(solver="proximal_grad", penalty="l1", **fixed),
-        ),
-        "poisson-lbfgs": ("counts", PoissonRegression(solver="lbfgs", **fixed)),
+        "logistic-gd": ("classes", glm(LogisticRegression, 20, "gradient_descent")),
+        "kmeans": ("clusters", kmeans),
+        "logistic-lbfgs": ("classes", glm(LogisticRegression, 12, "lbfgs", C=10.0)),
+        "linear-gd": ("amounts", glm(LinearRegression, 20, "gradient_descent")),
+        "logistic-l1": ("classes", glm(LogisticRegression, 16, "proximal_grad", penalty="l1")),
+        "poisson-lbfgs": ("counts", glm(PoissonRegression, 12, "lbfgs")),
     }
 
 
-def runner(processes: int, *, quick: bool = False, **settings: Any) -> Callable[[str, int], Run]:
+def runner(
+    workers: int,
+    *,
+    rows: int = ROWS,
+    part: float = 1.0,
+    processes: bool = True,
+    **settings: Any,
+) -> Callable[[str, int], Run]:
     """What runs all fits under one policy for one seed.
 
     Parameters
     ----------
-    processes : int
-        Workers, one thread each.
-    quick : bool
-        Small data and few iterations: the drivers and the scheduler weigh more then.
+    workers : int
+        Of one thread each.
+    rows : int
+        In a partition. With few, the drivers and the scheduler are what everyone waits for.
+    part : float
+        Fraction of the iterations.
+    processes : bool
+        Workers are processes; else they share this one, which is good for a trial only.
     settings
         Arguments of `SlaqPlugin`.
     """
 
     def run(policy: str, seed: int) -> Run:
-        with clusters.local_cluster(processes, processes=True) as (cluster, client):
-            _publish(client, seed, ROWS // 20 if quick else ROWS)
-            client.run(_compile)
+        with clusters.local_cluster(workers, processes=processes) as (cluster, client):
+            _publish(client, seed, rows)
+            if processes:
+                client.run(_compile)
             clusters.register(client, policy, **settings)
             meter, before = clusters.meter(cluster), clusters.bytes_moved(client)
-            traces = _fit_all(cluster, policy, estimators(seed, quick=quick))
+            traces = _fit_all(cluster, policy, estimators(seed, part))
             moved = clusters.bytes_moved(client) - before
             for name in DATA:
                 client.unpublish_dataset(name)
-        return Run(seed, traces, moved, meter.seconds, processes)
+        return Run(seed, traces, moved, meter.seconds, workers)
 
     return run
 
@@ -114,9 +135,11 @@ def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = 
         centers = 0.6 * shared.standard_normal((CENTERS, FEATURES))
         return centers[rng.integers(CENTERS, size=rows)] + rng.standard_normal((rows, FEATURES))
     basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
+    strong = np.arange(FEATURES) < STRONG
     hidden = rng.standard_normal((rows, FEATURES))
-    signal = hidden @ shared.choice([-1.0, 1.0], FEATURES) / np.sqrt(FEATURES)
-    X = (hidden * np.geomspace(1.0, 0.05, FEATURES)) @ basis
+    weight = np.sqrt(np.where(strong, 0.9 / STRONG, 0.1 / (FEATURES - STRONG)))
+    signal = hidden @ (weight * shared.choice([-1.0, 1.0], FEATURES))
+    X = (hidden * np.where(strong, 1.0, 0.1)) @ basis
     if name == "classes":
         y = rng.random(rows) < 1.0 / (1.0 + np.exp(-3.0 * signal))
     elif name == "counts":

@@ -48,41 +48,51 @@ class EmulatedJob:
 
 
 def staggered(
-    curves: list[Curve], seed: int, *, scale: float = 1.0, noise: float = 0.0
+    curves: list[Curve], seed: int, *, count: int = 10, scale: float = 1.0, noise: float = 0.0
 ) -> list[EmulatedJob]:
-    """Ten jobs that arrive one after another, four to five active at a time."""
+    """Jobs that arrive one after another, four to five active at a time.
+
+    Parameters
+    ----------
+    curves : list of Curve
+    seed, count : int
+    scale : float
+        Length of the run in relation to the whole one; the load stays the same.
+    noise : float
+        Standard deviation of the noise on reports, in ranges of the curve.
+    """
     rng = np.random.default_rng([seed, 2])
-    gaps = rng.uniform(0.6, 1.4, 9)
-    arrivals = np.append(0.0, np.cumsum(gaps) / gaps.sum() * LAST_ARRIVAL * scale)
-    return _jobs(curves, rng, arrivals, work=WORK * scale, noise=noise)
+    gaps = rng.uniform(0.6, 1.4, count - 1)
+    arrivals = np.append(0.0, np.cumsum(gaps) / max(gaps.sum(), 1e-9) * LAST_ARRIVAL * scale)
+    return _jobs(curves, rng, arrivals, scale, noise)
 
 
 def burst(
-    curves: list[Curve], seed: int, *, scale: float = 1.0, noise: float = 0.0
+    curves: list[Curve], seed: int, *, count: int = 14, scale: float = 1.0, noise: float = 0.0
 ) -> list[EmulatedJob]:
-    """Fourteen jobs that arrive within two seconds."""
+    """Jobs that arrive within two seconds; parameters as of `staggered`."""
     rng = np.random.default_rng([seed, 3])
-    arrivals = np.sort(rng.uniform(0.0, BURST, 14))
-    return _jobs(curves, rng, arrivals - arrivals[0], work=WORK * scale, noise=noise)
+    arrivals = np.sort(rng.uniform(0.0, BURST * min(scale, 1.0), count))
+    return _jobs(curves, rng, arrivals - arrivals[0], scale, noise)
 
 
 def _jobs(
     curves: list[Curve],
     rng: np.random.Generator,
     arrivals: np.ndarray,
-    *,
-    work: float,
+    scale: float,
     noise: float,
 ) -> list[EmulatedJob]:
-    """`work` is the sum over all jobs, thread-seconds, so that every seed loads alike."""
+    """All jobs together have the same work for every seed, so that every seed loads alike."""
     count = len(arrivals)
     drawn = sample(curves, count, rng)
     partitions = rng.choice([6, 8, 10, 12, 16], count)
     task = rng.uniform(0.06, 0.16, count)  # seconds
     size = rng.uniform(0.5, 1.5, count)
-    size *= work / size.sum()
-    iterations = np.clip(size / (partitions * task), 16, 60).round().astype(int)
-    task *= work / (iterations * partitions * task).sum()
+    size *= scale * WORK / size.sum()
+    iterations = np.clip(size / (partitions * task), 16 if scale >= 1 else 6, 60)
+    iterations = iterations.round().astype(int)
+    task *= scale * WORK / (iterations * partitions * task).sum()
     jobs = []
     for i, curve in enumerate(drawn):
         loss = curve.resample(int(iterations[i]))

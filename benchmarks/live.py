@@ -20,8 +20,9 @@ from benchmarks.emulation import run_emulated
 from benchmarks.measure import Run, ratios, summarize, table
 
 WORKLOADS = ("staggered", "burst", "dask-ml")
-#: Size of a `--quick` run in relation to a whole one.
-QUICK = 0.12
+#: Length of a `--quick` run in relation to a whole one, and its number of jobs.
+QUICK = 0.08
+QUICK_JOBS = 6
 
 #: Runs one policy for one seed.
 Runner = Callable[[str, int], Run]
@@ -43,14 +44,27 @@ def measure(
 
 
 def emulated(
-    workload: str, curves: list[curve_files.Curve], scale: float, noise: float, **settings: Any
+    workload: str,
+    curves: list[curve_files.Curve],
+    settings: dict[str, Any],
+    **shape: Any,
 ) -> Runner:
-    """Runner of `staggered` or `burst`."""
+    """Runner of `staggered` or `burst`.
+
+    Parameters
+    ----------
+    workload : str
+    curves : list of Curve
+        Empty to make them from the seed.
+    settings : dict
+        Of `run_emulated`.
+    shape
+        ``count``, ``scale`` and ``noise`` of the jobs.
+    """
     make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[workload]
 
     def run(policy: str, seed: int) -> Run:
-        drawn = curves or curve_files.make_curves(seed)
-        jobs = make(drawn, seed, scale=scale, noise=noise)
+        jobs = make(curves or curve_files.make_curves(seed), seed, **shape)
         predictor = None
         if policy == "oracle":
             from benchmarks.oracle import OraclePredictor
@@ -62,7 +76,9 @@ def emulated(
     return run
 
 
-def _names(context: click.Context, option: click.Parameter, value: str) -> list[str]:
+def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
+    if value is None:
+        return []
     names = [name.strip() for name in value.split(",") if name.strip()]
     if not names:
         raise click.BadParameter("give at least one name")
@@ -79,10 +95,8 @@ def _names(context: click.Context, option: click.Parameter, value: str) -> list[
 )
 @click.option(
     "--workloads",
-    default=",".join(WORKLOADS),
-    show_default=True,
     callback=_names,
-    help="Comma-separated.",
+    help=f"Comma-separated, of {', '.join(WORKLOADS)}; all, but without dask-ml when --quick.",
 )
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="How many.")
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
@@ -97,73 +111,65 @@ def _names(context: click.Context, option: click.Parameter, value: str) -> list[
     default=0.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Noise on emulated reports, in ranges of the curve; t90 is by the true curve.",
+    help="On emulated reports, in ranges of the curve; t90 is by the true curve.",
 )
 @click.option("--epoch", default="1s", show_default=True, help="Of the plugin.")
 @click.option("--oracle/--no-oracle", default=True, help="Run the oracle beside max-total.")
 @click.option("--workers", default=16, show_default=True, help="In-process workers.")
 @click.option("--processes", default=2, show_default=True, help="Worker processes for dask-ml.")
 @click.option("--partition-bytes", default=2**20, show_default=True, help="Emulated data.")
-@click.option("--quick", is_flag=True, help="One seed and small jobs: under a minute.")
+@click.option("--jobs", type=click.IntRange(1), help="Emulated jobs; 10 staggered, 14 in a burst.")
+@click.option("--scale", default=1.0, show_default=True, help="Length of the emulated runs.")
+@click.option("--quick", is_flag=True, help="One seed, few and small jobs: under a minute.")
 @click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
-def main(
-    policies: list[str],
-    workloads: list[str],
-    seeds: int,
-    seed: int,
-    files: tuple[str, ...],
-    noise: float,
-    epoch: str,
-    oracle: bool,
-    workers: int,
-    processes: int,
-    partition_bytes: int,
-    quick: bool,
-    output: str | None,
-) -> None:
+def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare."""
+    if options["quick"]:
+        options.update(seeds=1, scale=QUICK, jobs=options["jobs"] or QUICK_JOBS)
+    workloads = options["workloads"] or WORKLOADS[: 2 if options["quick"] else 3]
     if unknown := set(workloads) - set(WORKLOADS):
-        raise click.BadParameter(f"unknown workload {', '.join(unknown)}: one of {WORKLOADS}")
+        raise click.UsageError(f"unknown workload {min(unknown)}: one of {', '.join(WORKLOADS)}")
+    curves = _curves(options["files"])
+    policies, first = options["policies"], options["seed"]
+    if options["oracle"] and "max-total" in policies and "oracle" not in policies:
+        policies = [*policies, "oracle"]
+    result: dict[str, Any] = {}
+    for workload in workloads:
+        result[workload] = measure(
+            _runner(workload, curves, options),
+            [p for p in policies if p != "oracle" or workload != "dask-ml"],
+            range(first, first + options["seeds"]),
+            lambda line, workload=workload: print(f"{workload}: {line}", file=sys.stderr),
+        )
+        if options["output"] != "-":
+            click.echo(table(workload, result[workload]["policies"]) + "\n")
+    if options["output"]:
+        with click.open_file(options["output"], "w") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+
+
+def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
     try:
         curves = curve_files.fit_for_jobs(curve_files.read_curves(files))
     except curve_files.CurveError as error:
         raise click.ClickException(str(error)) from error
     if files and not curves:
         raise click.ClickException(f"no curve of {', '.join(files)} is fit for a job")
-    if oracle and "max-total" in policies and "oracle" not in policies:
-        policies = [*policies, "oracle"]
-    seeds = 1 if quick else seeds
-    result: dict[str, Any] = {}
-    for workload in workloads:
-        chosen = policies
-        if workload == "dask-ml":
-            from benchmarks.dask_ml_fits import runner
-
-            run = runner(processes, quick=quick, epoch=epoch)
-            chosen = [policy for policy in policies if policy != "oracle"]
-        else:
-            run = emulated(
-                workload,
-                curves,
-                QUICK if quick else 1.0,
-                noise,
-                workers=workers,
-                partition_bytes=partition_bytes,
-                epoch=epoch,
-            )
-        result[workload] = measure(
-            run, chosen, range(seed, seed + seeds), lambda line, w=workload: _say(f"{w}: {line}")
-        )
-        if output != "-":
-            click.echo(table(workload, result[workload]["policies"]) + "\n")
-    if output:
-        with click.open_file(output, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    return curves
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, Any]) -> Runner:
+    if workload == "dask-ml":
+        from benchmarks import dask_ml_fits
+
+        size = {"rows": dask_ml_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
+        return dask_ml_fits.runner(options["processes"], epoch=options["epoch"], **size)
+    settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
+    shape = {key: options[key] for key in ("scale", "noise")}
+    if options["jobs"]:
+        shape["count"] = options["jobs"]
+    return emulated(workload, curves, settings, **shape)
 
 
 if __name__ == "__main__":

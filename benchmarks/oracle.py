@@ -61,7 +61,7 @@ class OraclePredictor:
         best = [self._best[job] for job in jobs]
         horizons = np.append(0.0, HORIZONS)
         tables = [self._fall(b, n, horizons) for b, n in zip(best, counts, strict=True)]
-        level = np.array([b[max(n - 1, 0)] for b, n in zip(best, counts, strict=True)])
+        level = np.array([b[_last(b, n)] for b, n in zip(best, counts, strict=True)])
         return Forecast(
             horizons=horizons,
             reduction=np.array(tables).reshape(len(tables), len(horizons)),
@@ -79,12 +79,17 @@ class OraclePredictor:
     def _fall(self, best: np.ndarray, count: int, horizons: np.ndarray) -> np.ndarray:
         """True fall at each horizon, on its concave hull."""
         at = np.clip(count - 1 + horizons.astype(int), 0, len(best) - 1)
-        return _hull(horizons, best[max(count - 1, 0)] - best[at])
+        return _hull(horizons, best[_last(best, count)] - best[at])
 
     def _find(self, job: str) -> int:
         if job not in self._count:
             raise UnknownJob(f"job {job!r} is not followed")
         return self._count[job]
+
+
+def _last(best: np.ndarray, count: int) -> int:
+    """Index of the last report; the first before any, as training starts from there."""
+    return min(max(count - 1, 0), len(best) - 1)
 
 
 def _hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,0 +1,243 @@
+"""The benchmarks run, on few and small jobs, and give the keys that others read."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import curves, jobs, live, overhead
+from benchmarks.dask_ml_fits import runner
+from benchmarks.measure import JobTrace, Run, ratios, summarize, table
+from benchmarks.oracle import OraclePredictor
+
+TINY = ["--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4"]
+
+
+def invoke(command, *arguments):
+    """Standard output of a benchmark's command line."""
+    result = CliRunner().invoke(command, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+# Curves
+
+
+def write(tmp_path, *lines):
+    path = tmp_path / "curves.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+GOOD = '{"id": "a", "loss": [3, 2.5, 2.0]}'
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{", "line 2: Expecting"),
+        ("[1, 2]", "line 2: a curve is an object"),
+        ('{"loss": [2, 1]}', "line 2: 'id' must be a str, not None"),
+        ('{"id": "b"}', "line 2: 'loss' must be a list, not None"),
+        ('{"id": "b", "loss": [1]}', "line 2: 'loss' has 1 values"),
+        ('{"id": "b", "loss": [2, NaN]}', r"line 2: loss\[1\] is nan"),
+        ('{"id": "b", "loss": [2, "1"]}', r"line 2: loss\[1\] is '1'"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path, line, says):
+    path = write(tmp_path, GOOD, line)
+    with pytest.raises(curves.CurveError, match=f"curves.jsonl, {says}"):
+        curves.read_curves([path])
+
+
+def test_a_bad_file_is_named(tmp_path):
+    with pytest.raises(curves.CurveError, match=r"missing\.jsonl: cannot be read"):
+        curves.read_curves([tmp_path / "missing.jsonl"])
+    with pytest.raises(curves.CurveError, match=r"curves\.jsonl: no curve"):
+        curves.read_curves([write(tmp_path, "")])
+
+
+def test_curves_are_read_with_their_kind(tmp_path):
+    path = write(
+        tmp_path,
+        GOOD,
+        "",
+        '{"id": "b", "algorithm": "sgd", "noisy": false, "loss": [1, 2, 1, 2]}',
+        '{"id": "c", "model": "net", "loss": [4, 5, 1, 2]}',
+    )
+    found = curves.read_curves([path])
+    assert [(c.id, c.group, c.noisy) for c in found] == [
+        ("a", "a", False),
+        ("b", "sgd", False),
+        ("c", "net", True),
+    ]
+
+
+def test_a_curve_keeps_its_ends_and_its_values_when_squeezed():
+    loss = np.geomspace(10, 1, 100)
+    curve = curves.Curve("a", "a", loss, noisy=False)
+    squeezed, stretched = curve.resample(20), curve.resample(150)
+    assert squeezed[[0, -1]].tolist() == stretched[[0, -1]].tolist() == loss[[0, -1]].tolist()
+    assert set(squeezed) <= set(loss)
+    assert len(stretched) == 150 and (np.diff(stretched) <= 0).all()
+
+
+def test_made_curves_depend_on_the_seed_alone_and_are_fit_for_jobs():
+    first, again, other = (curves.make_curves(seed) for seed in (5, 5, 6))
+    assert all((a.loss == b.loss).all() for a, b in zip(first, again, strict=True))
+    assert any((a.loss != b.loss).any() for a, b in zip(first, other, strict=True))
+    assert {c.group for c in curves.fit_for_jobs(first)} == {c.group for c in first}
+
+
+def test_curves_without_progress_are_not_given_to_jobs():
+    flat, short = np.ones(50), np.geomspace(10, 1, 5)
+    cliff = np.r_[10.0, np.linspace(1, 0.9, 49)]
+    bad = [curves.Curve(str(i), "x", loss, False) for i, loss in enumerate((flat, short, cliff))]
+    assert curves.fit_for_jobs(bad) == []
+    with pytest.raises(curves.CurveError, match="no curve is fit"):
+        curves.sample([], 3, np.random.default_rng(0))
+
+
+def test_a_sample_takes_every_group_before_one_twice():
+    many = [curves.Curve(f"{g}{i}", g, np.ones(2), False) for g in "abc" for i in range(9)]
+    drawn = curves.sample(many, 6, np.random.default_rng(0))
+    assert sorted(c.group for c in drawn) == ["a", "a", "b", "b", "c", "c"]
+    assert len({c.id for c in drawn}) == 6
+
+
+# Jobs and figures
+
+
+@pytest.mark.parametrize("make", [jobs.staggered, jobs.burst])
+def test_jobs_are_a_function_of_the_seed_and_every_seed_loads_alike(make):
+    made = curves.make_curves(0)
+    one, same, other = (make(made, seed) for seed in (1, 1, 2))
+    assert all((a.seconds == b.seconds).all() for a, b in zip(one, same, strict=True))
+    work = [sum(job.seconds.sum() for job in run) for run in (one, other)]
+    assert work == pytest.approx([jobs.WORK] * 2, rel=0.02)
+    assert len(one) >= 10 and one[0].arrival == 0
+    assert all((job.reports == job.loss).all() for job in one)
+    noisy = make(made, 1, noise=0.01)
+    assert all((job.reports != job.loss).any() for job in noisy)
+    assert all((a.loss == b.loss).all() for a, b in zip(one, noisy, strict=True))
+
+
+def trace(name, arrival, losses, completion):
+    found = JobTrace(name, arrival, completion=completion)
+    for k, loss in enumerate(losses):
+        found.record(arrival + 1.0 + k, loss)
+    return found
+
+
+def test_time_to_90_percent_counts_from_arrival_and_by_the_running_minimum():
+    job = trace("a", 5.0, [10, 6, 8, 0.9, 2, 0], 12.0)
+    assert job.time_to(0.9) == 4.0
+    assert job.time_to(0.95) == 6.0
+    assert trace("b", 0.0, [1, 2, 3], 4.0).time_to(0.9) is None
+    assert trace("c", 0.0, [], 4.0).time_to(0.9) is None
+
+
+def test_summary_and_ratios():
+    def figures(seconds):
+        jobs = [trace("a", 0.0, [4, 0], seconds), trace("b", 1.0, [1, 1], seconds / 2)]
+        return summarize([Run(0, jobs, 1000, 8.0, threads=2)])
+
+    policies = {"none": figures(8.0), "fair": figures(10.0), "max-total": figures(8.8)}
+    assert policies["none"]["makespan_s"] == 8.0
+    assert policies["none"]["utilization"] == 0.5
+    assert policies["none"]["t90_mean_s"] == 2.0  # of the job that made progress
+    found = ratios(policies)
+    assert found["max-total"]["makespan_over_none"] == pytest.approx(1.1)
+    assert found["max-total"]["t90_over_best_baseline"] == 1.0
+    assert "max-total" in table("x", policies)
+
+
+@pytest.mark.parametrize("reports", [0, 1, 4, 100])
+def test_the_oracle_knows_what_is_still_to_fall(reports):
+    loss = np.array([9.0, 7.0, 8.0, 4.0, 3.5, 3.0])
+    oracle = OraclePredictor({"a": loss, "b": loss + 1})
+    oracle.add("a")
+    for k in range(reports):
+        oracle.report("a", loss[min(k, 5)])
+    assert oracle.fit() == min(reports, 1) and oracle.fit() == 0
+    seen = oracle.forecast(["a"])
+    now = {0: 9.0, 1: 9.0, 4: 4.0, 100: 3.0}[reports]
+    assert seen.level == [now] and seen.start == [9.0] and seen.n_reports == [reports]
+    assert seen.remaining == [now - 3.0] == seen.reduction[:, -1]
+    slope = np.diff(seen.reduction[0]) / np.diff(seen.horizons)
+    assert seen.reduction[0, 0] == 0 and (slope >= 0).all() and (np.diff(slope) < 1e-9).all()
+    oracle.remove("a")
+    assert oracle.forecast([]).reduction.shape == (0, len(seen.horizons))
+
+
+# Whole benchmarks
+
+
+def check_live(figures, policies, n_jobs):
+    assert list(figures["policies"]) == policies
+    for row in figures["policies"].values():
+        assert {"t90_mean_s", "t95_mean_s", "makespan_s", "bytes_moved"} <= set(row)
+        assert len(row["jobs"]) == n_jobs
+        assert {"name", "seed", "t90_s", "t95_s", "completion_s"} <= set(row["jobs"][0])
+        assert all(job["t90_s"] <= job["completion_s"] for job in row["jobs"])
+        assert 0 < row["utilization"] <= 1
+
+
+def test_live_runs_every_policy_on_the_same_jobs():
+    arguments = ("--policies", "none,fair,max-total", "--workloads", "staggered,burst", *TINY)
+    found = json.loads(invoke(live.main, *arguments, "--json", "-"))
+    assert set(found) == {"staggered", "burst"}
+    for figures in found.values():
+        check_live(figures, ["none", "fair", "max-total", "oracle"], 2)
+        iterations = {
+            policy: [job["iterations"] for job in row["jobs"]]
+            for policy, row in figures["policies"].items()
+        }
+        assert all(counts == iterations["none"] for counts in iterations.values())
+
+
+def test_live_takes_curves_and_writes_a_table_and_a_file(tmp_path):
+    lines = [
+        json.dumps({"id": f"c{i}", "loss": np.geomspace(10, 1 + i, 40).tolist()}) for i in range(3)
+    ]
+    arguments = ("--policies", "none", "--workloads", "burst", *TINY)
+    output = tmp_path / "live.json"
+    shown = invoke(
+        live.main, *arguments, "--curves", str(write(tmp_path, *lines)), "--json", str(output)
+    )
+    assert "burst" in shown and "none" in shown
+    check_live(json.loads(output.read_text())["burst"], ["none"], 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--workloads", "calm"], "unknown workload calm: one of staggered, burst, dask-ml"),
+        (["--curves", "missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["--policies", ","], "give at least one name"),
+    ],
+)
+def test_live_says_what_is_wrong_with_its_arguments(arguments, says):
+    result = CliRunner().invoke(live.main, arguments)
+    assert result.exit_code != 0 and says in result.output
+
+
+@pytest.mark.parametrize("policy", ["none", "fair"])
+def test_dask_ml_fits_report_their_losses(policy):
+    pytest.importorskip("dask_ml")
+    run = runner(2, rows=400, part=0.1, processes=False)(policy, 0)
+    assert len(run.traces) == 6
+    for job in run.traces:
+        assert len(job.losses) >= 3, job.name
+        assert job.arrival < job.times[0] < job.completion
+        assert min(job.losses) < job.losses[0]
+
+
+def test_overhead_gives_ratios():
+    found = json.loads(invoke(overhead.main, "--tasks", "40", "--repetitions", "1", "--json", "-"))
+    assert {"0", "10"} <= set(found["throughput_ratio"])
+    assert all(ratio > 0 for ratio in found["throughput_ratio"].values())
+    assert len(found["seconds"]["10"]["plugin"]) == 1
