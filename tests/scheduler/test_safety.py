@@ -1,0 +1,220 @@
+"""Never worse than plain Dask: no effect without jobs, and on any error all is given back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Event
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.utils_test import captured_logger, gen_cluster, inc
+from driving import (
+    assert_nothing_left,
+    jobs,
+    restricted_by_us,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+)
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin
+
+TWO = [("127.0.0.1", 1)] * 2
+
+
+def broken(*args, **kwargs):
+    raise ZeroDivisionError("on purpose")
+
+
+async def held_tasks(c, plugin, n=8):
+    """Tasks of job "a": two run, the others wait in its pool."""
+    with tasks_of("a"):
+        futures = c.map(wait_for, ["go"] * n, range(n), pure=False)
+    await until(lambda: len(plugin.pools.pools["a"].ready) == n - 2)
+    return futures
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_without_jobs_there_is_no_effect(c, s, a, b):
+    plugin = await start_plugin(c, s, epoch="1ms")
+    seen = []
+
+    class Watch(SchedulerPlugin):
+        def transition(self, key, start, finish, *args, **kwargs):
+            seen.append(s.tasks[key].worker_restrictions)
+
+    s.add_plugin(Watch(), name="watch")
+    assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
+    assert seen and set(seen) == {None}
+    assert not plugin._timer.is_running()
+    assert not plugin.pools.bindings and not plugin.epochs
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_after_the_last_job_there_is_no_effect(c, s, a, b):
+    plugin = await start_plugin(c, s, epoch="10ms", short_task=0)
+    async with jobs(c, "a", "b"):
+        assert plugin._timer.is_running()
+        with tasks_of("a"):
+            await c.submit(inc, 1)
+    n = len(plugin.pools.bindings)
+    assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
+    assert len(plugin.pools.bindings) == n
+    assert_nothing_left(s, plugin)
+
+
+@pytest.mark.parametrize(
+    "part", ["reallocate", "dispatch", "apply", "tick", "transition", "own", "predictor", "hold"]
+)
+@gen_cluster(client=True, nthreads=TWO)
+async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, part):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with jobs(c, "a", "b"):
+            futures = await held_tasks(c, plugin)
+            if part == "reallocate":
+                plugin.engine.reallocate = broken
+            elif part == "predictor":
+                plugin.engine._predictor.fit = broken
+            elif part == "hold":
+                hold = plugin.pools.hold
+                plugin.pools.hold = lambda holding: broken() if holding else hold(holding)
+            else:
+                setattr(plugin.pools, part, broken)
+            if part in ("transition", "own"):
+                with tasks_of("b"):
+                    futures.append(c.submit(inc, 7))
+                await until(lambda: plugin.failed)
+            elif part == "dispatch":
+                plugin.pools.schedule_dispatch()
+            await until(lambda: (plugin.run_once(), plugin.failed)[1])
+            assert plugin.failed == "ZeroDivisionError: on purpose"
+            await until(lambda: not plugin.pools.holding)
+            plugin.run_once()
+            assert not plugin._timer.is_running()
+            assert restricted_by_us(s, plugin) == []
+            assert (await slaq.status(c))["failed"] == plugin.failed
+            await Event("go").set()
+            assert await c.gather(futures) == [*range(8), 8][: len(futures)]
+            with tasks_of("b"):
+                assert await c.submit(inc, 3) == 4
+    assert log.getvalue().count("dask_slaq failed") == 1
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_jobs_that_start_after_a_failure_are_told(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    with captured_logger("dask_slaq", propagate=False) as log:
+        plugin.fall_back(ZeroDivisionError("on purpose"))
+        async with jobs(c, "a", "b"):
+            with tasks_of("a"):
+                assert await c.submit(inc, 1) == 2
+    assert "job a runs under plain Dask: ZeroDivisionError: on purpose" in log.getvalue()
+    await c.unregister_scheduler_plugin("slaq")
+    await start_plugin(c, s)
+    async with jobs(c, "a"):
+        assert (await slaq.status(c))["failed"] is None
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_unregistering_mid_run_gives_everything_back(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, epoch="20ms")
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with jobs(c, "a", "b") as (job, _):
+            futures = await held_tasks(c, plugin)
+            await c.unregister_scheduler_plugin("slaq")
+            await until(lambda: not plugin.pools.pools)
+            assert_nothing_left(s, plugin)
+            job.report(1.0)
+            with pytest.raises(NoPlugin):
+                await slaq.status(c)
+            await Event("go").set()
+            assert await c.gather(futures) == list(range(8))
+    assert log.getvalue().count("was unregistered") == 1
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_job_after_unregistering_is_told_that_there_is_no_plugin(c, s, a, b):
+    await start_plugin(c, s)
+    await c.unregister_scheduler_plugin("slaq")
+    for _ in range(2):
+        with pytest.raises(NoPlugin, match="register"):
+            async with slaq.job("a", client=c):
+                pass
+    await start_plugin(c, s)
+    async with slaq.job("a", client=c):
+        pass
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_registering_again_replaces_the_plugin(c, s, a, b):
+    first = await start_plugin(c, s, policy="fair")
+    with pytest.warns(UserWarning, match="already contains"):
+        second = await start_plugin(c, s, policy="max-total")
+    assert second is not first
+    assert (await slaq.status(c))["policy"] == "max-total"
+    async with jobs(c, "a", "b"):
+        assert not first.engine.jobs
+        assert set(second.engine.jobs) == {"a", "b"}
+    assert_nothing_left(s, second)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_registering_again_while_jobs_run_is_refused(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        futures = await held_tasks(c, plugin)
+        with (
+            captured_logger("distributed", propagate=False),
+            pytest.raises(InvalidSetting, match="must end before another one is registered: a, b"),
+        ):
+            await start_plugin(c, s)
+        assert s.plugins["slaq"] is plugin
+        assert set((await slaq.status(c))["jobs"]) == {"a", "b"}
+        await Event("go").set()
+        assert await c.gather(futures) == list(range(8))
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_errors_raised_at_a_caller_are_no_failure_of_the_plugin(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with jobs(c, "a"):
+        with captured_logger("distributed", propagate=False), pytest.raises(DuplicateJob):
+            async with slaq.job("a", client=c):
+                pass
+        assert plugin.failed is None
+        assert set(plugin.engine.jobs) == {"a"}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_left_by_an_ended_job_run_on_without_it(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        futures = await held_tasks(c, plugin)
+    assert_nothing_left(s, plugin)
+    await Event("go").set()
+    assert await c.gather(futures) == list(range(8))
+
+
+@gen_cluster(client=True, nthreads=TWO, scheduler_kwargs={"transition_counter_max": 500_000})
+async def test_many_jobs_come_and_go_and_nothing_of_them_stays(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, epoch="5ms")
+
+    async def run(i):
+        async with slaq.job(f"job-{i}", client=c) as job:
+            for k in range(3):
+                total = c.submit(sum, c.map(inc, range(i, i + 4), pure=False), pure=False)
+                assert await total == 4 * i + 10
+                job.report(1.0 / (k + 1))
+
+    await asyncio.gather(*map(run, range(20)))
+    await until(lambda: not s.tasks)
+    assert plugin.failed is None
+    assert not plugin._resources and not plugin._sent and not plugin.engine.grants
+    assert_nothing_left(s, plugin)
