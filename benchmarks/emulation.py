@@ -58,7 +58,7 @@ def run_emulated(
     with clusters.local_cluster(workers) as (cluster, client):
         clusters.register(client, policy, predictor=predictor, **settings)
         meter = clusters.meter(cluster)
-        start = time.perf_counter() + 0.5
+        start = time.perf_counter() + 0.2
         drivers = [_Driver(job, policy, cluster, start, partition_bytes) for job in jobs]
         for driver in drivers:
             driver.start()
