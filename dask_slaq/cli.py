@@ -65,18 +65,18 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
 @click.option(
     "--threads", type=click.IntRange(1), default=1, show_default=True, help="Threads a worker."
 )
-@click.option("--jobs", type=click.IntRange(1), default=7, show_default=True, help="Training jobs.")
+@click.option("--jobs", type=click.IntRange(1), default=6, show_default=True, help="Training jobs.")
 @click.option(
     "--iterations",
     type=click.IntRange(2),
-    default=40,
+    default=30,
     show_default=True,
     help="Iterations that each job trains.",
 )
 @click.option(
     "--rows",
     type=click.IntRange(100),
-    default=80_000,
+    default=40_000,
     show_default=True,
     help="Rows in each chunk of the training data.",
 )

@@ -62,7 +62,7 @@ class Engine:
         *,
         epoch: float = 1.0,
         normalizer: str = "range",
-        floor: float = 0.25,
+        floor: float = 0.5,
         predictor: Predictor | None = None,
     ) -> None:
         if not (epoch > 0 and math.isfinite(epoch)):
@@ -198,12 +198,13 @@ class Engine:
         before, self.grants = self.grants, {}
         for i, name in enumerate(names):
             job = self.jobs[name]
-            tokens = self._tokens(job)
+            tokens = self._tokens(job, float(share[i]))
             self.grants[name] = Grant(
                 share=float(share[i]),
                 index=float(allocation.index[i]),
                 workers=sets.get(name, {}),
                 tokens=tokens,
+                most=math.inf if job.max_share is None else job.max_share,
                 iteration=job.iteration,
                 loss=job.loss,
                 normalized=float(snapshot.normalized[i]),
@@ -287,11 +288,12 @@ class Engine:
             fair = min(capacity * job.weight / total, float(job.demand))
             job.entitled += fair * elapsed
 
-    def _tokens(self, job: Job) -> float:
-        """Core-seconds the job is behind its floors, at most one epoch of them."""
-        floor = job.min_share or 0.0
+    def _tokens(self, job: Job, share: float) -> float:
+        """Core-seconds to serve before any index: what the job is behind its credit floor, and an
+        epoch of its floor in threads. What never reports comes last, so its share is its floor."""
+        floor = (job.min_share or 0.0) if job.reports else share
         behind = self.floor * job.entitled - job.runtime.attained
-        return max(behind, 0.0) if floor == 0 else max(behind, floor * self.epoch)
+        return max(behind, floor * self.epoch, 0.0)
 
     def _why(self, job: Job, known: bool, gain: float, tokens: float) -> str:
         if not job.reports:

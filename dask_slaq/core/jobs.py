@@ -57,6 +57,8 @@ class Grant:
         The worker set: threads on each worker; fractions are time-shared.
     tokens : float
         Core-seconds by which the job is behind its floor; served before any index.
+    most : float
+        Its cap in threads: beyond that it is served when nobody else has anything ready.
     iteration : int
         Reports received.
     loss, normalized, predicted : float
@@ -70,6 +72,7 @@ class Grant:
     index: float
     workers: Mapping[str, float]
     tokens: float
+    most: float
     iteration: int
     loss: float
     normalized: float

@@ -52,7 +52,7 @@ class Snapshot:
         gain is not finite counts as not known.
     reporting : array of bool, optional
         False for what never reports: jobs without a loss, tasks of other clients. They get a fair
-        share, and a middling index where a new job's is the highest. All true by default.
+        share, and the lowest index where a new job's is the highest. All true by default.
     concave : bool
         False where gains have steps, as when iterations run in waves: policies that need
         concave gains then work on the upper hull.
@@ -159,7 +159,7 @@ class _Priced:
     Jobs without a forecast get their weighted fair share first. Threads worth nothing to anybody
     go out fairly, to the jobs with the smallest shares for their weight, so that none is idle
     because no forecast asked for it. The index is the worth of the first thread; a job yet to
-    send its first reports has most to gain and comes first, one that never does in the middle.
+    send its first reports has most to gain and comes first, one that never does last.
     """
 
     #: Whether stepped gains are replaced by their upper hull, for a worth that must fall.
@@ -266,9 +266,7 @@ def _index(first: FloatArray, judged: BoolArray, snapshot: Snapshot) -> FloatArr
     new = snapshot.reporting & ~judged
     top = float(first[judged].max(initial=0.0))
     index = np.where(judged, first, top + snapshot.weight)
-    if snapshot.reporting.any():
-        return np.where(judged | new, index, np.median(index[snapshot.reporting]))
-    return np.zeros(len(first))
+    return np.where(judged | new, index, -1.0)
 
 
 def _by_name(jobs: tuple[str, ...]) -> IntArray:

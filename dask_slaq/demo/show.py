@@ -36,9 +36,9 @@ class Options:
     policies: Sequence[str] = ("fair", "max-total")
     workers: int | None = None
     threads: int = 1
-    jobs: int = 7
-    iterations: int = 40
-    rows: int = 80_000
+    jobs: int = 6
+    iterations: int = 30
+    rows: int = 40_000
     seed: int = 0
 
     @property
@@ -117,7 +117,7 @@ def _prepare(client: Client, trainings: list[Training], options: Options) -> Non
     need, so that the first policy does not pay for the others.
     """
     print("Making the training data and warming up ...", flush=True)
-    chunks = max(2, min(8, options.n_workers * options.threads))
+    chunks = max(4, min(16, 2 * options.n_workers * options.threads))
     for name in sorted({training.data for training in trainings}):
         made = data.load(name, rows=options.rows, chunks=chunks, seed=options.seed)
         held = dask.persist(*made)

@@ -1,0 +1,173 @@
+"""Which ready task goes to which free slot. Decides only; `Pools` enacts.
+
+Jobs behind on their floor come first, then all by their order, those over their cap last. Of the
+job served, a task whose inputs are on the slot's worker comes first, then one that is cheap to
+move, and at the very end one that would wait for its home for longer than moving takes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from dask_slaq.scheduler.pool import ANY, Entry, Kind, Pool
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+# Inputs are cheap to move in so many seconds, or in so much of the task's expected time.
+CHEAP_SECONDS = 0.001
+CHEAP_FRACTION = 0.1
+
+Slots = dict[str, "WorkerState"]
+
+
+class Dispatcher:
+    """Chooses tasks for slots.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        Only read.
+    lend : bool
+        A job may use slots outside its worker set.
+    ahead : float
+        Seconds of expected work that a busy worker may have and still be sent a task.
+    """
+
+    def __init__(self, scheduler: Scheduler, *, lend: bool, ahead: float) -> None:
+        self.scheduler = scheduler
+        self.lend = lend
+        self.ahead = ahead
+
+    def slots(self, addresses: Collection[str]) -> Slots:
+        """Those of these workers that have a slot."""
+        workers = self.scheduler.workers
+        return {a: workers[a] for a in addresses if a in workers and self.has_slot(workers[a])}
+
+    def has_slot(self, ws: WorkerState) -> bool:
+        """Whether a worker has fewer tasks than threads, or so little work that a round trip
+        would leave it idle."""
+        if ws not in self.scheduler.running:
+            return False
+        return has_thread(ws) or ws.occupancy < self.ahead * ws.nthreads
+
+    def choices(
+        self, pools: Collection[Pool], slots: Slots
+    ) -> Iterator[tuple[Pool, Entry, WorkerState, str]]:
+        """Pool, task, worker and reason, one by one, until slots or tasks run out.
+
+        The caller binds each before it asks for the next; `slots` loses those that are full.
+        """
+        for served, move in ((behind, False), (within, False), (anyone, False), (anyone, True)):
+            queue = [(pool.order(), pool) for pool in pools if pool.ready and served(pool)]
+            heapq.heapify(queue)
+            while queue and slots:
+                _, pool = heapq.heappop(queue)
+                choice = self._choose(pool, slots, move)
+                if choice is None:
+                    continue
+                entry, ws = choice
+                held = "granted" if ws.address in pool.workers else "lent"
+                yield pool, entry, ws, "floor" if served is behind else held
+                if not self.has_slot(ws):
+                    del slots[ws.address]
+                if pool.ready and served(pool):
+                    heapq.heappush(queue, (pool.order(), pool))
+
+    def entry(self, pool: Pool, ts: TaskState, user: Iterable[str] | None, count: int) -> Entry:
+        """A ready task as the pool files it.
+
+        Parameters
+        ----------
+        user : iterable of str, optional
+            Workers to which the user restricted it.
+        count : int
+            Orders tasks of equal priority.
+        """
+        needs = ts.resource_restrictions
+        kind = Kind(
+            frozenset(user) if user else None, tuple(sorted(needs.items())) if needs else None
+        )
+        home, held = self._home(ts, kind)
+        if home is not None:
+            pool.bytes_at[home] = pool.bytes_at.get(home, 0.0) + held
+        moving = held / self.scheduler.bandwidth
+        cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self.expected(ts))
+        return Entry(ts.priority, count, ts, kind, home, moving, cheap)
+
+    def expected(self, ts: TaskState) -> float:
+        """Seconds that a task is expected to compute; the scheduler's own estimate, whose method
+        is named differently in every second release."""
+        prefix = ts.prefix
+        if prefix.duration_average >= 0:
+            return prefix.duration_average
+        if prefix.max_exec_time > 0:
+            return 2 * prefix.max_exec_time
+        return self.scheduler.UNKNOWN_TASK_DURATION
+
+    def _home(self, ts: TaskState, kind: Kind) -> tuple[str | None, int]:
+        """Of the workers that a task may use the one that holds most of its input bytes, and how
+        many."""
+        held: dict[str, int] = {}
+        for dep in ts.dependencies:
+            for ws in dep.who_has or ():
+                if kind.allows(ws):
+                    held[ws.address] = held.get(ws.address, 0) + dep.nbytes
+        if not held:
+            return None, 0
+        home = max(held, key=held.__getitem__)
+        return home, held[home]
+
+    def _choose(self, pool: Pool, slots: Slots, move: bool) -> tuple[Entry, WorkerState] | None:
+        """The job's first task that a free slot suits, and that slot's worker."""
+        places = [ws for a, ws in slots.items() if self.lend or a in pool.workers]
+        for kind in list(pool.heaps) if places else ():
+            fits = places if kind == ANY else [ws for ws in places if kind.suits(ws)]
+            local = [e for ws in fits if (e := pool.first(kind, ws.address))]
+            if local:
+                entry = min(local)
+                return entry, slots[str(entry.home)]
+            entry = pool.first(kind, None) or (self._homeless(pool, kind) if move else None)
+            if entry is not None and fits:
+                return entry, min(fits, key=lambda ws: (ws.address not in pool.workers, load(ws)))
+        return None
+
+    def _homeless(self, pool: Pool, kind: Kind) -> Entry | None:
+        """The first task for whose home to wait takes longer than to move its inputs."""
+        firsts = (pool.first(kind, home) for home in list(pool.heaps[kind]))
+        return min((e for e in firsts if e and self._waits(pool, e)), default=None)
+
+    def _waits(self, pool: Pool, entry: Entry) -> bool:
+        """Whether waiting for a task's home is in vain (it left, is paused, or is not in the job's
+        strict set) or takes too long."""
+        ws = self.scheduler.workers.get(entry.home)
+        if ws not in self.scheduler.running or not (self.lend or ws.address in pool.workers):
+            return True
+        return ws.occupancy / ws.nthreads > entry.moving
+
+
+def behind(pool: Pool) -> bool:
+    """Whether a job is behind on its floor."""
+    return pool.tokens > 0
+
+
+def within(pool: Pool) -> bool:
+    """Whether a job runs less than its cap."""
+    return len(pool.running) < pool.most
+
+
+def anyone(pool: Pool) -> bool:
+    """Any job: what is left over is lent."""
+    return True
+
+
+def has_thread(ws: WorkerState) -> bool:
+    """Whether a worker has fewer tasks than threads; seceded tasks hold none."""
+    return len(ws.processing) - len(ws.long_running) < ws.nthreads
+
+
+def load(ws: WorkerState) -> tuple[float, str]:
+    """Fewest tasks a thread first; ties by address."""
+    return (len(ws.processing) - len(ws.long_running)) / ws.nthreads, ws.address

@@ -1,0 +1,127 @@
+"""The pool of one job: its tasks, those that are ready in Dask's order, and what it was granted."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState, WorkerState
+
+
+class Binding(NamedTuple):
+    """One task sent to one worker, and why it might go there."""
+
+    time: float  # unix seconds
+    key: Any
+    job: str
+    worker: str
+    reason: str  # "granted", "floor", "lent", or "passed": never held
+
+
+class Entry(NamedTuple):
+    """A ready task in a pool; sorts in Dask's order."""
+
+    priority: tuple[Any, ...]
+    count: int
+    ts: TaskState
+    kind: Kind
+    home: str | None  # the worker that holds most of its inputs
+    moving: float  # seconds to move them away from home
+    cheap: bool  # so little that any worker will do
+
+
+class Kind(NamedTuple):
+    """What a task asks of a worker."""
+
+    allowed: frozenset[str] | None  # the user's own ``workers=``
+    resources: tuple[tuple[str, float], ...] | None
+
+    def allows(self, ws: WorkerState) -> bool:
+        """Whether a worker is one to which the task may go at all."""
+        if self.allowed is not None and ws.address not in self.allowed:
+            return False
+        return all(ws.resources.get(r, 0) >= n for r, n in self.resources or ())
+
+    def suits(self, ws: WorkerState) -> bool:
+        """Whether it may go there now: so much of each resource is free."""
+        return self.allows(ws) and all(
+            ws.resources[r] - ws.used_resources.get(r, 0) >= n for r, n in self.resources or ()
+        )
+
+
+ANY = Kind(None, None)
+
+
+@dataclass
+class Pool:
+    """The tasks of one job.
+
+    Attributes
+    ----------
+    tasks : dict
+        Every task of the job, with the worker restrictions that its user gave it.
+    unfinished : set
+        Those that wait, are ready, or run.
+    ready : dict
+        Those that wait for a slot.
+    heaps : dict
+        The same in Dask's order, by kind and home; those that are cheap to move also under no
+        home. A task that left is dropped when it comes to the top.
+    running : dict
+        Those that hold a slot, with the core-seconds charged for each in advance.
+    index, share, workers, tokens, most
+        From the job's grant.
+    """
+
+    name: str
+    client: str
+    reports: bool = True
+    tasks: dict[TaskState, Any] = field(default_factory=dict)
+    unfinished: set[TaskState] = field(default_factory=set)
+    ready: dict[TaskState, Entry] = field(default_factory=dict)
+    heaps: dict[Kind, dict[str | None, list[Entry]]] = field(default_factory=dict)
+    running: dict[TaskState, float] = field(default_factory=dict)
+    share: float = 1.0
+    index: float = 0.0
+    workers: Collection[str] = frozenset()
+    tokens: float = 0.0
+    most: float = math.inf
+    used: float = 0.0  # core-seconds, fading; orders jobs of equal index
+    bytes_at: dict[str, float] = field(default_factory=dict)  # input bytes by worker, fading
+
+    @property
+    def demand(self) -> int:
+        """Tasks that hold a slot or wait for one."""
+        return len(self.ready) + len(self.running)
+
+    def order(self) -> tuple[Any, ...]:
+        """Who is served first: higher index, then least running and least used for the share."""
+        share = max(self.share, 1e-9)
+        return (-self.index, len(self.running) / share, self.used / share, self.name)
+
+    def push(self, entry: Entry) -> None:
+        """Add a ready task."""
+        self.ready[entry.ts] = entry
+        homes = self.heaps.setdefault(entry.kind, {})
+        if entry.home is not None:
+            heapq.heappush(homes.setdefault(entry.home, []), entry)
+        if entry.home is None or entry.cheap:
+            heapq.heappush(homes.setdefault(None, []), entry)
+
+    def first(self, kind: Kind, home: str | None) -> Entry | None:
+        """The first ready task of a kind at a home."""
+        heap = self.heaps[kind].get(home)
+        while heap:
+            if self.ready.get(heap[0].ts) is heap[0]:
+                return heap[0]
+            heapq.heappop(heap)
+        self.heaps[kind].pop(home, None)
+        return None
+
+    def fade(self, factor: float) -> None:
+        self.used *= factor
+        self.bytes_at = {w: n * factor for w, n in self.bytes_at.items() if n * factor >= 1}
