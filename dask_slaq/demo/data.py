@@ -17,9 +17,9 @@ CLUSTERS = 24
 
 # A few strong directions hold most of what there is to learn and are learned in some ten
 # iterations; the weak ones make the long tail.
-_STRONG = 12
+_STRONG = 14
 _WEAK = FEATURES - _STRONG
-_SPREAD = np.concatenate([np.geomspace(1.0, 0.22, _STRONG), 0.08 / np.arange(1, _WEAK + 1)])
+_SPREAD = np.concatenate([np.geomspace(1.0, 0.18, _STRONG), 0.08 / np.arange(1, _WEAK + 1)])
 _SIGNAL = np.concatenate([np.full(_STRONG, 0.93 / _STRONG), np.full(_WEAK, 0.07 / _WEAK)]) ** 0.5
 
 DataSet = tuple[da.Array, da.Array | None]
