@@ -13,7 +13,6 @@ from driving import (
     jobs,
     restricted_by_us,
     start_plugin,
-    state_of,
     tasks_of,
     until,
     wait_for,

@@ -1,0 +1,448 @@
+"""What else Dask can do goes on working, and is charged to its job, while jobs run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import dask
+import dask.array as da
+import pytest
+from dask import delayed
+from distributed import Client, Event, Worker, fire_and_forget, get_client, secede, worker_client
+from distributed.utils_test import captured_logger, gen_cluster, inc
+from driving import (
+    Recorder,
+    assert_nothing_left,
+    jobs,
+    restricted_by_us,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    where,
+)
+
+import dask_slaq as slaq
+
+ONE = [("127.0.0.1", 1)]
+TWO = [("127.0.0.1", 1)] * 2
+GPU = [("127.0.0.1", 1), ("127.0.0.1", 1, {"resources": {"GPU": 1}})]
+
+
+class Counter:
+    def __init__(self):
+        self.n = 0
+
+    def add(self):
+        self.n += 1
+        return self.n
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_actors_are_not_held(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("b"):
+            busy = c.map(wait_for, ["go"] * 4, pure=False)
+            await until(lambda: len(plugin.pools.pools["b"].running) == 2)
+        with tasks_of("a"):
+            counters = c.map(lambda _: Counter(), range(2), actor=True, pure=False)
+            await until(lambda: all(ts.state != "no-worker" for ts in s.tasks.values() if ts.actor))
+        assert not plugin.pools.pools["a"].ready
+        await Event("go").set()
+        for counter in await c.gather(counters):
+            assert await counter.add() == 1
+            assert await counter.add() == 2
+        await c.gather(busy)
+        del counter, counters
+    assert_nothing_left(s, plugin)
+
+
+def nested(n: int) -> int:
+    with worker_client() as client:
+        return sum(client.gather(client.map(inc, range(n), pure=False)))
+
+
+def seceding(n: int) -> int:
+    client = get_client()
+    futures = client.map(inc, range(n), pure=False)
+    secede()
+    return sum(client.gather(futures))
+
+
+@pytest.mark.parametrize("task", [nested, seceding])
+@gen_cluster(client=True, nthreads=ONE)
+async def test_tasks_that_submit_tasks_give_up_their_slot(c, s, a, task):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        outs = {}
+        for name in "ab":
+            with tasks_of(name):
+                outs[name] = c.map(task, [3, 4], pure=False)
+        assert await c.gather(outs) == {"a": [6, 10], "b": [6, 10]}
+        assert plugin.pools.tick(1.0) == 0
+    assert plugin.failed is None
+    assert_nothing_left(s, plugin)
+
+
+def meet(mine: str, other: str) -> str:
+    Event(mine).set()
+    Event(other).wait()
+    return where()
+
+
+@pytest.mark.parametrize("lend", [True, False])
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=lend)
+    async with jobs(c, "a", "b"):
+        with tasks_of("b"):
+            busy = c.map(wait_for, ["go"] * 6, pure=False)
+            await until(lambda: plugin.pools.pools["b"].ready)
+        plugin.pools.pools["a"].workers = {a.address: 1.0}
+        with tasks_of("a"):
+            gang = [
+                c.submit(meet, "x", "y", workers=[a.address], allow_other_workers=False),
+                c.submit(meet, "y", "x", workers=[b.address], allow_other_workers=False),
+            ]
+            for future in gang:
+                await state_of(s, future, "processing")
+        await Event("go").set()
+        assert await c.gather(gang) == [a.address, b.address]
+        await c.gather(busy)
+    reasons = {b.key: b.reason for b in plugin.pools.bindings}
+    assert {reasons[future.key] for future in gang} == {"passed"}
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 3)
+async def test_several_workers_given_by_the_user_are_kept_to(c, s, a, b, d):
+    plugin = await start_plugin(c, s, short_task=0)
+    both = [a.address, b.address]
+    async with jobs(c, "a", "b"):
+        plugin.pools.pools["a"].workers = {d.address: 1.0}
+        with tasks_of("a"):
+            futures = c.map(where, range(8), workers=both, pure=False)
+            assert set(await c.gather(futures)) <= set(both)
+            with dask.annotate(workers=both):
+                assert await c.compute(delayed(where)()) in both
+    assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_workers_given_with_others_allowed_are_a_preference(c, s, a, b):
+    await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(where, workers=["tcp://127.0.0.1:1"], allow_other_workers=True)
+            assert await future in (a.address, b.address)
+            named = c.submit(where, workers=[s.workers[b.address].name], key="named")
+            assert await named == b.address
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    absent = ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"]
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(where, workers=absent)
+            await state_of(s, future, "no-worker")
+            assert await c.submit(inc, 1) == 2
+        assert plugin.pools.tick(1.0) == 0
+    assert s.tasks[future.key].state == "no-worker"
+    assert s.tasks[future.key].worker_restrictions == set(absent)
+
+
+@gen_cluster(client=True, nthreads=GPU)
+async def test_resources_of_a_job_are_asked_of_each_of_its_tasks(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with slaq.job("gpu", client=c, resources={"GPU": 1}), slaq.job("plain", client=c):
+        with tasks_of("gpu"), dask.annotate(resources={"GPU": 1}):
+            assert set(await c.gather(c.map(where, range(6), pure=False))) == {b.address}
+        plugin.run_once()
+        assert set(plugin.engine.grants["gpu"].workers) <= {b.address}
+        assert plugin.engine.grants["gpu"].share <= 1
+        assert plugin.pools.pools["gpu"].running == {}
+    assert s.workers[b.address].used_resources == {"GPU": 0}
+
+
+@gen_cluster(client=True, nthreads=GPU)
+async def test_the_job_block_annotates_the_resources(c, s, a, b):
+    await start_plugin(c, s, short_task=0)
+    async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
+        futures = c.map(where, range(4), pure=False)
+        assert set(await c.gather(futures)) == {b.address}
+        array = da.ones(4, chunks=1)
+        await c.compute(array.sum())
+        assert all(ts.resource_restrictions == {"GPU": 1} for ts in s.tasks.values())
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
+        held = c.submit(where, key="held")
+        await state_of(s, held, "no-worker")
+        plugin.run_once()
+        assert plugin.engine.grants["gpu"].share == 0
+        assert plugin.engine.grants["plain"].share == 2
+        async with Worker(s.address, resources={"GPU": 1}) as w:
+            assert await held == w.address
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_two_jobs_on_one_persisted_array_share_its_keys(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            x = c.persist(da.arange(40, chunks=5))
+        totals = {}
+        for name in "ab":
+            with tasks_of(name):
+                totals[name] = c.compute((x + (name == "b")).sum())
+        assert await c.gather(totals) == {"a": 780, "b": 820}
+    assert_nothing_left(s, plugin)
+    async with jobs(c, "c", "d"):
+        with tasks_of("c"):
+            assert await c.compute(x.max()) == 39
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
+            await x
+    home = next(iter(s.tasks["x"].who_has)).address
+    async with jobs(c, "c", "d"):
+        with tasks_of("c"):
+            y = c.submit(wait_for, "go", 5, x, key="y")
+            await state_of(s, y, "processing")
+            await s.remove_worker(home, stimulus_id="test")
+            await Event("go").set()
+            assert await y == 5
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    recorder = Recorder(s, plugin)
+    async with jobs(c, "b"):
+        async with jobs(c, "a"):
+            with tasks_of("b"):
+                busy = c.map(wait_for, ["go"] * 2, pure=False)
+                await until(lambda: len(plugin.pools.pools["b"].running) == 2)
+            with tasks_of("a"):
+                first = c.submit(inc, 1, key="same")
+                await state_of(s, first, "no-worker")
+            with tasks_of("b"):
+                second = c.submit(inc, 1, key="same")
+                after = c.submit(inc, second, key="after")
+        # Job a ended before its task ran: it is left to Dask, and job b goes on.
+        await Event("go").set()
+        assert await c.gather([first, second, after]) == [2, 2, 3]
+        await c.gather(busy)
+    assert [run.key for run, _ in recorder.ended].count("same") <= 1
+    assert_nothing_left(s, plugin)
+
+
+@pytest.mark.parametrize("epoch", ["20ms"])
+@gen_cluster(client=True, nthreads=ONE)
+async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a, epoch):
+    s.no_workers_timeout = 0.1
+    s.periodic_callbacks["no-workers-timeout"].callback_time = 10
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, epoch=epoch)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 3, range(3), pure=False)
+            await until(lambda: len(plugin.pools.pools["a"].ready) == 2)
+        oldest = min(s.unrunnable.values())
+        await until(lambda: not s.unrunnable or min(s.unrunnable.values()) > oldest + 0.2)
+        await Event("go").set()
+        assert await c.gather(futures) == [0, 1, 2]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_fire_and_forget_tasks_run(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            fire_and_forget(c.submit(lambda: Event("done").set(), key="forget"))
+        await Event("done").wait()
+        await until(lambda: "forget" not in s.tasks)
+        assert not plugin.pools.pools["a"].tasks
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_adaptive_scaling_sees_the_demand_in_pools(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 30, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].ready) == 29)
+        assert s.adaptive_target(target_duration=1) > 5
+        assert not s.workers_to_close()
+        await Event("go").set()
+        await c.gather(futures)
+
+
+@pytest.mark.parametrize("lend", [True, False])
+@pytest.mark.parametrize("policy", ["fair", "max-total", "max-min"])
+@gen_cluster(client=True, nthreads=TWO)
+async def test_more_jobs_than_threads_all_progress(c, s, a, b, policy, lend):
+    plugin = await start_plugin(c, s, policy=policy, lend=lend, short_task=0, ahead=0, epoch="10ms")
+    names = [f"job-{i}" for i in range(7)]
+    async with jobs(c, *names) as blocks:
+        rounds = {}
+        for name in names:
+            with tasks_of(name):
+                futures = c.map(inc, range(3), pure=False)
+                for _ in range(3):
+                    futures = [c.submit(inc, future, pure=False) for future in futures]
+                rounds[name] = futures
+        for block, futures in zip(blocks, rounds.values(), strict=True):
+            assert await c.gather(futures) == [4, 5, 6]
+            block.report(1.0)
+    assert plugin.failed is None
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    other = f"other:{c.id}"
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            busy = c.map(wait_for, ["go"] * 8, pure=False)
+        with dask.annotate(slaq_job=None):
+            plain = c.map(wait_for, ["go"] * 8, pure=False)
+        await until(lambda: other in plugin.pools.pools and len(s.tasks) == 16)
+        plugin.run_once()
+        assert plugin.engine.grants[other].share == plugin.engine.grants["a"].share == 1
+        assert plugin.pools.holding
+        assert other in (await slaq.status(c))["jobs"]
+        assert not (await slaq.status(c))["jobs"][other]["reports"]
+        await Event("go").set()
+        await c.gather(busy + plain)
+        plugin.run_once()
+        assert set(plugin.pools.pools) == {"a"}
+        assert not plugin.pools.holding
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
+async def test_threads_can_be_reserved_for_tasks_of_no_job(c, s, a, b):
+    plugin = await start_plugin(c, s, reserve=0.75, short_task=0, ahead=0)
+    async with jobs(c, "a"):
+        with tasks_of("a"):
+            busy = c.map(wait_for, ["go"] * 8, pure=False)
+        with dask.annotate(slaq_job=None):
+            plain = c.map(wait_for, ["go"] * 8, pure=False)
+        await until(lambda: len(plugin.pools.pools) == 2 and len(s.tasks) == 16)
+        plugin.run_once()
+        assert plugin.engine.grants[f"other:{c.id}"].share == pytest.approx(3)
+        assert plugin.engine.grants["a"].share == pytest.approx(1)
+        await Event("go").set()
+        await c.gather(busy + plain)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_of_no_job_that_ran_before_are_left_alone(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+    before = c.map(wait_for, ["go"] * 12, pure=False)
+    await until(lambda: len(s.tasks) == 12)
+    async with jobs(c, "a", "b"):
+        assert not restricted_by_us(s, plugin)
+        await Event("go").set()
+        await c.gather(before)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_priorities_of_dask_do_not_cross_jobs(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        for name in "ab":
+            plugin.pools.pools[name].index = 2.0 if name == "a" else 1.0
+            plugin.pools.pools[name].tokens = -9.0
+        with tasks_of("a"):
+            busy = c.map(wait_for, ["go"], pure=False)
+            await until(lambda: len(plugin.pools.pools["a"].running) == 1)
+            low = c.map(where, range(2), priority=-100, key="low", pure=False)
+        with tasks_of("b"):
+            high = c.map(where, range(2), priority=100, key="high", pure=False)
+        await until(lambda: len(s.unrunnable) == 4)
+        await Event("go").set()
+        await c.gather(low + high + busy)
+    order = [binding.job for binding in plugin.pools.bindings]
+    assert order == ["a"] * 3 + ["b"] * 2
+
+
+DRIVER = """
+    import sys
+    from distributed import Client, Event
+    import dask_slaq as slaq
+
+    with Client(sys.argv[1]) as client, slaq.job("killed"):
+        futures = client.map(lambda i: Event("go").wait(), range(6), pure=False)
+        slaq.report(1.0)
+        print("running", flush=True)
+        client.gather(futures)
+"""
+
+
+@pytest.mark.slow
+@gen_cluster(client=True, nthreads=TWO, timeout=60)
+async def test_a_job_whose_driver_is_killed_ends_and_gives_its_workers_back(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "mine"):
+        script = textwrap.dedent(DRIVER)
+        with subprocess.Popen([sys.executable, "-c", script, s.address]) as driver:
+            try:
+                await until(lambda: len(s.tasks) == 6, timeout=40)
+                assert plugin.engine.jobs["killed"].iteration <= 1
+                with tasks_of("mine"):
+                    mine = c.map(wait_for, ["go"] * 4, range(4), pure=False)
+                await until(lambda: len(plugin.pools.pools["mine"].ready) > 1)
+            finally:
+                os.kill(driver.pid, signal.SIGKILL)
+        await until(lambda: set(plugin.engine.jobs) == {"mine"})
+        plugin.run_once()
+        assert plugin.engine.grants["mine"].share == 2
+        await Event("go").set()
+        assert await c.gather(mine) == [0, 1, 2, 3]
+    del mine
+    await until(lambda: not s.tasks)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_reports_of_a_job_that_ended_are_dropped(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with jobs(c, "a", "b"):
+        with captured_logger("dask_slaq", propagate=False) as log:
+            plugin.handle_report(job="gone", loss=1.0, client=c.id)
+        assert "no job named 'gone' is running" in log.getvalue()
+        assert plugin.failed is None
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_another_client_of_the_same_cluster_is_another_stand_in(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+        async with jobs(c, "a"):
+            with dask.annotate(slaq_job=None):
+                plain = other.map(wait_for, ["go"] * 4, range(4), pure=False)
+            await until(lambda: f"other:{other.id}" in plugin.pools.pools)
+            await Event("go", client=c).set()
+            assert await other.gather(plain) == [0, 1, 2, 3]
+        assert_nothing_left(s, plugin)
