@@ -1,0 +1,190 @@
+"""Job blocks of synchronous clients: from threads, from tasks, nested, used again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, get_client, secede, worker_client
+from distributed.utils_test import inc
+from driving import assert_nothing_left, until, where
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import SlaqError, UnknownJob
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h", short_task=0))
+        yield client
+
+
+@pytest.fixture
+def plugin(client: Client) -> Iterator[slaq.SlaqPlugin]:
+    """The plugin on the scheduler; nothing may be left of the test's jobs."""
+    scheduler = client.cluster.scheduler
+    plugin = scheduler.plugins["slaq"]
+    yield plugin
+    assert plugin.failed is None
+    client.sync(until, lambda: not plugin.pools.pools)
+    assert_nothing_left(scheduler, plugin)
+
+
+def train(client: Client, name: str, losses: list[float]) -> int:
+    """A training loop in the shape of a user's."""
+    with slaq.job(name, client=client) as job:
+        total = 0
+        for loss in losses:
+            total += client.submit(sum, client.map(inc, range(3), pure=False), pure=False).result()
+            job.report(loss)
+    return total
+
+
+def test_a_job_in_a_block(client, plugin):
+    with slaq.job("a") as job:
+        assert client.submit(inc, 1, key="x").result() == 2
+        slaq.report(2.0)
+        job.report(np.float32(1.5))
+        job.report(np.array(1.25))
+        assert job.iteration == 3
+        client.sync(until, lambda: plugin.engine.jobs["a"].iteration == 3)
+        status = slaq.status(client)["jobs"]["a"]
+    assert plugin.scheduler.tasks.get("x") is None
+    assert status["iteration"] == 3
+    assert status["loss"] == 1.25
+    assert "a" not in slaq.status(client)["jobs"]
+
+
+def test_jobs_from_several_threads_of_one_process(client, plugin):
+    n = len(plugin.pools.bindings)
+    losses = [3.0, 2.0, 1.5]
+    results = {}
+    together = threading.Barrier(4)
+
+    def drive(name):
+        together.wait()
+        results[name] = train(client, name, losses)
+
+    threads = [threading.Thread(target=drive, args=(f"t{i}",)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == {f"t{i}": 18 for i in range(4)}
+    counts = {}
+    for binding in list(plugin.pools.bindings)[n:]:
+        counts[binding.job] = counts.get(binding.job, 0) + 1
+    assert counts == {f"t{i}": 12 for i in range(4)}
+
+
+def test_a_thread_started_in_a_block_reports_by_the_job(client, plugin):
+    errors = []
+
+    def work(job):
+        try:
+            slaq.report(1.0)
+        except UnknownJob as error:
+            errors.append(str(error))
+        job.report(1.0)
+
+    with slaq.job("a") as job:
+        thread = threading.Thread(target=work, args=(job,))
+        thread.start()
+        thread.join()
+        client.sync(until, lambda: plugin.engine.jobs["a"].iteration == 1)
+    assert len(errors) == 1 and "job.report" in errors[0]
+
+
+def train_in_task(name: str) -> int:
+    with worker_client() as client:
+        return train(client, name, [2.0, 1.0])
+
+
+def train_by_default_client(name: str) -> int:
+    get_client()
+    secede()
+    with slaq.job(name) as job:
+        job.report(1.0)
+        return job.iteration
+
+
+def test_jobs_from_inside_tasks(client, plugin):
+    outer = client.map(train_in_task, ["x", "y", "z"])
+    assert client.gather(outer) == [12, 12, 12]
+    assert client.submit(train_by_default_client, "w").result() == 1
+    history = slaq.history(client)
+    assert {"x", "y", "z", "w"} <= set(history.job.values)
+
+
+def test_a_block_that_ends_at_once_keeps_its_reports(client, plugin):
+    reported = []
+    report = plugin.engine.report
+    plugin.engine.report = lambda job, loss, now: (reported.append(loss), report(job, loss, now))
+    with slaq.job("a") as job:
+        for k in range(100):
+            job.report(float(k))
+    del plugin.engine.report
+    assert reported == [float(k) for k in range(100)]
+
+
+def test_a_report_does_not_wait_for_the_scheduler(client, plugin):
+    release = threading.Event()
+    with slaq.job("a") as job:
+        client.cluster.scheduler.loop.add_callback(release.wait, 30)
+        for k in range(1000):
+            job.report(1.0 / (k + 1))  # the scheduler's loop stands still all the while
+        assert plugin.engine.jobs["a"].iteration == 0
+        release.set()
+    assert job.iteration == 1000
+
+
+def test_a_job_object_can_be_used_again(client, plugin):
+    job = slaq.job("a")
+    for _ in range(2):
+        with job:
+            job.report(1.0)
+            assert job.iteration == 1
+
+
+def test_a_block_entered_twice_is_refused(client, plugin):
+    with slaq.job("a") as job:
+        with pytest.raises(SlaqError, match="twice"), job:
+            pass
+        job.report(1.0)
+        assert "a" in plugin.engine.jobs
+
+
+def test_blocks_nest_and_the_inner_one_counts(client, plugin):
+    with slaq.job("outer") as outer:
+        with slaq.job("inner") as inner:
+            slaq.report(1.0)
+            assert client.submit(where, key="nested").result()
+        slaq.report(2.0)
+        assert (outer.iteration, inner.iteration) == (1, 1)
+    assert {b.job for b in plugin.pools.bindings if b.key == "nested"} == {"inner"}
+    assert dask.get_annotations() == {}
+
+
+def test_the_block_leaves_no_annotation_or_client_behind(client, plugin):
+    with pytest.raises(ZeroDivisionError), slaq.job("a"):
+        raise ZeroDivisionError
+    assert dask.get_annotations() == {}
+    with pytest.raises(UnknownJob):
+        slaq.report(1.0)
+
+
+def test_a_job_uses_the_client_it_is_given(client, plugin):
+    with Client(client.cluster, set_as_default=False) as other:
+        with slaq.job("a", client=other):
+            assert plugin.pools.pools["a"].client == other.id
+            assert dask.delayed(inc)(1).compute() == 2  # through the job's client
+        assert plugin.pools.pools == {}

@@ -1,0 +1,186 @@
+"""Job blocks of asynchronous clients and other processes; reports, status, history, bindings."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from distributed import Client
+from distributed.utils_test import captured_logger, gen_cluster, inc
+from driving import assert_nothing_left, jobs, start_plugin, tasks_of, until, where
+
+import dask_slaq as slaq
+from dask_slaq.client import bindings
+from dask_slaq.core.errors import SlaqError
+
+TWO = [("127.0.0.1", 1)] * 2
+
+
+SCRIPT = """
+    import sys
+    from distributed import Client
+    import dask_slaq as slaq
+
+    with Client(sys.argv[1]) as client:
+        for name in sys.argv[2:]:
+            with slaq.job(name) as job:
+                for loss in (2.0, 1.0, 0.5):
+                    print(client.submit(sum, client.map(abs, range(4), pure=False)).result())
+                    slaq.report(loss)
+                print(slaq.status()["jobs"][name]["reports"])
+"""
+
+
+@pytest.mark.slow
+@gen_cluster(client=True, nthreads=TWO, timeout=60)
+async def test_jobs_from_several_processes(c, s, a, b):
+    plugin = await start_plugin(c, s, epoch="20ms", short_task=0)
+    script = textwrap.dedent(SCRIPT)
+    drivers = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, s.address, name, stdout=subprocess.PIPE
+        )
+        for name in ("p1", "p2")
+    ]
+    outs = await asyncio.gather(*(driver.communicate() for driver in drivers))
+    assert [out.split() for out, _ in outs] == [[b"6", b"6", b"6", b"True"]] * 2
+    await until(lambda: not plugin.pools.pools)
+    history = await slaq.history(c)
+    assert set(history.job.values) == {"p1", "p2"}
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_jobs_of_an_asynchronous_client(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0)
+
+    async def drive(name):
+        async with slaq.job(name, client=c) as job:
+            for loss in (2.0, 1.0):
+                assert await c.submit(inc, 1, pure=False) == 2
+                slaq.report(loss)
+            return job.iteration
+
+    assert await asyncio.gather(*map(drive, "abc")) == [2, 2, 2]
+    assert {binding.job for binding in plugin.pools.bindings} == set("abc")
+    assert_nothing_left(s, plugin)
+    with pytest.raises(SlaqError, match="async with"), slaq.job("d", client=c):
+        pass
+    assert not plugin.engine.jobs
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_all_reports_count_when_the_block_ends(c, s, a, b):
+    counted = []
+    plugin = await start_plugin(c, s)
+    end_job = plugin.end_job
+    plugin.end_job = lambda name: (
+        counted.append(plugin.engine.jobs[name].iteration),
+        end_job(name),
+    )
+    async with slaq.job("a", client=c) as job:
+        for k in range(500):
+            job.report(1.0 / (k + 1))
+    assert counted == [500]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_status_tells_every_job(c, s, a, b):
+    plugin = await start_plugin(c, s, epoch="1h", policy="max-total")
+    status = await slaq.status(c)
+    assert status == {
+        "policy": "max-total",
+        "epoch": 3600.0,
+        "capacity": 2,
+        "holding": False,
+        "failed": None,
+        "jobs": {},
+    }
+    async with jobs(c, "a", "b") as (job, _):
+        for loss in (4.0, 2.0, 1.0):
+            job.report(loss)
+        await until(lambda: plugin.engine.jobs["a"].iteration == 3)
+        with tasks_of("a"):
+            await c.submit(inc, 1)
+        plugin.run_once()
+        status = await slaq.status(c)
+        assert status["holding"]
+        told = status["jobs"]["a"]
+        assert told["iteration"] == 3
+        assert told["loss"] == 1.0
+        assert 0 <= told["normalized_loss"] < 1
+        assert told["share"] + status["jobs"]["b"]["share"] == pytest.approx(2)
+        assert set(told["workers"]) <= {a.address, b.address}
+        assert told["attained"] > 0
+        assert told["running"] == told["ready"] == 0
+        assert told["why"]
+        assert status["jobs"]["b"]["iteration"] == 0
+        assert np.isnan(status["jobs"]["b"]["loss"])
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_history_is_a_dataset_over_job_and_epoch(c, s, a, b):
+    plugin = await start_plugin(c, s, history=5)
+    empty = await slaq.history(c)
+    assert dict(empty.sizes) == {"job": 0, "epoch": 0}
+    async with slaq.job("a", client=c) as job:
+        job.report(2.0)
+        await until(lambda: plugin.engine.jobs["a"].iteration == 1)
+        plugin.run_once()
+        async with slaq.job("b", client=c):
+            plugin.run_once()
+            history = await slaq.history(c)
+    assert history.loss.dims == ("job", "epoch")
+    assert list(history.job.values) == ["a", "b"]
+    assert set(history.data_vars) == {
+        "iteration",
+        "loss",
+        "normalized_loss",
+        "predicted",
+        "share",
+        "running",
+    }
+    last = history.isel(epoch=-1)
+    assert float(last.loss.sel(job="a")) == 2.0
+    assert float(last.share.sum()) == pytest.approx(2)
+    assert np.isnan(float(history.share.sel(job="b")[0]))
+    assert np.all(np.diff(history.time.values) >= 0)
+    assert float(history.time[0]) > 1.7e9
+    for _ in range(9):
+        plugin.epochs.append({"time": 0.0, "jobs": {}})
+    assert (await slaq.history(c)).sizes["epoch"] == 5
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_bindings_tell_what_went_where_and_why(c, s, a, b):
+    await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            worker = await c.submit(where, key=("x", 1))
+    [told] = await bindings(c)
+    assert told.pop("time") > 1.7e9
+    assert told == {"key": "('x', 1)", "job": "a", "worker": worker, "reason": "granted"}
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with slaq.job("a", client=other):
+            await other.close()
+    await until(lambda: not plugin.engine.jobs)
+    assert log.getvalue() == ""
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_plugin_can_be_registered_by_its_old_name(c, s, a, b):
+    if not hasattr(c, "register_scheduler_plugin"):
+        pytest.skip("register_scheduler_plugin is gone from this distributed")
+    with pytest.warns(DeprecationWarning):
+        await c.register_scheduler_plugin(slaq.SlaqPlugin(policy="fair"))
+    assert (await slaq.status(c))["policy"] == "fair"
