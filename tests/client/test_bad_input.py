@@ -1,0 +1,247 @@
+"""Every mistake raises at the caller, in a sentence that names the value and what is allowed."""
+
+from __future__ import annotations
+
+import decimal
+import math
+
+import numpy as np
+import pytest
+from distributed import Client
+from distributed.utils_test import captured_logger, gen_cluster, inc
+from driving import assert_nothing_left, start_plugin, tasks_of, until
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import (
+    DuplicateJob,
+    InvalidSetting,
+    NonFiniteLoss,
+    NoPlugin,
+    SlaqError,
+    UnknownJob,
+    UnknownPolicy,
+)
+
+ONE = [("127.0.0.1", 1)]
+
+
+class Hostile:
+    def __float__(self):
+        raise TypeError("no number")
+
+    def __repr__(self):
+        return "Hostile()"
+
+
+NO_LOSSES = [
+    math.nan,
+    math.inf,
+    -math.inf,
+    np.float64("nan"),
+    np.array([math.inf]),
+    np.array([1.0, 2.0]),
+    None,
+    "0.5",
+    b"0.5",
+    True,
+    [1.0],
+    1j,
+    10**400,
+    Hostile(),
+    decimal.Decimal("NaN"),
+]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_loss_that_is_no_finite_number_is_refused(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c), slaq.job("b", client=c) as job:
+        job.report(3.0)
+        for loss in NO_LOSSES:
+            with pytest.raises(NonFiniteLoss, match="must be a finite number, not ") as error:
+                job.report(loss)
+            assert repr(loss) in str(error.value)
+        assert job.iteration == 1
+        await until(lambda: plugin.engine.jobs["b"].iteration == 1)
+        with tasks_of("a"):
+            assert await c.submit(inc, 1) == 2
+    assert plugin.failed is None
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_numbers_of_every_kind_are_losses(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        for loss in (1, 2.5, np.float32(0.5), np.int64(3), np.array(2.0), -4.0, 0):
+            job.report(loss)
+            await until(lambda loss=loss: plugin.engine.jobs["a"].loss == float(loss))
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_report_outside_a_job_is_refused(c, s, a):
+    await start_plugin(c, s)
+    with pytest.raises(UnknownJob, match=r"outside a job: call it in a 'with dask_slaq.job"):
+        slaq.report(1.0)
+    job = slaq.job("a", client=c)
+    with pytest.raises(UnknownJob, match="job 'a' is not running: report inside"):
+        job.report(1.0)
+    async with job:
+        slaq.report(1.0)
+    with pytest.raises(UnknownJob, match="job 'a' is not running"):
+        job.report(1.0)
+    with pytest.raises(UnknownJob):
+        slaq.report(1.0)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+        async with slaq.job("a", client=c, weight=2.0) as job:
+            job.report(1.0)
+            with captured_logger("distributed", propagate=False):
+                for client in (c, other):
+                    with pytest.raises(DuplicateJob, match="a job named 'a' is running already"):
+                        async with slaq.job("a", client=client):
+                            pass
+            assert plugin.engine.jobs["a"].weight == 2.0
+            job.report(0.5)
+            await until(lambda: plugin.engine.jobs["a"].iteration == 2)
+        async with slaq.job("a", client=other):
+            pass
+    assert_nothing_left(s, plugin)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"weight": 0}, "weight must be a finite number > 0, not 0"),
+        ({"weight": -1.5}, "weight must be a finite number > 0, not -1.5"),
+        ({"weight": math.nan}, "weight must be a finite number > 0, not nan"),
+        ({"weight": math.inf}, "weight must be a finite number > 0, not inf"),
+        ({"weight": "2"}, "weight must be a finite number > 0, not '2'"),
+        ({"weight": True}, "weight must be a finite number > 0, not True"),
+        ({"weight": None}, "weight must be a finite number > 0, not None"),
+        ({"min_share": -1}, "min_share must be a finite number of threads >= 0, not -1"),
+        ({"min_share": "1"}, "min_share must be a finite number of threads >= 0, not '1'"),
+        ({"max_share": math.inf}, "max_share must be a finite number of threads >= 0, not inf"),
+        ({"max_share": 0}, "max_share must be > 0: a job without threads never ends"),
+        (
+            {"min_share": 3, "max_share": 2},
+            "min_share (3 threads) must not be over max_share (2 threads)",
+        ),
+        ({"target": math.nan}, "target must be a finite loss, not nan"),
+        ({"target": "low"}, "target must be a finite loss, not 'low'"),
+        ({"resources": {"GPU": 0}}, "resources must map names to amounts > 0, not 'GPU' to 0"),
+        ({"resources": {"GPU": "1"}}, "resources must map names to amounts > 0, not 'GPU' to '1'"),
+        ({"resources": {1: 1}}, "resources must map names to amounts > 0, not 1 to 1"),
+        ({"resources": ["GPU"]}, "resources must be a mapping like {'GPU': 1}, not ['GPU']"),
+        ({"resources": "GPU"}, "resources must be a mapping like {'GPU': 1}, not 'GPU'"),
+    ],
+    ids=str,
+)
+def test_settings_of_a_job_that_are_not_allowed_are_refused(settings, sentence):
+    with pytest.raises(InvalidSetting) as error:
+        slaq.job("a", **settings)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("name", ["", None, 3, b"a", "other:me"], ids=repr)
+def test_names_that_are_not_allowed_are_refused(name):
+    with pytest.raises(InvalidSetting, match="a job's name must be") as error:
+        slaq.job(name)
+    assert repr(name) in str(error.value)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_the_scheduler_checks_settings_too(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c):
+        job = slaq.job("b", client=c)
+        job._settings["weight"] = -1
+        with captured_logger("distributed", propagate=False), pytest.raises(InvalidSetting):
+            async with job:
+                pass
+        assert set(plugin.engine.jobs) == set(plugin.pools.pools) == {"a"}
+    assert_nothing_left(s, plugin)
+
+
+def test_an_unknown_policy_is_refused_where_it_is_written():
+    with pytest.raises(UnknownPolicy) as error:
+        slaq.SlaqPlugin(policy="best")
+    for word in ("'best'", "none", "fair", "max-total", "max-min"):
+        assert word in str(error.value)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_without_the_plugin_every_call_says_so(c, s, a):
+    calls = (slaq.status, slaq.history, slaq.client.bindings)
+    for call in calls:
+        with pytest.raises(NoPlugin, match="does not run SlaqPlugin: register it by"):
+            await call(c)
+    with pytest.raises(NoPlugin, match="--preload dask_slaq") as error:
+        async with slaq.job("a", client=c):
+            pass
+    assert s.address in str(error.value)
+    assert await c.submit(inc, 1) == 2
+
+
+def test_without_a_client_every_call_says_so():
+    for call in (slaq.status, slaq.history):
+        with pytest.raises(NoPlugin, match="there is no Dask client here"):
+            call()
+    with pytest.raises(NoPlugin, match="there is no Dask client here"), slaq.job("a"):
+        pass
+
+
+MALFORMED = [
+    {},
+    {"job": "a"},
+    {"loss": 1.0},
+    {"job": "b", "loss": 1.0},
+    {"job": None, "loss": 1.0},
+    {"job": ["a"], "loss": 1.0},
+    {"job": {"a": 1}, "loss": 1.0},
+    {"job": "a", "loss": None},
+    {"job": "a", "loss": "1.0"},
+    {"job": "a", "loss": True},
+    {"job": "a", "loss": [1.0]},
+    {"job": "a", "loss": math.nan},
+    {"job": "a", "loss": math.inf},
+    {"job": "b", "loss": 1.0, "more": 1, "self": 2, "worker": 3},
+]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_malformed_messages_are_logged_and_dropped(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        with captured_logger("dask_slaq", propagate=False) as log:
+            for message in MALFORMED:
+                c._send_to_scheduler({"op": "slaq-report", **message})
+                a.batched_stream.send({"op": "slaq-report", **message})
+            plugin.handle_report(job="a", loss=10**400)
+            job.report(2.0)
+            dropped = 2 * len(MALFORMED) + 1
+            await until(lambda: log.getvalue().count("dropped a report from") == dropped)
+            await until(lambda: plugin.engine.jobs["a"].iteration == 1)
+        assert plugin.engine.jobs["a"].loss == 2.0
+        assert c.id in s.client_comms and a.address in s.stream_comms
+        assert await c.submit(inc, 1) == 2
+    assert plugin.failed is None
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, a):
+    await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        for _ in range(3):
+            c._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": None})
+        job.report(1.0)
+
+
+def test_every_error_is_one_of_the_packages():
+    for error in (DuplicateJob, InvalidSetting, NonFiniteLoss, NoPlugin, UnknownJob, UnknownPolicy):
+        assert issubclass(error, SlaqError)
+        assert str(error("a plain sentence")) == "a plain sentence"
