@@ -29,6 +29,14 @@ dask.config.ensure_file(
 )
 
 
+# What is allowed for the settings that are times.
+TIMES = {
+    "epoch": "a time > 0, such as 1s or 500ms",
+    "short_task": "a time >= 0, such as 10ms",
+    "ahead": "a time >= 0, such as 50ms",
+}
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the plugin runs with; times in seconds. ``slaq.yaml`` says what each one means.
@@ -54,12 +62,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         policy(self.policy)
-        require("epoch", self.epoch, self.epoch > 0, "a time > 0, such as 1s or 500ms")
+        require("epoch", self.epoch, self.epoch > 0, TIMES["epoch"])
         require("floor", self.floor, 0 <= self.floor <= 1, "a fraction in [0, 1]")
         require("other-weight", self.other_weight, self.other_weight > 0, "a number > 0")
         require("reserve", self.reserve, 0 <= self.reserve < 1, "a fraction in [0, 1)")
-        require("short-task", self.short_task, self.short_task >= 0, "a time >= 0, such as 10ms")
-        require("ahead", self.ahead, self.ahead >= 0, "a time >= 0, such as 50ms")
         require("history", self.history, self.history > 0, "a whole number > 0")
         require("bindings", self.bindings, self.bindings >= 0, "a whole number >= 0")
         require(
@@ -114,13 +120,12 @@ def convert(key: str, kind: Any, value: Any) -> Any:
             if int(value) != float(value):
                 raise ValueError("a whole number")
             return int(value)
-        if key in ("epoch", "short_task", "ahead"):
+        if key in TIMES:  # parse_timedelta takes none below zero
             value = parse_timedelta(value)
         if not math.isfinite(float(value)):
             raise ValueError("finite")
         return float(value)
     except (TypeError, ValueError, KeyError) as error:
         what = {"bool": "true or false", "int": "a whole number"}.get(kind, "a finite number")
-        if key in ("epoch", "short_task", "ahead"):
-            what = "a time, such as 1s or 50ms"
+        what = TIMES.get(key, what)
         raise InvalidSetting(f"slaq.{name} must be {what}, not {value!r}") from error

@@ -1,0 +1,145 @@
+"""Settings: where they come from, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import dask
+import pytest
+
+from dask_slaq import SlaqPlugin
+from dask_slaq.config import DEFAULTS, settings
+from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+
+
+def test_defaults_are_those_of_the_file():
+    chosen = settings()
+    assert chosen.policy == DEFAULTS["slaq"]["policy"]
+    assert chosen.epoch == 1.0
+    assert chosen.lend is True
+    assert chosen.short_task == pytest.approx(0.010)
+    assert chosen.ahead == pytest.approx(0.050)
+
+
+def test_arguments_go_before_the_configuration_and_it_before_the_defaults():
+    with dask.config.set({"slaq.epoch": "3s", "slaq.policy": "fair", "slaq.other-weight": 2}):
+        chosen = settings(policy="max-min", floor=None)
+    assert (chosen.policy, chosen.epoch, chosen.other_weight) == ("max-min", 3.0, 2.0)
+    assert chosen.floor == DEFAULTS["slaq"]["floor"]
+
+
+def test_a_section_that_names_some_settings_keeps_the_defaults_of_others():
+    with dask.config.set({"slaq": {"policy": "fair"}}):
+        chosen = settings()
+    assert (chosen.policy, chosen.epoch) == ("fair", 1.0)
+    with dask.config.set({"slaq": None}):
+        assert settings().epoch == 1.0
+
+
+def test_underscores_and_hyphens_are_the_same():
+    with dask.config.set({"slaq.short_task": "20ms"}):
+        assert settings().short_task == pytest.approx(0.020)
+    with dask.config.set({"slaq.short-task": "30ms"}):
+        assert settings().short_task == pytest.approx(0.030)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("2s", 2), ("500ms", 0.5), ("1 minute", 60), (3, 3), (0.25, 0.25)]
+)
+def test_times_are_given_as_dask_takes_them(value, seconds):
+    assert settings(epoch=value).epoch == seconds
+
+
+def test_the_plugin_takes_the_same_settings():
+    plugin = SlaqPlugin("fair", "2s", lend=False, reserve=0.5, history=7)
+    assert plugin.settings == settings(policy="fair", epoch=2, lend=False, reserve=0.5, history=7)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"epoch": 0}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not 0.0"),
+        ({"epoch": "-1s"}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not '-1s'"),
+        ({"epoch": "soon"}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not 'soon'"),
+        ({"epoch": float("nan")}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not nan"),
+        ({"epoch": float("inf")}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not inf"),
+        ({"epoch": True}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not True"),
+        ({"floor": 1.5}, "slaq.floor must be a fraction in [0, 1], not 1.5"),
+        ({"floor": "half"}, "slaq.floor must be a finite number, not 'half'"),
+        ({"other_weight": 0}, "slaq.other-weight must be a number > 0, not 0.0"),
+        ({"reserve": 1}, "slaq.reserve must be a fraction in [0, 1), not 1.0"),
+        ({"short_task": "-1s"}, "slaq.short-task must be a time >= 0, such as 10ms, not '-1s'"),
+        ({"ahead": -1}, "slaq.ahead must be a time >= 0, such as 50ms, not -1"),
+        ({"history": 0}, "slaq.history must be a whole number > 0, not 0"),
+        ({"history": 1.5}, "slaq.history must be a whole number, not 1.5"),
+        ({"bindings": -1}, "slaq.bindings must be a whole number >= 0, not -1"),
+        ({"lend": 1}, "slaq.lend must be true or false, not 1"),
+        ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
+        ({"normalizer": "max"}, "slaq.normalizer must be one of range, largest-change, not 'max'"),
+    ],
+    ids=str,
+)
+def test_values_that_are_not_allowed_are_refused(given, sentence):
+    for make in (settings, SlaqPlugin):
+        with pytest.raises(InvalidSetting) as error:
+            make(**given)
+        assert str(error.value) == sentence
+
+
+def test_an_unknown_policy_is_refused_with_the_allowed():
+    with dask.config.set({"slaq.policy": "best"}), pytest.raises(UnknownPolicy) as error:
+        settings()
+    for word in ("'best'", "none", "fair", "max-total", "max-min"):
+        assert word in str(error.value)
+
+
+def test_an_unknown_key_is_refused_with_the_allowed():
+    for make in (settings, SlaqPlugin):
+        with pytest.raises(InvalidSetting, match="epochs is no setting; allowed are: ") as e:
+            make(epochs=1)
+        assert "policy, epoch, lend" in str(e.value)
+    with dask.config.set({"slaq.epok": "1s"}), pytest.raises(InvalidSetting, match="epok is no"):
+        settings()
+
+
+def test_the_environment_configures():
+    code = "from dask_slaq.config import settings; s = settings(); print(s.epoch, s.policy, s.lend)"
+    environment = {
+        **os.environ,
+        "DASK_SLAQ__EPOCH": "2s",
+        "DASK_SLAQ__POLICY": "fair",
+        "DASK_SLAQ__LEND": "False",
+    }
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert out.stdout.split() == ["2.0", "fair", "False"]
+
+
+HEAVY = ("dask_ml", "dask_glm", "sklearn", "xarray", "pandas", "numba", "bokeh", "rich")
+
+
+@pytest.mark.parametrize(
+    ("code", "light"),
+    [
+        ("import dask_slaq", (*HEAVY, "distributed", "dask", "numpy", "scipy")),
+        ("import dask_slaq; dask_slaq.SlaqPlugin(policy='fair')", HEAVY),
+        ("import dask_slaq; dask_slaq.job, dask_slaq.report, dask_slaq.dask_setup", HEAVY),
+    ],
+)
+def test_imports_stay_light(code, light):
+    code += "; import sys; print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(light) & set(out.stdout.split())
+
+
+def test_public_names_are_all_there():
+    import dask_slaq
+
+    for name in dask_slaq.__all__:
+        assert getattr(dask_slaq, name)
+        assert name in dir(dask_slaq)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = dask_slaq.nothing
