@@ -88,7 +88,8 @@ def speed(width: npt.ArrayLike, threads: npt.ArrayLike) -> FloatArray:
     >>> speed([8, 8, 3], [4, 16, 2.5]).tolist()
     [4.0, 8.0, 2.5]
     """
-    return np.minimum(np.asarray(threads, float), np.asarray(width, float))
+    value: FloatArray = np.minimum(np.asarray(threads, float), np.asarray(width, float))
+    return value
 
 
 def waves(width: npt.ArrayLike, threads: npt.ArrayLike) -> FloatArray:
@@ -99,7 +100,10 @@ def waves(width: npt.ArrayLike, threads: npt.ArrayLike) -> FloatArray:
     >>> waves([8, 8, 8], [8, 7, 3]).tolist()
     [1.0, 2.0, 3.0]
     """
-    return np.ceil(np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0))
+    value: FloatArray = np.ceil(
+        np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
+    )
+    return value
 
 
 def iterations(
@@ -114,4 +118,5 @@ def iterations(
     """
     cost = np.asarray(work, float)
     done = seconds * speed(width, threads)
-    return np.divide(done, cost, out=np.zeros_like(done), where=cost > 0)
+    value: FloatArray = np.divide(done, cost, out=np.zeros_like(done), where=cost > 0)
+    return value
