@@ -113,10 +113,8 @@ def test_another_thread_reports_nothing(fit):
 
 
 def test_two_threads_get_their_own_losses_at_the_same_time(fit, rows):
-    from conftest import Rows
-
     both_in_fit = threading.Barrier(2)
-    data = [rows, Rows(n=200)]
+    data = [rows, type(rows)(n=200)]
     losses = [[], []]
     failures = []
 
