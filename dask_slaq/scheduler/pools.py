@@ -243,7 +243,9 @@ class Pools:
         self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
-        seconds = sum(s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
+        # A key that is computed again on the same worker brings its earlier runs along.
+        runs = [s["stop"] - s["start"] for s in startstops if s["action"] == "compute"]
+        seconds = runs[-1] if runs else 0.0
         at_once = pool.demand
         expected = pool.running.pop(ts, 0.0)
         pool.used += seconds - expected
