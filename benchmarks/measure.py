@@ -86,10 +86,8 @@ class Run:
 
     @property
     def active(self) -> float:
-        """Mean number of jobs at a time, from the first arrival to the last."""
-        first, last = (f(t.arrival for t in self.traces) for f in (min, max))
-        inside = sum(min(t.completion, last) - t.arrival for t in self.traces)
-        return inside / (last - first) if last > first else float(len(self.traces))
+        """Mean number of jobs at a time, over the whole run."""
+        return sum(t.completion - t.arrival for t in self.traces) / self.makespan
 
 
 def summarize(runs: Sequence[Run]) -> dict[str, Any]:
