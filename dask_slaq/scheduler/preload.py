@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dask_slaq.config import settings
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.policies import POLICIES
 
@@ -16,7 +17,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@click.command()
+class CheckedCommand(click.Command):
+    """Checks all options when the command line is read: what a preload raises later, Dask only
+    logs, and the scheduler would run without the plugin."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = super().parse_args(ctx, args)
+        try:
+            settings(**ctx.params)
+        except SlaqError as error:
+            raise click.UsageError(str(error), ctx) from error
+        return rest
+
+
+@click.command(cls=CheckedCommand)
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="Which jobs get the workers.")
 @click.option("--epoch", help="Time between two reallocations, as 1s.")
 @click.option("--lend/--no-lend", default=None, help="Lend idle slots to other jobs.")
@@ -37,10 +51,7 @@ async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
     if not isinstance(scheduler, Scheduler):
         logger.warning("--preload dask_slaq does nothing on %s", type(scheduler).__name__)
         return
-    try:
-        plugin = SlaqPlugin(**options)
-    except SlaqError as error:
-        raise click.UsageError(str(error)) from error
+    plugin = SlaqPlugin(**options)
     await plugin.start(scheduler)
     scheduler.add_plugin(plugin, name=plugin.name)
     logger.info("dask_slaq: policy %s, epoch %g s", plugin.settings.policy, plugin.settings.epoch)
