@@ -143,6 +143,7 @@ class SlaqPlugin(SchedulerPlugin):
         scheduler.stream_handlers["slaq-report"] = self.handle_report
         self._follow("long-running", self.slot_freed)
         self._follow("worker-status-change", self.add_worker)
+        self._precede("no-workers-timeout", self.keep_waiting)
         self._announce()
 
     def _announce(self) -> None:
@@ -292,6 +293,24 @@ class SlaqPlugin(SchedulerPlugin):
 
         followed.followed = handler  # type: ignore[attr-defined]
         handlers[op] = followed
+
+    def _precede(self, name: str, first: Callable[[], None]) -> None:
+        """Call `first` before one of the scheduler's periodic callbacks."""
+        periodic = self.scheduler.periodic_callbacks[name]
+        callback = getattr(periodic.callback, "preceded", periodic.callback)
+
+        def preceded() -> None:
+            first()
+            callback()
+
+        preceded.preceded = callback  # type: ignore[attr-defined]
+        periodic.callback = preceded
+
+    @guarded
+    def keep_waiting(self) -> None:
+        """Dask is about to look for tasks that wait for workers in vain."""
+        if self.scheduler.no_workers_timeout is not None:
+            self.pools.keep_waiting()
 
     @guarded
     def slot_freed(self, scheduler: Scheduler, worker: str) -> None:

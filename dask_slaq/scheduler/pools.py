@@ -16,7 +16,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.dispatcher import Dispatcher, has_thread
-from dask_slaq.scheduler.pool import Binding, Entry, Pool
+from dask_slaq.scheduler.pool import Binding, Entry, Kind, Pool
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -142,13 +142,6 @@ class Pools:
         """
         for pool in self.pools.values():
             pool.fade(factor)
-        unrunnable = self.scheduler.unrunnable
-        if self.scheduler.no_workers_timeout is not None:
-            # Waiting in a pool is no lack of workers: do not let the admin's timeout count it.
-            for pool in self.pools.values():
-                for ts in pool.ready:
-                    if unrunnable.pop(ts, None) is not None:
-                        unrunnable[ts] = monotonic()
         if self._dispatch_due:
             return 0
         workers = self.scheduler.workers
@@ -156,6 +149,19 @@ class Pools:
         self._free = set(workers)
         bound = self.dispatch()
         return sum(a in overlooked and entry.home in (None, a) for entry, a in bound)
+
+    def keep_waiting(self) -> None:
+        """Let ``no-workers-timeout`` not count the time in a pool, unless no worker would do."""
+        unrunnable = self.scheduler.unrunnable
+        running = self.scheduler.running
+        possible: dict[Kind, bool] = {}
+        for pool in self.pools.values():
+            for ts, entry in pool.ready.items():
+                kind = entry.kind
+                if kind not in possible:
+                    possible[kind] = any(kind.allows(ws) for ws in running)
+                if possible[kind] and unrunnable.pop(ts, None) is not None:
+                    unrunnable[ts] = monotonic()
 
     # Tasks come and go
 

@@ -227,7 +227,7 @@ async def test_no_workers_timeout_errs_tasks_that_wait_in_no_worker(c, s, a, b):
     future = c.submit(inc, 1, key="held")
     await state_of(s, future, "no-worker")
     s.no_workers_timeout = 1e-6
-    s._check_no_workers()
+    s.periodic_callbacks["no-workers-timeout"].callback()
     with pytest.raises(NoValidWorkerError):
         await future
 
@@ -339,9 +339,10 @@ async def test_an_exception_in_a_stream_handler_ends_the_connection(c, s, a):
         raise ZeroDivisionError
 
     s.stream_handlers["test-op"] = fails
+    connection = s.client_comms[c.id]
     with captured_logger("distributed", propagate=False):
         c._send_to_scheduler({"op": "test-op"})
-        await until(lambda: c.id not in s.client_comms)
+        await until(lambda: s.client_comms.get(c.id) is not connection)
 
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
@@ -418,7 +419,7 @@ async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a
     await future
     await c.restart(wait_for_workers=False)
     assert watch.of("restart") == [({}, 0)]
-    assert future.status == "cancelled"
+    await until(lambda: future.status == "cancelled")
 
 
 @gen_cluster(client=True, nthreads=TWO)

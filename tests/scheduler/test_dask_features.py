@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+from time import monotonic
 
 import dask
 import dask.array as da
 import pytest
 from dask import delayed
 from distributed import Client, Event, Worker, fire_and_forget, get_client, secede, worker_client
+from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import captured_logger, gen_cluster, inc
 from driving import (
     Recorder,
@@ -255,20 +257,35 @@ async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s,
     assert_nothing_left(s, plugin)
 
 
-@pytest.mark.parametrize("epoch", ["20ms"])
 @gen_cluster(client=True, nthreads=ONE)
-async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a, epoch):
+async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
     s.no_workers_timeout = 0.1
-    s.periodic_callbacks["no-workers-timeout"].callback_time = 10
-    plugin = await start_plugin(c, s, short_task=0, ahead=0, epoch=epoch)
+    check = s.periodic_callbacks["no-workers-timeout"]
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 3, range(3), pure=False)
             await until(lambda: len(plugin.pools.pools["a"].ready) == 2)
-        oldest = min(s.unrunnable.values())
-        await until(lambda: not s.unrunnable or min(s.unrunnable.values()) > oldest + 0.2)
+        since = monotonic()
+        await until(lambda: monotonic() > since + 0.2)
+        check.callback()
+        assert len(plugin.pools.pools["a"].ready) == 2
+        assert min(s.unrunnable.values()) > since + 0.1
         await Event("go").set()
         assert await c.gather(futures) == [0, 1, 2]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, a):
+    s.no_workers_timeout = 1e-6
+    await start_plugin(c, s, short_task=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            future = c.submit(inc, 1, resources={"GPU": 1})
+            await state_of(s, future, "no-worker", "erred")
+        s.periodic_callbacks["no-workers-timeout"].callback()
+        with pytest.raises(NoValidWorkerError):
+            await future
 
 
 @gen_cluster(client=True, nthreads=TWO)
