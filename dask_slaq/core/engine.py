@@ -273,9 +273,9 @@ class Engine:
 
     def _whole_waves(self, snapshot: Snapshot, share: FloatArray) -> FloatArray:
         """Trim whole-thread shares to the fewest threads with as many waves: those between two
-        wave counts buy nothing, and are lent instead."""
+        wave counts buy nothing, and are lent instead; but not below a floor."""
         width = np.array([self.jobs[name].runtime.width for name in snapshot.jobs], float)
-        fewest = np.ceil(width / runtime.waves(width, share))
+        fewest = np.maximum(np.ceil(width / runtime.waves(width, share)), snapshot.floor)
         return np.where((share >= 1) & snapshot.known, np.minimum(share, fewest), share)
 
     def _entitle(self, capacity: int, now: float) -> None:

@@ -1,0 +1,451 @@
+"""The engine: reports and task times in, grants out."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+
+from dask_slaq.core.engine import Engine, interpolate
+from dask_slaq.core.errors import (
+    DuplicateJob,
+    InvalidSetting,
+    NonFiniteLoss,
+    UnknownJob,
+    UnknownPolicy,
+)
+from dask_slaq.core.loss import Forecast, Status
+from dask_slaq.core.policies import POLICIES
+
+WORKERS = {"w0": 2, "w1": 2, "w2": 4}
+every_policy = pytest.mark.parametrize("policy", POLICIES)
+
+
+def geometric(start: float = 1.0, rate: float = 0.8, floor: float = 0.0):
+    return lambda k: floor + start * rate**k
+
+
+CURVES = {
+    "young": geometric(),
+    "old": geometric(rate=0.5),
+    "slow": geometric(rate=0.95),
+}
+AGES = {"young": 5, "old": 40, "slow": 12}
+
+
+def trained(policy="max-total", *, scale=1.0, shift=0.0, order=None, **settings) -> Engine:
+    """An engine whose jobs cost 1 core-second an iteration and run 8 tasks at once."""
+    engine = Engine(policy, **settings)
+    for name in order or CURVES:
+        engine.add_job(name, 0.0)
+    for name in order or CURVES:
+        for k in range(AGES[name]):
+            for _ in range(8):
+                engine.observe_task(name, 0.125, 8)
+            engine.report(name, scale * CURVES[name](k) + shift, float(k))
+        engine.observe_demand(name, 8)
+    return engine
+
+
+def shares(engine: Engine) -> dict[str, float]:
+    return {name: grant.share for name, grant in engine.grants.items()}
+
+
+@every_policy
+def test_grants_fit_the_workers(policy):
+    engine = trained(policy)
+    changes = engine.reallocate(WORKERS, 1.0)
+    assert set(changes) == set(engine.grants) == set(CURVES)
+    assert sum(shares(engine).values()) <= 8 + 1e-9
+    used = dict.fromkeys(WORKERS, 0.0)
+    for grant in engine.grants.values():
+        assert grant.share >= 0
+        assert sum(grant.workers.values()) == pytest.approx(grant.share)
+        for worker, threads in grant.workers.items():
+            used[worker] += threads
+    assert all(used[worker] <= WORKERS[worker] + 1e-9 for worker in WORKERS)
+
+
+@every_policy
+def test_the_order_in_which_jobs_come_does_not_matter(policy):
+    first = trained(policy)
+    second = trained(policy, order=("slow", "old", "young"))
+    assert first.reallocate(WORKERS, 1.0) == second.reallocate(WORKERS, 1.0)
+
+
+@every_policy
+def test_the_same_history_gives_the_same_decisions(policy):
+    one, two = trained(policy), trained(policy)
+    for now in (1.0, 2.0, 3.0):
+        assert one.reallocate(WORKERS, now) == two.reallocate(WORKERS, now)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1000.0, 0.0), (1e-3, 0.0), (1.0, 50.0), (7.0, -3.0)])
+@every_policy
+def test_scaling_or_shifting_losses_changes_no_decision(policy, scale, shift):
+    before = trained(policy)
+    after = trained(policy, scale=scale, shift=shift)
+    before.reallocate(WORKERS, 1.0)
+    after.reallocate(WORKERS, 1.0)
+    for name, grant in before.grants.items():
+        assert after.grants[name].share == pytest.approx(grant.share, abs=1e-3)
+        assert after.grants[name].normalized == pytest.approx(grant.normalized, abs=1e-3)
+
+
+def test_threads_go_to_the_job_whose_loss_falls_most():
+    engine = trained("max-total", epoch=1.0, floor=0.0)
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["young"].share > engine.grants["old"].share
+    assert engine.grants["young"].index > engine.grants["old"].index
+    assert engine.grants["young"].predicted > engine.grants["old"].predicted
+    assert engine.grants["old"].normalized < 0.01 < engine.grants["young"].normalized < 1
+
+
+def test_fair_shares_are_equal_by_weight():
+    engine = Engine("fair")
+    engine.add_job("a", 0.0, weight=3.0)
+    engine.add_job("b", 0.0)
+    engine.reallocate(WORKERS, 1.0)
+    assert shares(engine) == pytest.approx({"a": 6.0, "b": 2.0})
+    assert engine.grants["a"].why == "equal shares by weight"
+
+
+@every_policy
+def test_a_new_job_is_explored_with_a_fair_share(policy):
+    engine = trained(policy)
+    engine.add_job("new", 1.0)
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["new"].share >= 1.0
+    assert math.isnan(engine.grants["new"].predicted)
+    assert math.isnan(engine.grants["new"].loss)
+    assert engine.grants["new"].normalized == 1.0
+
+
+@every_policy
+def test_what_never_reports_gets_a_fair_share(policy):
+    engine = trained(policy)
+    engine.add_job("other", 1.0, reports=False)
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["other"].share == pytest.approx(2.0, abs=0.5)
+    assert "reports no loss" in engine.grants["other"].why
+
+
+def test_floors_and_caps_are_kept():
+    engine = Engine("max-total")
+    engine.add_job("floor", 0.0, min_share=5)
+    engine.add_job("cap", 0.0, max_share=1)
+    engine.add_job("free", 0.0)
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["floor"].share >= 5
+    assert engine.grants["cap"].share <= 1
+    assert sum(shares(engine).values()) == pytest.approx(8)
+
+
+@given(st.integers(1, 8), st.integers(1, 8))
+@limits(max_examples=30, deadline=None)
+def test_whole_waves_do_not_go_below_a_floor(width, floor):
+    engine = Engine("max-total")
+    engine.add_job("a", 0.0, min_share=floor, max_share=floor)
+    for k in range(6):
+        for _ in range(width):
+            engine.observe_task("a", 0.1, width)
+        engine.report("a", 0.8**k, float(k))
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["a"].share >= min(floor, width) - 1e-9
+
+
+def test_threads_between_two_wave_counts_are_left_to_others():
+    engine = Engine("max-total")
+    engine.add_job("a", 0.0, max_share=7)
+    for k in range(6):
+        for _ in range(8):
+            engine.observe_task("a", 0.1, 8)
+        engine.report("a", 0.8**k, float(k))
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["a"].share == 4  # 8 tasks on 7 threads take two waves, as on 4
+
+
+def test_a_job_gets_no_more_threads_than_its_tasks_can_use():
+    engine = Engine("fair")
+    engine.add_job("narrow", 0.0)
+    engine.add_job("wide", 0.0)
+    for name, width in (("narrow", 1), ("wide", 8)):
+        for k in range(3):
+            engine.observe_task(name, 1.0, width)
+            engine.report(name, 1.0 / (k + 1), float(k))
+    engine.reallocate(WORKERS, 1.0)
+    assert shares(engine) == pytest.approx({"narrow": 1.0, "wide": 7.0})
+
+
+def test_workers_that_a_job_may_not_use_are_not_its_capacity():
+    engine = trained("fair")
+    engine.reallocate(WORKERS, 1.0, eligible={"young": ["w0"], "old": []})
+    assert engine.grants["young"].share <= 2
+    assert set(engine.grants["young"].workers) <= {"w0"}
+    assert engine.grants["old"].share == 0
+    assert engine.grants["old"].workers == {}
+    assert engine.grants["slow"].share >= 4
+
+
+def test_a_worker_named_as_eligible_that_left_counts_nothing():
+    engine = trained("fair")
+    engine.reallocate(WORKERS, 1.0, eligible={"young": ["gone"]})
+    assert engine.grants["young"].share == 0
+
+
+def test_jobs_go_to_the_workers_that_hold_their_data():
+    engine = Engine("fair")
+    for name in "ab":
+        engine.add_job(name, 0.0)
+    data = {"a": {"w1": 1e9}, "b": {"w0": 1e9}}
+    engine.reallocate({"w0": 2, "w1": 2}, 1.0, affinity=data)
+    assert set(engine.grants["a"].workers) == {"w1"}
+    assert set(engine.grants["b"].workers) == {"w0"}
+
+
+@every_policy
+def test_nothing_changes_when_nothing_happened(policy):
+    engine = trained(policy, floor=0.0)
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.reallocate(WORKERS, 2.0) == {}
+
+
+def test_only_changes_are_returned():
+    engine = trained("fair", floor=0.0)
+    engine.reallocate(WORKERS, 1.0)
+    engine.report("young", CURVES["young"](5), 2.0)
+    changes = engine.reallocate(WORKERS, 2.0)
+    assert "young" in changes
+    assert changes["young"].iteration == AGES["young"] + 1
+    assert engine.grants["young"] == changes["young"]
+
+
+@every_policy
+def test_without_workers_or_jobs_nothing_is_granted(policy):
+    assert Engine(policy).reallocate(WORKERS, 1.0) == {}
+    engine = trained(policy)
+    engine.reallocate({}, 1.0)
+    assert all(grant.share == 0 and not grant.workers for grant in engine.grants.values())
+
+
+def test_a_job_behind_its_credit_floor_gets_tokens():
+    engine = Engine("max-total", floor=0.5)
+    for name in "ab":
+        engine.add_job(name, 0.0)
+        engine.observe_demand(name, 100)
+    engine.reallocate(WORKERS, 0.0)
+    assert engine.grants["a"].tokens == engine.grants["b"].tokens == 0
+    engine.observe_task("a", 40.0)
+    engine.reallocate(WORKERS, 10.0)  # each was entitled to 40 core-seconds
+    assert engine.grants["a"].tokens == 0
+    assert engine.grants["b"].tokens == pytest.approx(20.0)
+    assert "core-seconds behind its floor" in engine.grants["b"].why
+
+
+def test_only_work_that_was_there_to_do_is_entitled():
+    engine = Engine("max-total", floor=0.5)
+    for name, demand in (("idle", 0), ("narrow", 1), ("wide", 100)):
+        engine.add_job(name, 0.0)
+        engine.observe_demand(name, demand)
+    engine.reallocate(WORKERS, 0.0)
+    engine.reallocate(WORKERS, 10.0)
+    entitled = {name: job.entitled for name, job in engine.jobs.items()}
+    assert entitled["idle"] == 0
+    assert entitled["narrow"] == pytest.approx(10.0)
+    assert entitled["wide"] >= 40.0
+
+
+def test_a_clock_that_goes_back_takes_nothing_away():
+    engine = trained("fair")
+    engine.reallocate(WORKERS, 10.0)
+    before = {name: job.entitled for name, job in engine.jobs.items()}
+    engine.reallocate(WORKERS, 5.0)
+    assert {name: job.entitled for name, job in engine.jobs.items()} == before
+
+
+def test_a_floor_in_threads_is_worth_an_epoch_of_tokens():
+    engine = Engine("max-total", epoch=2.0, floor=0.0)
+    engine.add_job("a", 0.0, min_share=3)
+    engine.add_job("b", 0.0)
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["a"].tokens == pytest.approx(6.0)
+    assert engine.grants["b"].tokens == 0
+
+
+def refused(engine, error, call):
+    """The call raises and leaves the engine as it was."""
+    jobs = copy.deepcopy(engine.jobs)
+    grants = dict(engine.grants)
+    with pytest.raises(error):
+        call(engine)
+    assert engine.jobs == jobs
+    assert engine.grants == grants
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (DuplicateJob, lambda e: e.add_job("young", 1.0)),
+        (InvalidSetting, lambda e: e.add_job("new", 1.0, weight=0)),
+        (InvalidSetting, lambda e: e.add_job("new", 1.0, min_share=3, max_share=2)),
+        (UnknownJob, lambda e: e.remove_job("new", 1.0)),
+        (UnknownJob, lambda e: e.report("new", 1.0, 1.0)),
+        (UnknownJob, lambda e: e.observe_task("new", 1.0)),
+        (UnknownJob, lambda e: e.observe_demand("new", 1)),
+        (NonFiniteLoss, lambda e: e.report("young", math.nan, 1.0)),
+        (NonFiniteLoss, lambda e: e.report("young", math.inf, 1.0)),
+    ],
+)
+def test_a_refused_call_leaves_every_job_as_it_was(error, call):
+    engine = trained()
+    engine.reallocate(WORKERS, 1.0)
+    refused(engine, error, call)
+    twin = trained()
+    twin.reallocate(WORKERS, 1.0)
+    assert engine.reallocate(WORKERS, 2.0) == twin.reallocate(WORKERS, 2.0)
+
+
+def test_mistakes_name_the_value_and_what_is_allowed():
+    engine = trained()
+    with pytest.raises(UnknownJob, match="no job named 'new' is running; running are: 'old', 'sl"):
+        engine.report("new", 1.0, 1.0)
+    with pytest.raises(UnknownJob, match="running are: none"):
+        Engine().report("new", 1.0, 1.0)
+    with pytest.raises(DuplicateJob, match="a job named 'old' is running already"):
+        engine.add_job("old", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "settings"),
+    [
+        (UnknownPolicy, {"policy": "best"}),
+        (InvalidSetting, {"epoch": 0.0}),
+        (InvalidSetting, {"epoch": math.nan}),
+        (InvalidSetting, {"epoch": math.inf}),
+        (InvalidSetting, {"floor": -0.1}),
+        (InvalidSetting, {"floor": 1.1}),
+        (InvalidSetting, {"normalizer": "max"}),
+    ],
+)
+def test_settings_that_are_not_allowed_are_refused(error, settings):
+    with pytest.raises(error):
+        Engine(**settings)
+
+
+def test_a_removed_job_is_forgotten():
+    engine = trained()
+    engine.reallocate(WORKERS, 1.0)
+    engine.remove_job("young", 2.0)
+    assert set(engine.jobs) == set(engine.grants) == {"old", "slow"}
+    engine.add_job("young", 3.0)
+    engine.reallocate(WORKERS, 3.0)
+    assert engine.grants["young"].iteration == 0
+    assert engine.grants["young"].normalized == 1.0
+    assert engine.jobs["young"].runtime.work == 0.0
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [],
+        [1.0],
+        [1.0] * 30,
+        [float(k) for k in range(30)],
+        [1.0, 1e12, 1.0, 1e-12] * 8,
+        [-(2.0**k) for k in range(30)],
+        [1e300, 1e-300] * 10,
+    ],
+    ids=["none", "one", "constant", "rising", "spiking", "falling faster", "extreme"],
+)
+@pytest.mark.parametrize("normalizer", ["range", "largest-change"])
+@every_policy
+def test_grants_are_finite_whatever_is_reported(policy, normalizer, losses):
+    engine = trained(policy, normalizer=normalizer)
+    engine.add_job("odd", 0.0)
+    for k, loss in enumerate(losses):
+        engine.observe_task("odd", 0.5, 4)
+        engine.report("odd", loss, float(k))
+    engine.reallocate(WORKERS, 1.0)
+    for grant in engine.grants.values():
+        assert math.isfinite(grant.share)
+        assert not math.isnan(grant.index)
+        assert 0 <= grant.normalized <= 1
+        assert grant.tokens >= 0
+    assert sum(shares(engine).values()) <= 8 + 1e-9
+
+
+class Oracle:
+    """A predictor that knows: every iteration takes a tenth off job "a", nothing off others."""
+
+    def __init__(self):
+        self.calls = []
+
+    def add(self, job, *, target=None):
+        self.calls.append(("add", job, target))
+
+    def remove(self, job):
+        self.calls.append(("remove", job))
+
+    def report(self, job, loss):
+        self.calls.append(("report", job, loss))
+
+    def fit(self):
+        self.calls.append(("fit",))
+        return 0
+
+    def forecast(self, jobs):
+        self.calls.append(("forecast", tuple(jobs)))
+        n = len(jobs)
+        horizons = np.array([0.0, 1.0, 10.0, 1000.0])
+        falls = np.array([job == "a" for job in jobs], float)
+        reduction = falls[:, None] * np.minimum(0.1 * horizons, 1.0)
+        ones = np.ones(n)
+        return Forecast(
+            horizons=horizons,
+            reduction=reduction,
+            start=2 * ones,
+            level=ones,
+            remaining=falls,
+            largest_change=0.5 * ones,
+            noise=0 * ones,
+            n_reports=np.full(n, 5),
+            status=np.full(n, Status.OK),
+        )
+
+
+def test_any_predictor_with_the_same_methods_will_do():
+    oracle = Oracle()
+    engine = Engine("max-total", predictor=oracle, floor=0.0)
+    engine.add_job("b", 0.0)
+    engine.add_job("a", 0.0, target=0.25)
+    engine.add_job("other", 0.0, reports=False)
+    for name in "ab":
+        engine.observe_task(name, 1.0, 8)
+        engine.report(name, 1.5, 1.0)
+    engine.reallocate(WORKERS, 1.0)
+    assert oracle.calls == [
+        ("add", "b", None),
+        ("add", "a", 0.25),
+        ("report", "a", 1.5),
+        ("report", "b", 1.5),
+        ("fit",),
+        ("forecast", ("a", "b")),
+    ]
+    assert engine.grants["a"].share > engine.grants["b"].share
+    assert engine.grants["a"].predicted > 0 == engine.grants["b"].predicted
+    engine.remove_job("a", 2.0)
+    engine.remove_job("other", 2.0)
+    assert oracle.calls[-1] == ("remove", "a")
+
+
+def test_interpolation_is_linear_by_row_and_stops_at_the_ends():
+    x = np.array([0.0, 1.0, 3.0])
+    y = np.array([[0.0, 2.0, 4.0], [0.0, 1.0, 1.0], [0.0, 5.0, 9.0]])
+    assert interpolate(x, y, np.array([2.0, 0.5, 99.0])).tolist() == [3.0, 0.5, 9.0]
+    assert interpolate(x, y, np.array([0.0, 1.0, 3.0])).tolist() == [0.0, 1.0, 9.0]
+    assert interpolate(x, y[:0], np.zeros(0)).tolist() == []
