@@ -60,7 +60,8 @@ class Dispatcher:
 
         The caller binds each before it asks for the next; `slots` loses those that are full.
         """
-        for served, move in ((behind, False), (within, False), (anyone, False), (anyone, True)):
+        last = anyone if self.lend else within
+        for served, move in ((behind, False), (within, False), (last, False), (last, True)):
             queue = [(pool.order(), pool) for pool in pools if pool.ready and served(pool)]
             heapq.heapify(queue)
             while queue and slots:
@@ -150,7 +151,7 @@ class Dispatcher:
 
 def behind(pool: Pool) -> bool:
     """Whether a job is behind on its floor."""
-    return pool.tokens > 0
+    return pool.tokens > 0 and within(pool)
 
 
 def within(pool: Pool) -> bool:

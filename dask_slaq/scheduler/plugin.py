@@ -141,8 +141,8 @@ class SlaqPlugin(SchedulerPlugin):
             slaq_bindings=self.bindings,
         )
         scheduler.stream_handlers["slaq-report"] = self.handle_report
-        self._follow("long-running", self.slot_freed)
-        self._follow("worker-status-change", self.add_worker)
+        self._follow("long-running", self.task_seceded)
+        self._follow("worker-status-change", self.worker_changed)
         self._precede("no-workers-timeout", self.keep_waiting)
         self._announce()
 
@@ -287,9 +287,9 @@ class SlaqPlugin(SchedulerPlugin):
         handler = getattr(handlers[op], "followed", handlers[op])
 
         @functools.wraps(handler)
-        def followed(*args: Any, worker: str, **kwargs: Any) -> None:
-            handler(*args, worker=worker, **kwargs)
-            then(self.scheduler, worker)
+        def followed(**message: Any) -> None:
+            handler(**message)
+            then(**message)
 
         followed.followed = handler  # type: ignore[attr-defined]
         handlers[op] = followed
@@ -313,17 +313,22 @@ class SlaqPlugin(SchedulerPlugin):
             self.pools.keep_waiting()
 
     @guarded
-    def slot_freed(self, scheduler: Scheduler, worker: str) -> None:
-        """A task seceded and holds its slot no longer."""
+    def task_seceded(self, *, key: Any, **message: Any) -> None:
+        """A task holds its slot no longer."""
         if self._sent:
-            self.pools.slots_changed(worker)
+            self.pools.seceded(key)
 
     @guarded
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """A worker came, paused, or runs (again): reallocate at once."""
+    def worker_changed(self, *, worker: str, **message: Any) -> None:
+        """A worker paused, or runs (again): reallocate at once."""
         if self._sent:
             self.pools.slots_changed(worker)
             self._changed()
+
+    @guarded
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """A worker came: reallocate at once."""
+        self.worker_changed(worker=worker)
 
     @guarded
     def remove_worker(

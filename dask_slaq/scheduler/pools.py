@@ -128,6 +128,7 @@ class Pools:
             pool.share = grant.share
             pool.index = grant.index
             pool.workers = grant.workers
+            pool.most = grant.most
             # The engine is told of a task when it ends.
             pool.tokens = grant.tokens - sum(pool.running.values())
         self.schedule_dispatch()
@@ -194,6 +195,16 @@ class Pools:
             if finish == "forgotten":
                 del self._owner[key]
                 pool.tasks.pop(ts, None)
+
+    def seceded(self, key: Any) -> None:
+        """A task gave up its slot; it is charged when it ends."""
+        pool = self._owner.get(key)
+        if pool is not None:
+            ts = self.scheduler.tasks[key]
+            expected = pool.running.pop(ts, 0.0)
+            pool.used -= expected
+            pool.tokens += expected
+            self._freed(ts.processing_on.address if ts.processing_on else None)
 
     def slots_changed(self, worker: str) -> None:
         """A worker came."""

@@ -19,6 +19,8 @@ from driving import (
     where,
 )
 
+import dask_slaq as slaq
+
 ONE = [("127.0.0.1", 1)]
 TWO = [("127.0.0.1", 1)] * 2
 
@@ -352,6 +354,42 @@ async def test_tasks_wait_for_the_first_worker(c, s):
             assert await future == w.address
 
 
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)])
+async def test_over_its_cap_a_job_is_served_last(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with slaq.job("a", client=c, max_share=1), slaq.job("b", client=c):
+        pools = plugin.pools.pools
+        with tasks_of("a"):
+            first, second = c.submit(wait_for, "one"), c.submit(wait_for, "two")
+            await until(lambda: len(pools["a"].running) == 2)  # nobody else has anything ready
+            third = c.submit(where, key="third")
+        with tasks_of("b"):
+            others = c.map(where, range(2), pure=False)
+        await until(lambda: len(pools["b"].ready) == 2 and pools["a"].ready)
+        pools["a"].index = 9.0
+        await Event("one").set()
+        await c.gather([third, *others])
+        await Event("two").set()
+        await c.gather([first, second])
+    assert [binding.job for binding in plugin.pools.bindings] == ["a", "a", "b", "b", "a"]
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 3)])
+async def test_without_lending_a_cap_is_never_exceeded(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=False)
+    async with slaq.job("a", client=c, max_share=1):
+        pool = plugin.pools.pools["a"]
+        futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
+        await until(lambda: len(s.tasks) == 4)
+        assert len(pool.ready) == 3
+        pool.tokens = 9.0
+        assert plugin.pools.tick(1.0) == 0
+        plugin.run_once()
+        assert len(pool.running) == 1
+        await Event("go").set()
+        assert await c.gather(futures) == [0, 1, 2, 3]
+
+
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_slot_freed_by_seceding_is_used_at_once(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
@@ -367,6 +405,7 @@ async def test_a_slot_freed_by_seceding_is_used_at_once(c, s, a, b):
             outer = c.map(lambda _: seceding(), range(6), pure=False)
             await until(lambda: sum(len(w.long_running) for w in s.workers.values()) == 6)
         assert not plugin.pools.pools["a"].ready
+        assert not plugin.pools.pools["a"].running
         await Event("go").set()
         await c.gather(outer)
 
