@@ -135,6 +135,19 @@ def test_imports_stay_light(code, light):
     assert not set(light) & set(out.stdout.split())
 
 
+FRAMES = """
+import dask, pandas, dask.dataframe as dd
+from dask_slaq.client import job
+with dask.annotate(slaq_job="a"):
+    dd.from_pandas(pandas.DataFrame({"x": [1]}), npartitions=1).x.sum()
+"""
+
+
+def test_dataframes_made_in_a_job_do_not_warn_that_annotations_are_ignored():
+    done = subprocess.run([sys.executable, "-c", FRAMES], capture_output=True, text=True)
+    assert (done.returncode, "annotations" in done.stderr) == (0, False), done.stderr
+
+
 def test_public_names_are_all_there():
     import dask_slaq
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
 logger = logging.getLogger(__name__)
+
+# Of DataFrames made in a job block Dask says that annotations are ignored; they count when the
+# tasks are submitted.
+warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
 
 _current: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
 

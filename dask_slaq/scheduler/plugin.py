@@ -102,14 +102,14 @@ class SlaqPlugin(SchedulerPlugin):
         InvalidSetting
             When another one of these runs jobs there.
         """
-        before = scheduler.plugins.get(self.name)
-        if isinstance(before, SlaqPlugin):
-            if jobs := before.job_names():
-                raise InvalidSetting(
-                    "the scheduler runs jobs under a SlaqPlugin already, and they must end before "
-                    "another one is registered: " + ", ".join(jobs)
-                )
-            before.stop()
+        for before in scheduler.plugins.values():
+            if isinstance(before, SlaqPlugin):
+                if jobs := before.job_names():
+                    raise InvalidSetting(
+                        "the scheduler runs jobs under a SlaqPlugin already, and they must end "
+                        "before another one is registered: " + ", ".join(jobs)
+                    )
+                before.stop()
         chosen = self.settings
         self.scheduler = scheduler
         self.engine = Engine(
@@ -151,9 +151,14 @@ class SlaqPlugin(SchedulerPlugin):
         known = {"policy": self.settings.policy, "epoch": self.settings.epoch}
         self.scheduler.task_metadata["slaq"] = known
 
+    @property
+    def registered(self) -> bool:
+        """Whether the scheduler has this plugin, under whatever name."""
+        return any(plugin is self for plugin in self.scheduler.plugins.values())
+
     def _here(self) -> None:
         """Raise `NoPlugin` if the plugin was unregistered, of which no hook tells."""
-        if self.scheduler.plugins.get(self.name) is not self:
+        if not self.registered:
             self.stop()
             raise NoPlugin("SlaqPlugin was unregistered from the scheduler: register it again")
 
@@ -163,7 +168,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(False)
         for name in list(self.pools.pools):
             self._forget(name)
-        if self.scheduler.plugins.get(self.name) in (self, None):
+        if self.scheduler.handlers.get("slaq_open") == self.open_job:  # none came after this
             self.scheduler.task_metadata.pop("slaq", None)
 
     async def close(self) -> None:
@@ -355,7 +360,7 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def run_once(self) -> None:
         """One epoch: look after the pools, then reallocate."""
-        if self.scheduler.plugins.get(self.name) is not self:
+        if not self.registered:
             logger.warning("the plugin was unregistered: every job goes on under plain Dask")
             self.stop()
             return

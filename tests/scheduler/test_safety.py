@@ -164,6 +164,22 @@ async def test_registering_again_replaces_the_plugin(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
+async def test_a_plugin_registered_under_another_name_works_and_is_replaced(c, s, a, b):
+    for name in ("first", "second"):
+        await c.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"), name=name)
+        plugin = s.plugins[name]
+        async with jobs(c, "a", "b"):
+            assert set(plugin.engine.jobs) == {"a", "b"}
+            plugin.run_once()
+            with tasks_of("a"):
+                assert await c.submit(inc, 1, pure=False) == 2
+        assert_nothing_left(s, plugin)
+    await c.unregister_scheduler_plugin("first")
+    async with jobs(c, "a"):
+        assert set(plugin.engine.jobs) == {"a"}
+
+
+@gen_cluster(client=True, nthreads=TWO)
 async def test_registering_again_while_jobs_run_is_refused(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
     async with jobs(c, "a", "b"):
