@@ -343,11 +343,13 @@ class SlaqPlugin(SchedulerPlugin):
         if self._sent:
             self._changed()
 
-    @guarded
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """A client left, or died: its jobs end."""
-        for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
-            self.end_job(name)
+        """A client left, or died: its jobs end, after a failure too, or their names stay taken."""
+        try:
+            for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
+                self.end_job(name)
+        except Exception as error:
+            self.fall_back(error)
 
     def restart(self, scheduler: Scheduler) -> None:
         """The cluster restarted: all tasks and metadata are gone, the jobs go on."""

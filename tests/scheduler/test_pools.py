@@ -380,8 +380,7 @@ async def test_without_lending_a_cap_is_never_exceeded(c, s, a):
     async with slaq.job("a", client=c, max_share=1):
         pool = plugin.pools.pools["a"]
         futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
-        await until(lambda: len(s.tasks) == 4)
-        assert len(pool.ready) == 3
+        await until(lambda: len(pool.ready) == 3 and len(pool.running) == 1)
         pool.tokens = 9.0
         assert plugin.pools.tick(1.0) == 0
         plugin.run_once()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from distributed import Event
+from distributed import Client, Event
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, gen_cluster, inc
 from driving import (
@@ -118,6 +118,20 @@ async def test_jobs_that_start_after_a_failure_are_told(c, s, a, b):
     await start_plugin(c, s)
     async with jobs(c, "a"):
         assert (await slaq.status(c))["failed"] is None
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    with captured_logger("dask_slaq", propagate=False):
+        async with slaq.job("a", client=other):
+            plugin.fall_back(ZeroDivisionError("on purpose"))
+            await other.close()
+            await until(lambda: not plugin.engine.jobs)
+        async with slaq.job("a", client=c):
+            pass
+    assert_nothing_left(s, plugin)
 
 
 @gen_cluster(client=True, nthreads=TWO)
