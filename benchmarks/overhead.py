@@ -38,7 +38,7 @@ def measure(
     jobs: int,
     *,
     tasks: int = 10_000,
-    repetitions: int = 7,
+    repetitions: int = 9,
     workers: int = 4,
     policy: str = "max-total",
     known: bool = False,
@@ -117,15 +117,17 @@ def _submit(client: Client, names: list[str], tasks: int) -> list[Any]:
     return futures
 
 
-def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> float:
-    """Throughput with the plugin over that without, median over pairs."""
+def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> tuple[float, float]:
+    """Throughput with the plugin over that without: median over pairs, and its standard error."""
     pairs = zip(seconds["plain" + suffix], seconds["plugin" + suffix], strict=True)
-    return statistics.median(plain / plugin for plain, plugin in pairs)
+    ratios = [plain / plugin for plain, plugin in pairs]
+    error = 1.25 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
+    return statistics.median(ratios), error
 
 
 @click.command()
 @click.option("--tasks", default=10_000, show_default=True, type=click.IntRange(1))
-@click.option("--repetitions", default=7, show_default=True, type=click.IntRange(1))
+@click.option("--repetitions", default=9, show_default=True, type=click.IntRange(1))
 @click.option("--workers", default=4, show_default=True, help="In-process, one thread each.")
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Decides who of a pair goes first.")
@@ -139,16 +141,17 @@ def main(
     if quick:
         tasks, repetitions = min(tasks, 3000), min(repetitions, 3)
     cases = {"0": (0, False), "10": (10, False), "10-known": (10, True)}
-    result: dict[str, Any] = {"throughput_ratio": {}, "cpu_ratio": {}, "seconds": {}}
+    keys = ("throughput_ratio", "throughput_error", "cpu_ratio", "cpu_error", "seconds")
+    result: dict[str, Any] = {key: {} for key in keys}
     for case, (jobs, known) in cases.items():
         print(f"{case} jobs: {repetitions} pairs of {tasks} tasks", file=sys.stderr, flush=True)
         seconds = measure(
             jobs, tasks=tasks, repetitions=repetitions, workers=workers, policy=policy,
             known=known, seed=seed,
         )  # fmt: skip
-        result["throughput_ratio"][case] = paired_ratio(seconds)
-        result["cpu_ratio"][case] = paired_ratio(seconds, "_cpu")
-        result["seconds"][case] = seconds
+        found = (*paired_ratio(seconds), *paired_ratio(seconds, "_cpu"), seconds)
+        for key, value in zip(keys, found, strict=True):
+            result[key][case] = value
     if output != "-":
         click.echo(_table(result))
     if output:
@@ -158,11 +161,17 @@ def main(
 
 
 def _table(result: dict[str, Any]) -> str:
-    lines = [f"{'jobs':>10}{'plain s':>10}{'plugin s':>10}{'throughput':>12}{'by CPU':>10}"]
+    lines = [f"{'jobs':>10}{'plain s':>10}{'plugin s':>10}{'throughput':>17}{'by CPU':>17}"]
     for case, seconds in result["seconds"].items():
         plain, plugin = (statistics.median(seconds[side]) for side in ("plain", "plugin"))
-        ratio, cpu = (result[key][case] for key in ("throughput_ratio", "cpu_ratio"))
-        lines.append(f"{case:>10}{plain:>10.2f}{plugin:>10.2f}{ratio:>12.3f}{cpu:>10.3f}")
+        ratios = (
+            f"{result[kind + '_ratio'][case]:.3f} ± {result[kind + '_error'][case]:.3f}"
+            for kind in ("throughput", "cpu")
+        )
+        lines.append(
+            f"{case:>10}{plain:>10.2f}{plugin:>10.2f}" + "".join(f"{r:>17}" for r in ratios)
+        )
+    lines.append("medians over pairs, ± a standard error; throughput of the plugin over plain Dask")
     lines.append("10-known: the scheduler has seen before that the tasks are short")
     return "\n".join(lines)
 
