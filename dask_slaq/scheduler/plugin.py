@@ -214,6 +214,8 @@ class SlaqPlugin(SchedulerPlugin):
         deadline = monotonic() + _LAST_REPORTS
         while self._sent.get(name, reports) < reports and monotonic() < deadline:
             await asyncio.sleep(0.002)
+        if name in self._sent:
+            self._record()  # its last iteration too
         self.end_job(name)
 
     def handle_report(
@@ -390,11 +392,15 @@ class SlaqPlugin(SchedulerPlugin):
                 affinity={name: pool.bytes_at for name, pool in self.pools.pools.items()},
             )
             self.pools.apply(grants)
-            jobs = {
-                name: status_of_job(self.engine, self.pools.pools[name], name)
-                for name in self.job_names()
-            }
-            self.epochs.append({"time": time(), "jobs": jobs})
+            self._record()
+
+    def _record(self) -> None:
+        """Remember what every job is granted now, for `history`."""
+        jobs = {
+            name: status_of_job(self.engine, self.pools.pools[name], name)
+            for name in self.job_names()
+        }
+        self.epochs.append({"time": time(), "jobs": jobs})
 
     def end_job(self, name: str) -> None:
         """Forget a job; what it still runs goes on under plain Dask."""
