@@ -69,14 +69,14 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
 @click.option(
     "--iterations",
     type=click.IntRange(2),
-    default=30,
+    default=20,
     show_default=True,
     help="Iterations that each job trains.",
 )
 @click.option(
     "--rows",
     type=click.IntRange(100),
-    default=40_000,
+    default=160_000,
     show_default=True,
     help="Rows in each chunk of the training data.",
 )

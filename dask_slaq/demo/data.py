@@ -11,15 +11,15 @@ from collections.abc import Callable
 import dask.array as da
 import numpy as np
 
-FEATURES = 48
-CLUSTER_FEATURES = 24
-CLUSTERS = 24
+FEATURES = 20
+CLUSTER_FEATURES = 16
+CLUSTERS = 48
 
 # A few strong directions hold most of what there is to learn and are learned in some ten
 # iterations; the weak ones make the long tail.
-_STRONG = 14
+_STRONG = 10
 _WEAK = FEATURES - _STRONG
-_SPREAD = np.concatenate([np.geomspace(1.0, 0.18, _STRONG), 0.08 / np.arange(1, _WEAK + 1)])
+_SPREAD = np.concatenate([np.geomspace(1.0, 0.3, _STRONG), 0.08 / np.arange(1, _WEAK + 1)])
 _SIGNAL = np.concatenate([np.full(_STRONG, 0.93 / _STRONG), np.full(_WEAK, 0.07 / _WEAK)]) ** 0.5
 
 DataSet = tuple[da.Array, da.Array | None]
