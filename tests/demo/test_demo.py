@@ -91,11 +91,12 @@ def test_small_demo_report_draws_in_a_browser(small, tmp_path):
 
 
 def test_a_job_that_fails_is_shown(capsys):
-    record = Record(plan(1, 0)[0], error="Traceback\nValueError: no such thing")
+    job = plan(1, 0)[0]
+    record = Record(job, error="Traceback\nValueError: no such thing")
     run = show.Run("fair", 0, 2, 0.0, 1.0, [record], [], 0)
     assert show._complain([run]) == 1
     said = capsys.readouterr().err
-    assert "logistic-gd failed under fair" in said
+    assert f"{job.name} failed under fair" in said
     assert "ValueError: no such thing" in said
 
 
