@@ -12,7 +12,7 @@ import numpy as np
 from dask_slaq.demo.data import CLUSTERS
 
 #: Mean time between two arrivals, seconds.
-SPACING = 2.0
+SPACING = 1.5
 
 
 @dataclass(frozen=True)

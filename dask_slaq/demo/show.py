@@ -39,7 +39,7 @@ class Options:
     threads: int = 1
     jobs: int = 6
     iterations: int = 20
-    rows: int = 160_000
+    rows: int = 60_000
     seed: int = 0
 
     @property
@@ -125,7 +125,9 @@ def _prepare(client: Client, trainings: list[Training], options: Options) -> Non
     need, so that the first policy does not pay for the others.
     """
     print("Making the training data and warming up ...", flush=True)
-    chunks = max(4, min(16, 2 * options.n_workers * options.threads))
+    # Several tasks a thread and step: a job that comes first waits for a task of another at most
+    # once a step, so the waits are short against the work.
+    chunks = max(4, min(16, 4 * options.n_workers * options.threads))
     for name in sorted({training.data for training in trainings}):
         made = data.load(name, rows=options.rows, chunks=chunks, seed=options.seed)
         held = dask.persist(*made)
