@@ -151,7 +151,5 @@ def _steps(heights: np.ndarray, stop: float) -> list[tuple[float, float]]:
     """A line that keeps each bin's height over the bin."""
     edges = np.minimum(BIN * np.arange(len(heights) + 1), stop)
     return [
-        (float(x), float(y))
-        for y, pair in zip(heights, pairwise(edges), strict=True)
-        for x in pair
+        (float(x), float(y)) for y, pair in zip(heights, pairwise(edges), strict=True) for x in pair
     ]
