@@ -8,7 +8,9 @@ move, and at the very end one that would wait for its home for longer than movin
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Collection, Iterable, Iterator
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.pool import ANY, Entry, Kind, Pool
@@ -40,6 +42,7 @@ class Dispatcher:
         self.scheduler = scheduler
         self.lend = lend
         self.ahead = ahead
+        self._dry: dict[str, float] = {}  # when each full worker is expected to have a free thread
 
     def slots(self, addresses: Collection[str]) -> Slots:
         """Those of these workers that have a slot."""
@@ -47,11 +50,31 @@ class Dispatcher:
         return {a: workers[a] for a in addresses if a in workers and self.has_slot(workers[a])}
 
     def has_slot(self, ws: WorkerState) -> bool:
-        """Whether a worker has fewer tasks than threads, or so little work that a round trip
-        would leave it idle."""
+        """Whether a worker has fewer tasks than threads, or is so near to it that a round trip
+        would leave it idle: little work in all, or a task in its last moments."""
         if ws not in self.scheduler.running:
             return False
-        return has_thread(ws) or ws.occupancy < self.ahead * ws.nthreads
+        if has_thread(ws):
+            self._dry.pop(ws.address, None)
+            return True
+        if ws.occupancy < self.ahead * ws.nthreads:
+            return True
+        left = max(self._dry.get(ws.address, math.inf) - monotonic(), 0.0)
+        return left < self.ahead / 2 and load(ws)[0] < 2
+
+    def started(self, ts: TaskState, ws: WorkerState) -> float:
+        """Note a task that was sent to a worker.
+
+        Returns
+        -------
+        float
+            Seconds until the worker is to be sent another, infinite where that is not known.
+        """
+        now = monotonic()
+        known = ts.prefix.duration_average >= 0
+        seconds = self.expected(ts) / ws.nthreads if known else math.inf
+        self._dry[ws.address] = max(self._dry.get(ws.address, now), now) + seconds
+        return self._dry[ws.address] - now - self.ahead / 2
 
     def choices(
         self, pools: Collection[Pool], slots: Slots

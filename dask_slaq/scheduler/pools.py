@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic, time
@@ -207,7 +208,7 @@ class Pools:
             self._freed(ts.processing_on.address if ts.processing_on else None)
 
     def slots_changed(self, worker: str) -> None:
-        """A worker came."""
+        """A worker came, runs again, or is about to have a free thread."""
         self._free.add(worker)
         self.schedule_dispatch()
 
@@ -257,6 +258,9 @@ class Pools:
             expected = pool.running[ts] = self.dispatcher.expected(ts)
             pool.used += expected
             pool.tokens -= expected
+            delay = self.dispatcher.started(ts, ts.processing_on)
+            if 0 < delay < math.inf:
+                asyncio.get_running_loop().call_later(delay, self.slots_changed, worker)
         self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
