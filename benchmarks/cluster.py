@@ -6,6 +6,8 @@ Under the policy `none` nothing of `dask_slaq` is imported, registered or called
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -102,6 +104,37 @@ class Meter(SchedulerPlugin):
                     self.tasks += 1
                     self.seconds += spell["stop"] - max(spell["start"], until)
                     self._until[worker] = spell["stop"]
+
+
+class Lateness(threading.Thread):
+    """How late this process wakes from a sleep: on a busy machine sleeps emulate compute badly.
+
+    Attributes
+    ----------
+    mean : float
+        Seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="benchmark-lateness", daemon=True)
+        self.mean = 0.0
+        self._count = 0
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            begin = time.perf_counter()
+            time.sleep(0.05)
+            self._count += 1
+            self.mean += (time.perf_counter() - begin - 0.05 - self.mean) / self._count
+
+    def __enter__(self) -> Lateness:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._ended.set()
+        self.join()
 
 
 def meter(cluster: LocalCluster) -> Meter:

@@ -93,11 +93,12 @@ def runner(
                 client.run(_compile)
             clusters.register(client, policy, **settings)
             meter, before = clusters.meter(cluster), clusters.bytes_moved(client)
-            traces = _fit_all(cluster, policy, estimators(seed, part))
+            with clusters.Lateness() as late:
+                traces = _fit_all(cluster, policy, estimators(seed, part))
             moved = clusters.bytes_moved(client) - before
             for name in DATA:
                 client.unpublish_dataset(name)
-        return Run(seed, traces, moved, meter.seconds, workers)
+        return Run(seed, traces, moved, meter.seconds, workers, late.mean)
 
     return run
 

@@ -55,7 +55,7 @@ def run_emulated(
     settings
         Further arguments of `SlaqPlugin`.
     """
-    with clusters.local_cluster(workers) as (cluster, client):
+    with clusters.local_cluster(workers) as (cluster, client), clusters.Lateness() as late:
         clusters.register(client, policy, predictor=predictor, **settings)
         meter = clusters.meter(cluster)
         start = time.perf_counter() + 0.2
@@ -73,6 +73,7 @@ def run_emulated(
             clusters.bytes_moved(client),
             meter.seconds,
             workers,
+            late.mean,
         )
 
 

@@ -65,6 +65,9 @@ class Run:
     compute_seconds : float
         Of all tasks.
     threads : int
+    late : float
+        Seconds that a sleeping thread of this process woke too late, on average: above some
+        milliseconds the machine was too busy for the times to mean much.
     """
 
     seed: int
@@ -72,6 +75,7 @@ class Run:
     bytes_moved: int
     compute_seconds: float
     threads: int
+    late: float = 0.0
 
     @property
     def makespan(self) -> float:
@@ -112,7 +116,8 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
         "bytes_moved": _mean(run.bytes_moved for run in runs),
         "utilization": _mean(run.utilization for run in runs),
         "active_jobs": _mean(run.active for run in runs),
-        "runs": [{"seed": r.seed, "makespan_s": r.makespan} for r in runs],
+        "late_s": _mean(run.late for run in runs),
+        "runs": [{"seed": r.seed, "makespan_s": r.makespan, "late_s": r.late} for r in runs],
         "jobs": jobs,
     }
 
@@ -146,6 +151,7 @@ COLUMNS = [
     "moved/MB",
     "busy",
     "active",
+    "late/ms",
     "mksp/none",
     "t90/base",
 ]
@@ -163,6 +169,7 @@ def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
             _number(row["bytes_moved"] / 1e6, 1),
             f"{row['utilization']:.0%}",
             _number(row["active_jobs"], 1),
+            _number(1e3 * row["late_s"], 1),
             _number(compared[name].get("makespan_over_none"), 3),
             _number(compared[name].get("t90_over_best_baseline"), 3),
         ]
