@@ -76,7 +76,7 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
 @click.option(
     "--rows",
     type=click.IntRange(100),
-    default=50_000,
+    default=70_000,
     show_default=True,
     help="Rows in each chunk of the training data.",
 )

@@ -39,7 +39,7 @@ class Options:
     threads: int = 1
     jobs: int = 6
     iterations: int = 20
-    rows: int = 50_000
+    rows: int = 70_000
     seed: int = 0
 
     @property
