@@ -38,8 +38,8 @@ class Options:
     workers: int | None = None
     threads: int = 1
     jobs: int = 6
-    iterations: int = 20
-    rows: int = 70_000
+    iterations: int = 30
+    rows: int = 50_000
     seed: int = 0
 
     @property
