@@ -69,14 +69,14 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
 @click.option(
     "--iterations",
     type=click.IntRange(2),
-    default=30,
+    default=14,
     show_default=True,
     help="Iterations that each job trains.",
 )
 @click.option(
     "--rows",
     type=click.IntRange(100),
-    default=50_000,
+    default=45_000,
     show_default=True,
     help="Rows in each chunk of the training data.",
 )

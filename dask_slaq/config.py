@@ -33,7 +33,7 @@ dask.config.ensure_file(
 TIMES = {
     "epoch": "a time > 0, such as 1s or 500ms",
     "short_task": "a time >= 0, such as 10ms",
-    "ahead": "a time >= 0, such as 50ms",
+    "ahead": "a time >= 0, such as 25ms",
 }
 
 

@@ -69,6 +69,9 @@ def assert_nothing_left(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
     """No job, no task in a pool, no restriction of ours."""
     assert not plugin.pools.pools
     assert not plugin.pools._owner
+    assert not plugin.pools._short
+    assert not plugin.pools.dispatcher._sent
+    assert not plugin.pools.dispatcher._work
     assert not plugin.engine.jobs
     assert not plugin.pools.holding
     assert not plugin._timer.is_running()

@@ -20,7 +20,7 @@ def test_defaults_are_those_of_the_file():
     assert chosen.epoch == 1.0
     assert chosen.lend is True
     assert chosen.short_task == pytest.approx(0.010)
-    assert chosen.ahead == pytest.approx(0.050)
+    assert chosen.ahead == pytest.approx(0.025)
 
 
 def test_arguments_go_before_the_configuration_and_it_before_the_defaults():
@@ -71,7 +71,7 @@ def test_the_plugin_takes_the_same_settings():
         ({"other_weight": 0}, "slaq.other-weight must be a number > 0, not 0.0"),
         ({"reserve": 1}, "slaq.reserve must be a fraction in [0, 1), not 1.0"),
         ({"short_task": "-1s"}, "slaq.short-task must be a time >= 0, such as 10ms, not '-1s'"),
-        ({"ahead": -1}, "slaq.ahead must be a time >= 0, such as 50ms, not -1"),
+        ({"ahead": -1}, "slaq.ahead must be a time >= 0, such as 25ms, not -1"),
         ({"history": 0}, "slaq.history must be a whole number > 0, not 0"),
         ({"history": 1.5}, "slaq.history must be a whole number, not 1.5"),
         ({"bindings": -1}, "slaq.bindings must be a whole number >= 0, not -1"),

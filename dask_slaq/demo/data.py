@@ -19,7 +19,7 @@ CLUSTERS = 48
 # iterations; the weak ones make the long tail.
 _STRONG = 10
 _WEAK = FEATURES - _STRONG
-_SPREAD = np.concatenate([np.geomspace(1.0, 0.3, _STRONG), 0.08 / np.arange(1, _WEAK + 1)])
+_SPREAD = np.concatenate([np.geomspace(1.0, 0.5, _STRONG), 0.08 / np.arange(1, _WEAK + 1)])
 _SIGNAL = np.concatenate([np.full(_STRONG, 0.93 / _STRONG), np.full(_WEAK, 0.07 / _WEAK)]) ** 0.5
 
 DataSet = tuple[da.Array, da.Array | None]

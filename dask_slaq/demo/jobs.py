@@ -76,7 +76,7 @@ _KINDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
 )
 
 
-def plan(n_jobs: int, seed: int, *, iterations: int = 30) -> list[Training]:
+def plan(n_jobs: int, seed: int, *, iterations: int = 14) -> list[Training]:
     """The jobs of one run, in order of arrival: a function of its arguments alone."""
     rng = np.random.default_rng(seed)
     gaps = SPACING * rng.uniform(0.5, 1.5, n_jobs)

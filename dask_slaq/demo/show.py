@@ -38,8 +38,8 @@ class Options:
     workers: int | None = None
     threads: int = 1
     jobs: int = 6
-    iterations: int = 30
-    rows: int = 50_000
+    iterations: int = 14
+    rows: int = 45_000
     seed: int = 0
 
     @property
@@ -125,9 +125,9 @@ def _prepare(client: Client, trainings: list[Training], options: Options) -> Non
     need, so that the first policy does not pay for the others.
     """
     print("Making the training data and warming up ...", flush=True)
-    # Several tasks a thread and step: a job that comes first waits for a task of another at most
-    # once a step, so the waits are short against the work.
-    chunks = max(4, min(16, 4 * options.n_workers * options.threads))
+    # Many tasks a thread and step: then a job that comes first waits for tasks of others, which are
+    # never interrupted, only for a small part of its own time.
+    chunks = max(16, 2 * options.n_workers * options.threads)
     for name in sorted({training.data for training in trainings}):
         made = data.load(name, rows=options.rows, chunks=chunks, seed=options.seed)
         held = dask.persist(*made)

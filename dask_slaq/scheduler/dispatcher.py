@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Inputs are cheap to move in so many seconds, or in so much of the task's expected time.
 CHEAP_SECONDS = 0.001
 CHEAP_FRACTION = 0.1
+# Tasks a thread that a worker may be sent at most.
+MOST_AHEAD = 8
 
 Slots = dict[str, "WorkerState"]
 
@@ -35,7 +37,7 @@ class Dispatcher:
     lend : bool
         A job may use slots outside its worker set.
     ahead : float
-        Seconds of expected work that a busy worker may have and still be sent a task.
+        Seconds of expected work that a busy worker may have left and still be sent a task.
     """
 
     def __init__(self, scheduler: Scheduler, *, lend: bool, ahead: float) -> None:
@@ -43,6 +45,8 @@ class Dispatcher:
         self.lend = lend
         self.ahead = ahead
         self._dry: dict[str, float] = {}  # when each full worker is expected to have a free thread
+        self._sent: dict[TaskState, tuple[str, float]] = {}  # its worker and expected seconds
+        self._work: dict[str, float] = {}  # expected seconds of what each worker was sent and has
 
     def slots(self, addresses: Collection[str]) -> Slots:
         """Those of these workers that have a slot."""
@@ -57,24 +61,38 @@ class Dispatcher:
         if has_thread(ws):
             self._dry.pop(ws.address, None)
             return True
-        if ws.occupancy < self.ahead * ws.nthreads:
+        tasks = load(ws)[0]
+        if tasks < MOST_AHEAD and self._work.get(ws.address, 0.0) < self.ahead * ws.nthreads:
             return True
         left = max(self._dry.get(ws.address, math.inf) - monotonic(), 0.0)
-        return left < self.ahead / 2 and load(ws)[0] < 2
+        return left < self.ahead and tasks < 2
 
-    def started(self, ts: TaskState, ws: WorkerState) -> float:
+    def started(self, pool: Pool, ts: TaskState, ws: WorkerState) -> tuple[float, float]:
         """Note a task that was sent to a worker.
 
         Returns
         -------
-        float
+        expected : float
+            Its seconds.
+        free : float
             Seconds until the worker is to be sent another, infinite where that is not known.
         """
         now = monotonic()
-        known = ts.prefix.duration_average >= 0
-        seconds = self.expected(ts) / ws.nthreads if known else math.inf
-        self._dry[ws.address] = max(self._dry.get(ws.address, now), now) + seconds
-        return self._dry[ws.address] - now - self.ahead / 2
+        address = ws.address
+        expected = self._expected(pool, ts)
+        self._sent[ts] = address, expected
+        self._work[address] = self._work.get(address, 0.0) + expected
+        known = pool.durations.known(ts) is not None
+        seconds = expected / ws.nthreads if known else math.inf
+        self._dry[address] = max(self._dry.get(address, now), now) + seconds
+        return expected, self._dry[address] - now - self.ahead
+
+    def ended(self, ts: TaskState) -> None:
+        """Note that a worker no longer has a task, or that it holds no slot any more."""
+        address, expected = self._sent.pop(ts, ("", 0.0))
+        left = self._work.pop(address, 0.0) - expected
+        if left > 1e-9:
+            self._work[address] = left
 
     def choices(
         self, pools: Collection[Pool], slots: Slots
@@ -118,18 +136,11 @@ class Dispatcher:
         if home is not None:
             pool.bytes_at[home] = pool.bytes_at.get(home, 0.0) + held
         moving = held / self.scheduler.bandwidth
-        cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self.expected(ts))
+        cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self._expected(pool, ts))
         return Entry(ts.priority, count, ts, kind, home, moving, cheap)
 
-    def expected(self, ts: TaskState) -> float:
-        """Seconds that a task is expected to compute; the scheduler's own estimate, whose method
-        is named differently in every second release."""
-        prefix = ts.prefix
-        if prefix.duration_average >= 0:
-            return prefix.duration_average
-        if prefix.max_exec_time > 0:
-            return 2 * prefix.max_exec_time
-        return self.scheduler.UNKNOWN_TASK_DURATION
+    def _expected(self, pool: Pool, ts: TaskState) -> float:
+        return pool.durations.expected(ts, self.scheduler.UNKNOWN_TASK_DURATION)
 
     def _home(self, ts: TaskState, kind: Kind) -> tuple[str | None, int]:
         """Of the workers that a task may use the one that holds most of its input bytes, and how

@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dask_slaq.scheduler.durations import Durations
+
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
@@ -91,6 +93,7 @@ class Pool:
     tokens: float = 0.0
     most: float = math.inf
     used: float = 0.0  # core-seconds, fading; orders jobs of equal index
+    durations: Durations = field(default_factory=Durations)
     bytes_at: dict[str, float] = field(default_factory=dict)  # input bytes by worker, fading
 
     @property

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 # No worker has this address: a task restricted to it waits in ``no-worker``. Dask takes an empty
 # set for "every worker", so the restriction of a held task is never empty.
 HELD = frozenset({"slaq://held"})
+# A worker orders its tasks by the user's priority, then by generation, from 0. Ours come before:
+# short ones first, then those bound, in the order in which they were bound.
+SHORT, BOUND = -2, -1
 
 
 class Pools:
@@ -40,9 +43,9 @@ class Pools:
     lend : bool
         Lend a slot whose grantees have nothing ready to another job (work-conserving).
     short : float
-        Seconds; tasks of prefixes known to be shorter are not held.
+        Seconds; tasks known to be shorter do not wait for a slot.
     ahead : float
-        Seconds of expected work that a busy worker may have and still be sent a task.
+        Seconds of expected work that a busy worker may have left and still be sent a task.
     charge : callable
         Called as ``charge(job, seconds, at_once)`` for every finished task.
     fail : callable
@@ -57,7 +60,7 @@ class Pools:
         *,
         lend: bool = True,
         short: float = 0.010,
-        ahead: float = 0.050,
+        ahead: float = 0.025,
         charge: Callable[[str, float, int], None],
         fail: Callable[[BaseException], None],
         log_length: int = 10_000,
@@ -74,6 +77,7 @@ class Pools:
         self._owner: dict[Any, Pool] = {}
         self._only: dict[str, frozenset[str]] = {}
         self._free: set[str] = set()
+        self._short: dict[Any, TaskState] = {}
         self._count = itertools.count()
         self._dispatch_due = False
         self._reason = ""
@@ -91,6 +95,8 @@ class Pools:
         pool = self.pools.pop(name, None)
         if pool is not None:
             self._give_back([pool])
+            for ts in pool.running:
+                self.dispatcher.ended(ts)
             for ts in pool.tasks:
                 self._owner.pop(ts.key, None)
 
@@ -177,6 +183,7 @@ class Pools:
         ts = self.scheduler.tasks[key]
         if start == "no-worker":
             pool.ready.pop(ts, None)
+            self._short.pop(key, None)
         elif start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or ())
         if finish == "waiting":
@@ -202,6 +209,7 @@ class Pools:
         pool = self._owner.get(key)
         if pool is not None:
             ts = self.scheduler.tasks[key]
+            self.dispatcher.ended(ts)
             expected = pool.running.pop(ts, 0.0)
             pool.used -= expected
             pool.tokens += expected
@@ -224,17 +232,15 @@ class Pools:
             ts.worker_restrictions = HELD
 
     def passes(self, pool: Pool, ts: TaskState) -> bool:
-        """Whether a task is never held: an actor, one of a gang pinned to its worker, a P2P
-        shuffle's (its own plugin restricts it), or, where slots are lent, one known to be short."""
+        """Whether a task is never held: an actor, one of a gang pinned to its worker, or a P2P
+        shuffle's, whose own plugin restricts it."""
         mine = self._is_mine(ts.worker_restrictions)
         user = pool.tasks[ts] if mine else ts.worker_restrictions
         if ts.actor or ts.host_restrictions or ts.loose_restrictions:
             return True
         if user is not None and len(user) == 1:
             return True
-        if is_barrier(ts.key) or any(is_barrier(dep.key) for dep in ts.dependencies):
-            return True
-        return self.lend and 0 <= ts.prefix.duration_average < self.short
+        return is_barrier(ts.key) or any(is_barrier(dep.key) for dep in ts.dependencies)
 
     def _is_mine(self, restrictions: Any) -> bool:
         if restrictions is HELD:
@@ -248,17 +254,22 @@ class Pools:
             ts.worker_restrictions = pool.tasks.get(ts)
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
-        pool.push(self.dispatcher.entry(pool, ts, pool.tasks[ts], next(self._count)))
+        """File a ready task, or, where slots are lent, let it pass if it is known to be short."""
+        seconds = pool.durations.known(ts) if self.lend else None
+        if seconds is not None and seconds < self.short:
+            self._short[ts.key] = ts
+        else:
+            pool.push(self.dispatcher.entry(pool, ts, pool.tasks[ts], next(self._count)))
         self.schedule_dispatch()
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         worker = ts.processing_on.address
         reason = self._reason
         if reason:
-            expected = pool.running[ts] = self.dispatcher.expected(ts)
+            expected, delay = self.dispatcher.started(pool, ts, ts.processing_on)
+            pool.running[ts] = expected
             pool.used += expected
             pool.tokens -= expected
-            delay = self.dispatcher.started(ts, ts.processing_on)
             if 0 < delay < math.inf:
                 asyncio.get_running_loop().call_later(delay, self.slots_changed, worker)
         self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
@@ -267,7 +278,10 @@ class Pools:
         # A key that is computed again on the same worker brings its earlier runs along.
         runs = [s["stop"] - s["start"] for s in startstops if s["action"] == "compute"]
         seconds = runs[-1] if runs else 0.0
+        if runs:
+            pool.durations.observe(ts, seconds)
         at_once = pool.demand
+        self.dispatcher.ended(ts)
         expected = pool.running.pop(ts, 0.0)
         pool.used += seconds - expected
         pool.tokens -= seconds - expected
@@ -277,7 +291,9 @@ class Pools:
 
     def schedule_dispatch(self) -> None:
         """Dispatch once the events at hand are through."""
-        if not self._dispatch_due and any(pool.ready for pool in self.pools.values()):
+        if self._dispatch_due:
+            return
+        if self._short or any(pool.ready for pool in self.pools.values()):
             self._dispatch_due = True
             asyncio.get_running_loop().call_soon(self._dispatch_soon)
 
@@ -290,6 +306,7 @@ class Pools:
 
     def dispatch(self) -> list[tuple[Entry, str]]:
         """Fill free slots; returns what was bound to which worker."""
+        self._pass_short()
         slots = self.dispatcher.slots(self._free)
         bound = []
         for pool, entry, ws, reason in self.dispatcher.choices(self.pools.values(), slots):
@@ -298,6 +315,18 @@ class Pools:
         self._free = set(slots)
         return bound
 
+    def _pass_short(self) -> None:
+        """Leave short tasks to Dask's own choice of worker, which is to run them first: a step of
+        a job has several, one after another, and each would wait for the long tasks of others.
+        """
+        tasks = [ts for ts in self._short.values() if ts.worker_restrictions is HELD]
+        self._short.clear()
+        if not tasks:
+            return
+        for ts in tasks:
+            self._unrestrict(self._owner[ts.key], ts)
+        self._send(tasks, SHORT)
+
     def _bind(self, pool: Pool, entry: Entry, ws: WorkerState, reason: str) -> None:
         ts = entry.ts
         only = self._only.setdefault(ws.address, frozenset({ws.address}))
@@ -305,7 +334,7 @@ class Pools:
         pool.ready.pop(ts)
         self._reason = reason
         try:
-            self._transitions({ts.key: "processing"})
+            self._send([ts], BOUND, next(self._count))
         finally:
             self._reason = ""
         if ts.state == "no-worker":
@@ -313,6 +342,17 @@ class Pools:
             logger.warning("%s could not be bound to %s; left to Dask", ts.key, ws.address)
             self._unrestrict(pool, ts)
             self._transitions({ts.key: "processing"})
+
+    def _send(self, tasks: list[TaskState], *before: int) -> None:
+        """Send ready tasks to workers, which run them before others of the same user priority."""
+        given = [ts.priority for ts in tasks]
+        for ts, (user, *order) in zip(tasks, given, strict=True):
+            ts.priority = (user, *before, *order)
+        try:
+            self._transitions({ts.key: "processing" for ts in tasks})
+        finally:
+            for ts, priority in zip(tasks, given, strict=True):
+                ts.priority = priority
 
     def _give_back(self, pools: Iterable[Pool]) -> None:
         """Leave all that these pools hold to Dask's own scheduling."""

@@ -308,17 +308,86 @@ async def test_a_busy_worker_gets_a_task_ahead_only_of_little_work(c, s, a):
     plugin = await start_plugin(c, s, short_task=0, ahead="50ms")
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
-            first = c.submit(wait_for, "go", key="long-0")
-            await state_of(s, first, "processing")
-            second = c.submit(wait_for, "go", key="long-1")
-            pools = plugin.pools
-            await until(lambda: pools.pools["a"].ready and not pools._dispatch_due)
-            assert pools.tick(1.0) == 0  # unknown tasks count half a second
-            s.task_prefixes["long"].duration_average = 0.02
-            pools.tick(1.0)
-            assert s.tasks["long-1"].state == "processing"
+            known = c.submit(wait_for, "known", key="quick-0")
+            await Event("known").set()
+            await known
+            plugin.pools.pools["a"].durations.observe(s.tasks["quick-0"], 0.0)
+            quick = [c.submit(wait_for, "go", key=f"quick-{n}") for n in (1, 2)]
+            await state_of(s, quick[1], "processing")
+            long = [c.submit(wait_for, "go", key=f"long-{n}") for n in (1, 2)]
+            await state_of(s, long[0], "processing")  # there is little work yet
+            await state_of(s, long[1], "no-worker")
+            assert plugin.pools.tick(1.0) == 0  # unknown tasks count half a second
+            assert s.tasks["long-2"].state == "no-worker"
         await Event("go").set()
-        await c.gather([first, second])
+        await c.gather([*quick, *long])
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)])
+async def test_a_worker_runs_tasks_in_the_order_in_which_they_were_bound(c, s, a):
+    """Though Dask would prefer those that were submitted long ago and are ready only now."""
+    plugin = await start_plugin(c, s, short_task=0, ahead="1h")
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            gate = c.submit(wait_for, "gate", key="gate")
+            old = c.submit(wait_for, "go", None, gate, key="old")
+            first = c.submit(wait_for, "go", key="first")
+        with tasks_of("b"):
+            new = [c.submit(wait_for, "go", key=f"new-{n}", fifo_timeout=0) for n in range(2)]
+        await until(lambda: len(a.state.ready) == 2)
+        await Event("gate").set()
+        await state_of(s, old, "processing")
+        await until(lambda: "old" in a.state.tasks)
+        waiting = [ts.key for ts in sorted(a.state.ready, key=lambda ts: ts.priority)]
+        assert waiting == ["new-1", "old"]
+        assert s.tasks["old"].priority < s.tasks["new-1"].priority
+        await Event("go").set()
+        await c.gather([old, first, *new])
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_short_tasks_run_before_what_a_worker_was_sent_ahead(c, s, a):
+    plugin = await start_plugin(c, s, short_task="1s", ahead="1h")
+    async with jobs(c, "a", "b"):
+        with tasks_of("b"):
+            await c.submit(inc, 0, key="quick-0")
+        with tasks_of("a"):
+            long = [c.submit(wait_for, "go", key=f"long-{n}") for n in range(2)]
+            await state_of(s, long[1], "processing")
+        with tasks_of("b"):
+            quick = c.submit(inc, 1, key="quick-1")
+        with tasks_of("b"), dask.annotate(priority=-1):
+            later = c.submit(inc, 2, key="quick-2")
+        await state_of(s, later, "processing")
+        await until(lambda: len(a.state.ready) == 3)
+        waiting = [ts.key for ts in sorted(a.state.ready, key=lambda ts: ts.priority)]
+        assert waiting == ["quick-1", "long-1", "quick-2"]  # the user's priority comes first
+        await Event("go").set()
+        await c.gather([*long, quick, later])
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_task_is_short_by_its_job_its_name_and_the_size_of_its_inputs(c, s, a):
+    plugin = await start_plugin(c, s, short_task="1s")
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            small, big = await c.scatter([b"", bytes(100_000)])
+            await c.submit(len, small, key="len-0")
+            assert await c.submit(len, big, key="len-1") == 100_000  # never seen: bound
+            await c.gather([c.submit(len, small, key="len-2"), c.submit(len, big, key="len-3")])
+        with tasks_of("b"):
+            await c.submit(len, small, key="len-4")
+            await c.submit(len, small, key="len-5")
+    reasons = {binding.key: binding.reason for binding in plugin.pools.bindings}
+    assert {key for key, reason in reasons.items() if reason == "passed"} == {
+        "len-2",
+        "len-3",
+        "len-5",
+    }
+    assert_nothing_left(s, plugin)
 
 
 @gen_cluster(client=True, nthreads=TWO)
