@@ -16,7 +16,6 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import async_poll_for
 
 import dask_slaq as slaq
-from dask_slaq.scheduler.pools import HELD
 
 
 async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) -> slaq.SlaqPlugin:
@@ -80,8 +79,7 @@ def assert_nothing_left(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
 
 def restricted_by_us(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> list[Any]:
     """Tasks that carry a restriction of the plugin's."""
-    ours = {id(HELD), *(id(only) for only in plugin.pools._only.values())}
-    return [ts for ts in scheduler.tasks.values() if id(ts.worker_restrictions) in ours]
+    return [ts for ts in scheduler.tasks.values() if plugin.pools.custody.has(ts)]
 
 
 @dataclass

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-POOLS = PACKAGE / "scheduler" / "pools.py"
+CUSTODY = PACKAGE / "scheduler" / "custody.py"
 
 #: What a clock, I/O or Dask would come in by.
 IMPURE = {
@@ -78,7 +78,7 @@ def within(name: str, *allowed: str) -> bool:
 
 
 def test_there_is_something_to_check():
-    assert POOLS in MODULES and PACKAGE / "core" / "engine.py" in MODULES
+    assert CUSTODY in MODULES and PACKAGE / "core" / "engine.py" in MODULES
 
 
 @every_module
@@ -99,8 +99,8 @@ def test_simulation_imports_core_and_itself(path):
 
 
 @every_module
-def test_only_the_pools_touch_tasks(path):
-    if path == POOLS:
+def test_only_custody_touches_tasks(path):
+    if path == CUSTODY:
         return
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""Task pools with late binding: the only file that touches restrictions or calls transitions.
+"""Task pools with late binding: what becomes of the tasks of jobs.
 
 A job's tasks wait in its pool, state ``no-worker``, until a slot is free; then one is bound to
 that slot's worker. Nothing is committed early, so a reclaimed worker is free after the task that
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.custody import Custody
 from dask_slaq.scheduler.dispatcher import Dispatcher, has_thread
 from dask_slaq.scheduler.pool import Binding, Entry, Kind, Pool
 
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.core.engine import Grant
-
-logger = logging.getLogger(__name__)
-
-# No worker has this address: a task restricted to it waits in ``no-worker``. Dask takes an empty
-# set for "every worker", so the restriction of a held task is never empty.
-HELD = frozenset({"slaq://held"})
-# A worker orders its tasks by the user's priority, then by generation, from 0. Ours come before:
-# short ones first, then those bound, in the order in which they were bound.
-SHORT, BOUND = -2, -1
 
 
 class Pools:
@@ -68,6 +59,7 @@ class Pools:
         self.scheduler = scheduler
         self.lend = lend
         self.short = short
+        self.custody = Custody(scheduler)
         self.dispatcher = Dispatcher(scheduler, lend=lend, ahead=ahead)
         self.holding = False
         self.pools: dict[str, Pool] = {}
@@ -75,9 +67,8 @@ class Pools:
         self._charge = charge
         self._fail = fail
         self._owner: dict[Any, Pool] = {}
-        self._only: dict[str, frozenset[str]] = {}
         self._free: set[str] = set()
-        self._short: dict[Any, TaskState] = {}
+        self._short: dict[TaskState, Pool] = {}  # ready, about to pass
         self._count = itertools.count()
         self._dispatch_due = False
         self._reason = ""
@@ -94,7 +85,7 @@ class Pools:
         """Close a pool; what it holds goes to Dask's own scheduling."""
         pool = self.pools.pop(name, None)
         if pool is not None:
-            self._give_back([pool])
+            self._give_back(pool)
             for ts in pool.running:
                 self.dispatcher.ended(ts)
             for ts in pool.tasks:
@@ -105,7 +96,7 @@ class Pools:
         for ts in tasks:
             if ts.key not in self._owner and ts.run_spec is not None:
                 self._owner[ts.key] = pool
-                pool.tasks[ts] = ts.worker_restrictions
+                pool.tasks[ts] = self.custody.given(ts)
                 if ts.state in ("waiting", "queued", "no-worker", "processing"):
                     pool.unfinished.add(ts)
 
@@ -115,18 +106,15 @@ class Pools:
             return
         self.holding = holding
         if not holding:
-            self._give_back(self.pools.values())
+            for pool in self.pools.values():
+                self._give_back(pool)
             return
         self._free = set(self.scheduler.workers)
-        queued = {}
         for pool in self.pools.values():
             for ts in pool.unfinished:
                 if ts.state == "waiting":
-                    self._restrict(pool, ts)
-                elif ts.state == "queued":
-                    queued[ts.key] = "released"
-        if queued:
-            self._transitions(queued)
+                    self.custody.hold(ts, pool.tasks.get(ts))
+            self.custody.take_out_of_queue(list(pool.unfinished))
 
     def apply(self, grants: Mapping[str, Grant]) -> None:
         """Put grants into force: the next free slot goes by them."""
@@ -183,23 +171,23 @@ class Pools:
         ts = self.scheduler.tasks[key]
         if start == "no-worker":
             pool.ready.pop(ts, None)
-            self._short.pop(key, None)
+            self._short.pop(ts, None)
         elif start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or ())
         if finish == "waiting":
             # Dask also announces waiting -> waiting, on the way to no-worker: decided already.
             pool.unfinished.add(ts)
             if self.holding and start != "waiting":
-                self._restrict(pool, ts)
+                self.custody.hold(ts, pool.tasks.get(ts))
         elif finish == "no-worker":
-            if ts.worker_restrictions is HELD:
+            if self.custody.holds(ts):
                 self._ready(pool, ts)
         elif finish == "processing":
             self._started(pool, ts)
         else:
             if finish != "queued":
                 pool.unfinished.discard(ts)
-                self._unrestrict(pool, ts)
+                self.custody.restore(ts, pool.tasks.get(ts))
             if finish == "forgotten":
                 del self._owner[key]
                 pool.tasks.pop(ts, None)
@@ -224,40 +212,11 @@ class Pools:
         self._free.update(self.scheduler.workers if worker is None else (worker,))
         self.schedule_dispatch()
 
-    def _restrict(self, pool: Pool, ts: TaskState) -> None:
-        """Hold a task once it is ready, unless it must or may go its own way."""
-        if ts in pool.tasks and self.passes(pool, ts):
-            self._unrestrict(pool, ts)
-        else:
-            ts.worker_restrictions = HELD
-
-    def passes(self, pool: Pool, ts: TaskState) -> bool:
-        """Whether a task is never held: an actor, one of a gang pinned to its worker, or a P2P
-        shuffle's, whose own plugin restricts it."""
-        mine = self._is_mine(ts.worker_restrictions)
-        user = pool.tasks[ts] if mine else ts.worker_restrictions
-        if ts.actor or ts.host_restrictions or ts.loose_restrictions:
-            return True
-        if user is not None and len(user) == 1:
-            return True
-        return is_barrier(ts.key) or any(is_barrier(dep.key) for dep in ts.dependencies)
-
-    def _is_mine(self, restrictions: Any) -> bool:
-        if restrictions is HELD:
-            return True
-        if not restrictions or len(restrictions) != 1:
-            return False
-        return restrictions is self._only.get(next(iter(restrictions)))
-
-    def _unrestrict(self, pool: Pool, ts: TaskState) -> None:
-        if self._is_mine(ts.worker_restrictions):
-            ts.worker_restrictions = pool.tasks.get(ts)
-
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task, or, where slots are lent, let it pass if it is known to be short."""
         seconds = pool.durations.known(ts) if self.lend else None
         if seconds is not None and seconds < self.short:
-            self._short[ts.key] = ts
+            self._short[ts] = pool
         else:
             pool.push(self.dispatcher.entry(pool, ts, pool.tasks[ts], next(self._count)))
         self.schedule_dispatch()
@@ -306,7 +265,7 @@ class Pools:
 
     def dispatch(self) -> list[tuple[Entry, str]]:
         """Fill free slots; returns what was bound to which worker."""
-        self._pass_short()
+        self._let_short_pass()
         slots = self.dispatcher.slots(self._free)
         bound = []
         for pool, entry, ws, reason in self.dispatcher.choices(self.pools.values(), slots):
@@ -315,63 +274,23 @@ class Pools:
         self._free = set(slots)
         return bound
 
-    def _pass_short(self) -> None:
-        """Leave short tasks to Dask's own choice of worker, which is to run them first: a step of
-        a job has several, one after another, and each would wait for the long tasks of others.
-        """
-        tasks = [ts for ts in self._short.values() if ts.worker_restrictions is HELD]
+    def _let_short_pass(self) -> None:
+        """A step of a job has several short tasks, one after another: each would wait for the long
+        tasks of others."""
+        held = {ts: pool.tasks[ts] for ts, pool in self._short.items() if self.custody.holds(ts)}
         self._short.clear()
-        if not tasks:
-            return
-        for ts in tasks:
-            self._unrestrict(self._owner[ts.key], ts)
-        self._send(tasks, SHORT)
+        self.custody.let_pass(held)
 
     def _bind(self, pool: Pool, entry: Entry, ws: WorkerState, reason: str) -> None:
-        ts = entry.ts
-        only = self._only.setdefault(ws.address, frozenset({ws.address}))
-        ts.worker_restrictions = only
-        pool.ready.pop(ts)
+        pool.ready.pop(entry.ts)
         self._reason = reason
         try:
-            self._send([ts], BOUND, next(self._count))
+            self.custody.bind(entry.ts, pool.tasks.get(entry.ts), ws)
         finally:
             self._reason = ""
-        if ts.state == "no-worker":
-            # Dask refuses the worker after all: leave the task to Dask's own scheduling.
-            logger.warning("%s could not be bound to %s; left to Dask", ts.key, ws.address)
-            self._unrestrict(pool, ts)
-            self._transitions({ts.key: "processing"})
 
-    def _send(self, tasks: list[TaskState], *before: int) -> None:
-        """Send ready tasks to workers, which run them before others of the same user priority."""
-        given = [ts.priority for ts in tasks]
-        for ts, (user, *order) in zip(tasks, given, strict=True):
-            ts.priority = (user, *before, *order)
-        try:
-            self._transitions({ts.key: "processing" for ts in tasks})
-        finally:
-            for ts, priority in zip(tasks, given, strict=True):
-                ts.priority = priority
-
-    def _give_back(self, pools: Iterable[Pool]) -> None:
-        """Leave all that these pools hold to Dask's own scheduling."""
-        recommendations = {}
-        for pool in pools:
-            for ts in pool.tasks:
-                if self._is_mine(ts.worker_restrictions):
-                    self._unrestrict(pool, ts)
-                    if ts.state == "no-worker":
-                        recommendations[ts.key] = "processing"
-            pool.ready.clear()
-            pool.heaps.clear()
-        if recommendations:
-            self._transitions(recommendations)
-
-    def _transitions(self, recommendations: dict[Any, str]) -> None:
-        self.scheduler.transitions(recommendations, stimulus_id=f"slaq-{time()}")
-
-
-def is_barrier(key: Any) -> bool:
-    """Whether a task is the barrier of a P2P shuffle, whose restrictions place all its outputs."""
-    return isinstance(key, str) and key.startswith("shuffle-barrier-")
+    def _give_back(self, pool: Pool) -> None:
+        """Leave all that a pool holds to Dask's own scheduling."""
+        pool.ready.clear()
+        pool.heaps.clear()
+        self.custody.give_back(pool.tasks)
