@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from dask_slaq.demo import ITERATIONS, ROWS
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def slaq() -> None:
@@ -69,14 +71,14 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
 @click.option(
     "--iterations",
     type=click.IntRange(2),
-    default=14,
+    default=ITERATIONS,
     show_default=True,
     help="Iterations that each job trains.",
 )
 @click.option(
     "--rows",
     type=click.IntRange(100),
-    default=45_000,
+    default=ROWS,
     show_default=True,
     help="Rows in each chunk of the training data.",
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_slaq.demo import ITERATIONS
 from dask_slaq.demo.data import CLUSTERS
 
 #: Mean time between two arrivals, seconds.
@@ -76,7 +77,7 @@ _KINDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
 )
 
 
-def plan(n_jobs: int, seed: int, *, iterations: int = 14) -> list[Training]:
+def plan(n_jobs: int, seed: int, *, iterations: int = ITERATIONS) -> list[Training]:
     """The jobs of one run, in order of arrival: a function of its arguments alone."""
     rng = np.random.default_rng(seed)
     gaps = SPACING * rng.uniform(0.5, 1.5, n_jobs)

@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster, wait
 from distributed.metrics import time
 
 import dask_slaq as slaq
-from dask_slaq.demo import compare, data, jobs, meters, report
+from dask_slaq.demo import ITERATIONS, ROWS, compare, data, jobs, meters, report
 from dask_slaq.demo.compare import Run
 from dask_slaq.demo.drivers import Driver
 from dask_slaq.demo.jobs import Training
@@ -38,8 +38,8 @@ class Options:
     workers: int | None = None
     threads: int = 1
     jobs: int = 6
-    iterations: int = 14
-    rows: int = 45_000
+    iterations: int = ITERATIONS
+    rows: int = ROWS
     seed: int = 0
 
     @property

@@ -79,11 +79,11 @@ class Dispatcher:
         """
         now = monotonic()
         address = ws.address
-        expected = self._expected(pool, ts)
+        known = pool.durations.known(ts)
+        expected = self._expected(ts, known)
         self._sent[ts] = address, expected
         self._work[address] = self._work.get(address, 0.0) + expected
-        known = pool.durations.known(ts) is not None
-        seconds = expected / ws.nthreads if known else math.inf
+        seconds = math.inf if known is None else expected / ws.nthreads
         self._dry[address] = max(self._dry.get(address, now), now) + seconds
         return expected, self._dry[address] - now - self.ahead
 
@@ -118,11 +118,20 @@ class Dispatcher:
                 if pool.ready and served(pool):
                     heapq.heappush(queue, (pool.order(), pool))
 
-    def entry(self, pool: Pool, ts: TaskState, user: Iterable[str] | None, count: int) -> Entry:
+    def entry(
+        self,
+        pool: Pool,
+        ts: TaskState,
+        known: float | None,
+        user: Iterable[str] | None,
+        count: int,
+    ) -> Entry:
         """A ready task as the pool files it.
 
         Parameters
         ----------
+        known : float, optional
+            Mean seconds of tasks like it.
         user : iterable of str, optional
             Workers to which the user restricted it.
         count : int
@@ -136,11 +145,19 @@ class Dispatcher:
         if home is not None:
             pool.bytes_at[home] = pool.bytes_at.get(home, 0.0) + held
         moving = held / self.scheduler.bandwidth
-        cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self._expected(pool, ts))
+        cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self._expected(ts, known))
         return Entry(ts.priority, count, ts, kind, home, moving, cheap)
 
-    def _expected(self, pool: Pool, ts: TaskState) -> float:
-        return pool.durations.expected(ts, self.scheduler.UNKNOWN_TASK_DURATION)
+    def _expected(self, ts: TaskState, known: float | None) -> float:
+        """Seconds that a task is expected to compute: as known of its job's tasks, else the
+        scheduler's own estimate, whose method is named differently in every second release."""
+        if known is not None:
+            return known
+        if ts.prefix.duration_average >= 0:
+            return ts.prefix.duration_average
+        if ts.prefix.max_exec_time > 0:
+            return 2 * ts.prefix.max_exec_time
+        return self.scheduler.UNKNOWN_TASK_DURATION
 
     def _home(self, ts: TaskState, kind: Kind) -> tuple[str | None, int]:
         """Of the workers that a task may use the one that holds most of its input bytes, and how

@@ -32,25 +32,6 @@ class Durations:
         """Mean seconds of the job's tasks like this ready one, None before the first of them."""
         return self._means.get(_group(ts))
 
-    def expected(self, ts: TaskState, unknown: float) -> float:
-        """Seconds that a ready task is expected to compute.
-
-        Parameters
-        ----------
-        ts : distributed.scheduler.TaskState
-        unknown : float
-            The scheduler's guess for tasks of a prefix that it never saw.
-        """
-        seconds = self.known(ts)
-        if seconds is not None:
-            return seconds
-        # The scheduler's own method for this is named differently in every second release.
-        if ts.prefix.duration_average >= 0:
-            return ts.prefix.duration_average
-        if ts.prefix.max_exec_time > 0:
-            return 2 * ts.prefix.max_exec_time
-        return unknown
-
 
 def _group(ts: TaskState) -> tuple[str, int]:
     """Prefix, and bytes of the inputs to a factor of four."""

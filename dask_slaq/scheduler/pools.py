@@ -214,11 +214,11 @@ class Pools:
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task, or, where slots are lent, let it pass if it is known to be short."""
-        seconds = pool.durations.known(ts) if self.lend else None
-        if seconds is not None and seconds < self.short:
+        known = pool.durations.known(ts)
+        if self.lend and known is not None and known < self.short:
             self._short[ts] = pool
         else:
-            pool.push(self.dispatcher.entry(pool, ts, pool.tasks[ts], next(self._count)))
+            pool.push(self.dispatcher.entry(pool, ts, known, pool.tasks[ts], next(self._count)))
         self.schedule_dispatch()
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
