@@ -18,8 +18,11 @@ __all__ = ["EmulatedJob", "burst", "staggered"]
 #: Thread-seconds of all jobs of a run together: 31 s of 16 threads that are never idle.
 WORK = 500.0
 #: Seconds from the first to the last of the staggered arrivals, and of the burst.
-LAST_ARRIVAL = 17.0
+LAST_ARRIVAL = 22.0
 BURST = 2.0
+#: Partitions of a job's data, drawn from these: mostly more than the cluster has threads, as data
+#: sets are chunked, so that a job can use whatever it is given.
+PARTITIONS = (12, 16, 24, 32)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def _jobs(
     """All jobs together have the same work for every seed, so that every seed loads alike."""
     count = len(arrivals)
     drawn = sample(curves, count, rng)
-    partitions = rng.choice([6, 8, 10, 12, 16], count)
+    partitions = rng.choice(PARTITIONS, count)
     task = rng.uniform(0.06, 0.16, count)  # seconds
     size = rng.uniform(0.5, 1.5, count)
     size *= scale * WORK / size.sum()
