@@ -195,7 +195,7 @@ class Board:
     def put_parts(self, places: Entries, part: FloatArray) -> None:
         """Fractions in one piece, each on the first of its places with room for it.
 
-        `places` are sorted by job, best first; larger fractions go first.
+        `places` are sorted by job, best first; the smallest fractions go first, so that most fit.
         """
         for _ in range(ROUNDS):
             places = places.of(part[places.job] > EPSILON)
@@ -203,13 +203,11 @@ class Board:
             places = places.of(fits)
             if not len(places.job):
                 return
-            first = np.diff(places.job, prepend=-1) != 0
-            asked = places.of(np.flatnonzero(first))
-            asked = asked.of(np.lexsort((asked.job, -part[asked.job])))
+            asked = places.of(np.diff(places.job, prepend=-1) != 0)
+            asked = asked.of(np.lexsort((asked.job, part[asked.job])))
             amount = part[asked.job]
             fits = _running(asked.worker, amount) <= self.free[asked.worker] + EPSILON
             self._take(asked, np.where(fits, amount, 0.0), part)
-            places = places.of(~first)
 
     def put_pieces(self, places: Entries, part: FloatArray) -> None:
         """Fractions that were in pieces stay so, where the pieces suffice."""

@@ -99,12 +99,12 @@ def place_all(
     """
     addresses = sorted(workers)
     threads = np.array([workers[address] for address in addresses], float)
-    place_of = numbered(addresses) if previous or eligible or affinity else {}
+    place_of = numbered(addresses) if eligible or affinity else {}
     share = np.where(share > 0, share, 0.0)
     if share.sum() > threads.sum() + EPSILON:
         share *= threads.sum() / share.sum()
     board = Board(threads, len(jobs))
-    before = moved(previous, jobs, addresses, place_of)
+    before = moved(previous, jobs, addresses)
     near = bytes_of(affinity or {}, jobs, place_of)
     kept = np.zeros(len(jobs), bool)
     groups = _by_eligible(jobs, threads, eligible or {}, place_of)
@@ -163,6 +163,8 @@ def _place_changed(
     np.add.at(reserved, wish.worker[first], part[wish.job[first]])
     own = np.zeros(len(places.job))
     own[np.flatnonzero(left > 2 * EPSILON)[first]] = part[wish.job[first]]
+    growing = np.flatnonzero(whole[places.job] > 0)
+    places, data, own = places.of(growing), data[growing], own[growing]
     order = np.lexsort((places.worker, places.job, -places.amount, -data))
     board.grow_near(places.of(order), whole, reserved, own[order])
     jobs = np.flatnonzero(mine)
@@ -180,7 +182,12 @@ def _place_changed(
 
 
 def _by_preference(threads: Entries, near: Entries, n_workers: int) -> tuple[Entries, FloatArray]:
-    """Places of jobs, and their bytes on them: most bytes first, then most threads."""
+    """Places of jobs, and their bytes on them: most bytes first, then most threads.
+
+    `threads` are sorted by job and worker already.
+    """
+    if not len(near.job):
+        return threads.of(np.lexsort((-threads.amount, threads.job))), 0.0 * threads.amount
     nothing = 0.0 * near.amount, 0.0 * threads.amount
     places = joined([threads, near._replace(amount=nothing[0])], n_workers)
     data = joined([threads._replace(amount=nothing[1]), near], n_workers).amount

@@ -66,25 +66,25 @@ class Placement(Mapping[str, dict[str, float]]):
         return len(self.jobs)
 
 
-def moved(
-    previous: Placement | None,
-    jobs: Sequence[str],
-    addresses: Sequence[str],
-    place_of: Mapping[str, int],
-) -> Entries:
+def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Entries:
     """The entries of another placement by jobs and workers of now; gone workers are the last."""
     if previous is None:
         return joined([], 1)
     entries = previous.entries
     if list(previous.addresses) != list(addresses):
-        now = [place_of.get(address, len(addresses)) for address in previous.addresses]
-        entries = entries._replace(worker=np.array(now, np.int64)[entries.worker])
+        entries = entries._replace(
+            worker=_renumbered(previous.addresses, addresses, len(addresses))[entries.worker]
+        )
     if list(previous.jobs) != list(jobs):
-        row = numbered(jobs)
-        rows = np.array([row.get(job, -1) for job in previous.jobs], np.int64)
-        entries = entries._replace(job=rows[entries.job])
+        entries = entries._replace(job=_renumbered(previous.jobs, jobs, -1)[entries.job])
         entries = entries.of(entries.job >= 0)
     return entries
+
+
+def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArray:
+    """Where the names of before stand now."""
+    place_of = numbered(now)
+    return np.array([place_of.get(name, gone) for name in before], np.int64)
 
 
 def _entries(
