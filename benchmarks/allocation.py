@@ -10,7 +10,6 @@ import json
 import statistics
 import sys
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.paper import algorithm_1
-from dask_slaq.core import runtime
 from dask_slaq.core.allocation import water_fill
-from dask_slaq.core.engine import interpolate
 from dask_slaq.core.experts import HORIZONS
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]
@@ -31,6 +28,8 @@ __all__ = ["SIZES", "Forecasts", "main", "measure"]
 SIZES = ((160, 640), (4_000, 16_384), (20_000, 100_000), (100_000, 1_000_000))
 #: Seconds.
 EPOCH = 1.0
+#: The horizon at or before each whole number of iterations, but for the last one.
+BEFORE = np.searchsorted(HORIZONS[:-1], np.arange(HORIZONS[-1] + 1), side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -62,21 +61,25 @@ class Forecasts:
         return cls(left[:, None] * shape, rng.lognormal(0.0, 1.0, jobs), width)
 
     def gain(self, threads: np.ndarray) -> np.ndarray:
-        """Reduction of each job by the next epoch, as the engine predicts it."""
-        ahead = runtime.iterations(self.work, self.width, threads, EPOCH)
-        return interpolate(HORIZONS, self.reduction, ahead)
+        """Reduction of each job by the next epoch: between horizons on straight lines."""
+        ahead = np.minimum(EPOCH * np.minimum(threads, self.width) / self.work, HORIZONS[-1])
+        left = BEFORE.take(ahead.astype(int))
+        cell = np.arange(len(left)) * len(HORIZONS) + left
+        low, high = self.reduction.take(cell), self.reduction.take(cell + 1)
+        start, stop = HORIZONS.take(left), HORIZONS.take(left + 1)
+        return low + (ahead - start) / (stop - start) * (high - low)
 
     def one_by_one(self) -> list[Callable[[int], float]]:
         """The same gains as plain functions of one job each, in the same arithmetic."""
-        grid = HORIZONS.tolist()
+        grid, before = HORIZONS.tolist(), BEFORE.tolist()
 
         def gain_of(table: list[float], work: float, width: float) -> Callable[[int], float]:
             def gain(threads: int) -> float:
                 ahead = min(EPOCH * min(threads, width) / work, grid[-1])
-                right = min(max(bisect_left(grid, ahead), 1), len(grid) - 1)
-                left = right - 1
-                fraction = (ahead - grid[left]) / (grid[right] - grid[left])
-                return table[left] + fraction * (table[right] - table[left])
+                left = before[int(ahead)]
+                low, high = table[left], table[left + 1]
+                start, stop = grid[left], grid[left + 1]
+                return low + (ahead - start) / (stop - start) * (high - low)
 
             return gain
 
