@@ -60,7 +60,7 @@ class Forecasts:
         width = np.ceil(rng.lognormal(np.log(4.0 * cores / jobs), 0.8, jobs))
         return cls(left[:, None] * shape, rng.lognormal(0.0, 1.0, jobs), width)
 
-    def gain(self, threads: np.ndarray) -> np.ndarray:
+    def __call__(self, threads: np.ndarray) -> np.ndarray:
         """Reduction of each job by the next epoch: between horizons on straight lines."""
         ahead = np.minimum(EPOCH * np.minimum(threads, self.width) / self.work, HORIZONS[-1])
         left = BEFORE.take(ahead.astype(int))
@@ -68,6 +68,10 @@ class Forecasts:
         low, high = self.reduction.take(cell), self.reduction.take(cell + 1)
         start, stop = HORIZONS.take(left), HORIZONS.take(left + 1)
         return low + (ahead - start) / (stop - start) * (high - low)
+
+    def of(self, rows: np.ndarray) -> Forecasts:
+        """Those of some jobs."""
+        return Forecasts(self.reduction[rows], self.work[rows], self.width[rows])
 
     def one_by_one(self) -> list[Callable[[int], float]]:
         """The same gains as plain functions of one job each, in the same arithmetic."""
@@ -106,7 +110,7 @@ def measure(
     seconds = []
     for _ in range(repetitions):
         start = time.perf_counter()
-        share = water_fill(forecasts.gain, one, 0.0 * one, most, cores)
+        share = water_fill(forecasts, one, 0.0 * one, most, cores)
         seconds.append(time.perf_counter() - start)
     found: dict[str, Any] = {"jobs": jobs, "cores": cores, "seconds": statistics.median(seconds)}
     if not heap:
