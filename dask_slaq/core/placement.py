@@ -202,20 +202,22 @@ def _by_eligible(
 ) -> list[tuple[IntArray, IntArray]]:
     """Workers, and the jobs that may use just these; the group with the fewest workers first."""
     everywhere = np.flatnonzero(threads > 0)
-    groups: dict[tuple[int, ...], list[int]] = {}
+    if not eligible:
+        return [(everywhere, np.arange(len(jobs)))]
     sets = {id(names): names for names in eligible.values()}
     usable = {
         key: tuple(sorted({place_of[w] for w in names if w in place_of and threads[place_of[w]]}))
         for key, names in sets.items()
     }
-    all_ = np.ones(len(jobs), bool)
-    for i, job in enumerate(jobs if eligible else ()):
-        if job in eligible:
-            groups.setdefault(usable[id(eligible[job])], []).append(i)
-            all_[i] = False
-    found = [(np.array(mine, np.int64), np.array(group)) for mine, group in groups.items()]
-    found.append((everywhere, np.flatnonzero(all_)))
-    return sorted(found, key=lambda item: (len(item[0]), item[0].tolist()))
+    all_of_them = tuple(everywhere.tolist())
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, job in enumerate(jobs):
+        mine = usable[id(eligible[job])] if job in eligible else all_of_them
+        groups.setdefault(mine, []).append(i)
+    return [
+        (np.array(mine, np.int64), np.array(groups[mine]))
+        for mine in sorted(groups, key=lambda mine: (len(mine), mine))
+    ]
 
 
 def _mask(places: IntArray, n: int) -> BoolArray:

@@ -242,6 +242,18 @@ def test_a_job_with_fewer_eligible_workers_takes_its_place():
     assert sets == {"a": {"w1": 1}, "b": {"gpu": 1}}
 
 
+@given(seed=seeds)
+@settings(max_examples=40, deadline=None)
+def test_a_job_that_names_all_workers_is_like_one_that_names_none(seed):
+    rng = np.random.default_rng(seed)
+    workers = draw_workers(rng)
+    previous = place(draw_shares(rng, workers), workers)
+    shares = draw_shares(rng, workers)
+    named = {job: list(workers) for job in shares if rng.random() < 0.5}
+    want = place(shares, workers, previous)
+    assert place(shares, workers, previous, eligible=named) == want
+
+
 def test_eligible_workers_that_are_wanted_twice_are_shared():
     eligible = {"a": ["gpu"], "b": ["gpu"]}
     sets = place({"a": 1, "b": 1, "c": 1}, {"gpu": 1, "w1": 1, "w2": 1}, eligible=eligible)
