@@ -67,7 +67,7 @@ def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArra
 
 def _running(group: IntArray, amount: FloatArray) -> FloatArray:
     """Running sums within each group, in the order in which members stand."""
-    order = np.argsort(group, kind="stable")
+    order = _by_group(group)
     total = np.cumsum(amount[order])
     first = np.flatnonzero(np.diff(group[order], prepend=-1))
     before = np.zeros(len(first))
@@ -75,6 +75,19 @@ def _running(group: IntArray, amount: FloatArray) -> FloatArray:
     running = np.empty(len(amount))
     running[order] = total - np.repeat(before, np.diff(first, append=len(group)))
     return running
+
+
+def _by_group(group: IntArray) -> IntArray:
+    """Places in the order of their groups, whole numbers below 2 ** 32; ties as they stand.
+
+    NumPy sorts 16 bits at a time by radix, many times faster than it compares whole numbers.
+    """
+    if not (np.diff(group) < 0).any():
+        return np.arange(len(group))
+    order = np.argsort(group.astype(np.uint16), kind="stable")
+    if group.max() >> 16:
+        order = order[np.argsort((group[order] >> 16).astype(np.uint16), kind="stable")]
+    return order
 
 
 def lay_out(demand: FloatArray, room: FloatArray) -> Entries:

@@ -389,3 +389,18 @@ def test_most_fractions_are_in_one_piece():
     torn = sum(len(sets[job]) > 1 for job in small)
     assert len(small) > 200
     assert torn < 0.1 * len(small)
+
+
+@given(seed=seeds, n=st.integers(0, 40))
+@settings(max_examples=100, deadline=None)
+def test_in_turn_is_one_after_the_other(seed, n):
+    rng = np.random.default_rng(seed)
+    group = rng.choice([0, 1, 2**16, 2**16 + 1, 3 * 2**16, 2**31], n)
+    wanted = rng.integers(0, 5, n).astype(float)
+    limit = dict.fromkeys(group.tolist(), float(rng.integers(0, 12)))
+    left, want = dict(limit), []
+    for member, amount in zip(group.tolist(), wanted, strict=True):
+        want.append(min(amount, left[member]))
+        left[member] -= want[-1]
+    limits = np.array([limit[member] for member in group.tolist()])
+    assert packing.in_turn(group, wanted, limits).tolist() == want
