@@ -230,8 +230,8 @@ class Engine:
             eligible=eligible,
             affinity=affinity,
         )
-        self.jobs.runtimes.grant(order.rows, share)
         decision = self._decision(order, snapshot, Allocation(share, allocation.index), sets)
+        self.jobs.runtimes.grant(order.rows, share, decision.tokens)
         before, self.grants = self.grants, Grants(decision, order.position)
         self._sets = sets
         return self.grants.since(before)

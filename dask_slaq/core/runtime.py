@@ -39,7 +39,7 @@ GOOD, NOISE = 0.1, 0.1
 NOISE_WEIGHT = 4.0
 #: Noise variances by which Ernest's law must explain more: three more terms, looked at often.
 CLEARLY = 20.0
-#: Growth beyond the most threads tried, where scaling is not linear: the law is no further known.
+#: Factor beyond the fewest and the most threads tried up to which a law is taken to hold.
 GROWTH = 2.0
 #: Waves; a thread count that is an average is whole but for rounding.
 ROUNDING = 1e-9
@@ -67,8 +67,9 @@ class Runtimes(Rows):
                 # Since the last report.
                 "charged": number,
                 "at_once": number,
-                # Threads now, and seconds with threads so far: a time-shared one counts in part.
+                # Threads now, whether it is served at all, and seconds so far in which it was.
                 "share": number,
+                "served": number,
                 "held": number,
                 "held_at_report": number,
                 # Whole iterations since they were last learned from.
@@ -110,7 +111,7 @@ class Runtimes(Rows):
         reports = column["reports"].item(row) + 1
         column["reports"][row] = reports
         charged = column["charged"].item(row)
-        held = column["held"].item(row) + min(column["share"].item(row), 1.0) * elapsed
+        held = column["held"].item(row) + column["served"].item(row) * elapsed
         if charged > 0.0:
             work = column["work"].item(row)
             known = work > 0.0 and reports > 2
@@ -130,13 +131,13 @@ class Runtimes(Rows):
 
     def advance(self, rows: IntArray, elapsed: float) -> None:
         """Let `elapsed` seconds go by with the threads that jobs hold."""
-        share = self.column["share"][rows]
-        self.column["held"][rows] += np.minimum(share, 1.0) * elapsed
+        self.column["held"][rows] += self.column["served"][rows] * elapsed
 
-    def grant(self, rows: IntArray, share: FloatArray) -> None:
-        """Jobs hold so many threads from now on."""
+    def grant(self, rows: IntArray, share: FloatArray, tokens: FloatArray) -> None:
+        """Jobs hold so many threads from now on, and are served so many core-seconds anyway."""
         column = self.column
         column["share"][rows] = share
+        column["served"][rows] = (share > 0) | (tokens > 0)
         column["most_share"][rows] = np.maximum(column["most_share"][rows], share)
 
     def forget(self, row: int) -> None:
@@ -166,12 +167,13 @@ class Runtimes(Rows):
         column = self.column
         work, width = column["work"][rows], column["width"][rows]
         scaled = np.flatnonzero(column["scaled"][rows] & (work > 0))
-        law = column["law"][rows[scaled]]
+        mine = rows[scaled]
+        law = column["law"][mine]
+        least = np.maximum(column["least"][mine] / GROWTH, 1.0)
+        most = np.minimum(np.maximum(column["most"][mine] * GROWTH, 1.0), width[scaled])
         useful = width.copy()
-        best = np.floor(scaling.optimum(law))
-        tried = np.maximum(GROWTH * column["most"][rows[scaled]], 1.0)
-        useful[scaled] = np.minimum(useful[scaled], np.clip(best, 1.0, tried))
-        return Speeds(work, width, useful, scaled, law)
+        useful[scaled] = np.maximum(np.minimum(np.floor(scaling.optimum(law)), most), least)
+        return Speeds(work, width, useful, scaled, law, least)
 
     def _observe(self, rows: IntArray) -> IntArray:
         """Take in the iterations since the last call as one observation; the rows that had one."""
@@ -261,6 +263,9 @@ class Speeds:
         Jobs for which Ernest's law holds.
     law : (n_scaled, 4) array
         Their laws.
+    least : (n_scaled,) array
+        Threads up to which they are taken to scale linearly, at least 1: the law is known from
+        there on only.
     """
 
     work: FloatArray
@@ -268,6 +273,7 @@ class Speeds:
     useful: FloatArray
     scaled: IntArray
     law: FloatArray
+    least: FloatArray
 
     def __call__(self, threads: FloatArray) -> FloatArray:
         """Iterations a second on `threads` (n_jobs,), possibly fractional (time-shared).
@@ -280,8 +286,8 @@ class Speeds:
         speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self.work > 0)
         if len(self.scaled):
             some = threads[self.scaled]
-            seconds = scaling.fitted_seconds(self.law, np.maximum(some, 1.0))
-            speed[self.scaled] = np.minimum(some, 1.0) / seconds
+            seconds = scaling.fitted_seconds(self.law, np.maximum(some, self.least))
+            speed[self.scaled] = np.minimum(some / self.least, 1.0) / seconds
         return speed
 
     def fewest(self, threads: FloatArray) -> FloatArray:
@@ -295,7 +301,7 @@ class Speeds:
         """Core-seconds of one iteration on `threads` (n_jobs,); 0 where not known."""
         cost = self.work.copy()
         if len(self.scaled):
-            n = np.clip(threads[self.scaled], 1.0, self.useful[self.scaled])
+            n = np.clip(threads[self.scaled], self.least, self.useful[self.scaled])
             cost[self.scaled] = n * scaling.fitted_seconds(self.law, n)
         return cost
 

@@ -41,7 +41,7 @@ _POWER = (_LEFT < N_TERMS).astype(float) + (_RIGHT < N_TERMS)
 #: A term that the others explain but for this fraction is left out: it cannot be told apart.
 _SAME = 1e-10
 #: Jobs fitted at once: what fits in a processor's cache.
-_CHUNK = 512
+_CHUNK = 2048
 
 
 def features(threads: ArrayLike) -> FloatArray:
@@ -159,46 +159,57 @@ class _Subsets:
     """The search through the subsets of terms; jobs are the last axis of its arrays."""
 
     def __init__(self, gram: FloatArray, right: FloatArray) -> None:
-        n, k = right.shape
+        n, self.k = right.shape
         diagonal = np.sqrt(np.einsum("nii->ni", gram))
         # Terms of one size each, so that what is left of one shows whether it says anything new.
         self.unit = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
-        table = np.zeros((k + 1, k + 1, n))
-        table[:k, :k] = np.moveaxis(gram * self.unit[:, :, None] * self.unit[:, None, :], 0, -1)
-        table[:k, k] = table[k, :k] = (right * self.unit).T
+        table = np.empty((self.k + 1, self.k + 1, n))
+        table[: self.k, : self.k] = np.moveaxis(
+            gram * self.unit[:, :, None] * self.unit[:, None, :], 0, -1
+        )
+        table[self.k, : self.k] = table[: self.k, self.k] = (right * self.unit).T
+        table[self.k, self.k] = 0.0
         self.least = np.zeros(n)
-        self.x = np.zeros((k, n))
-        self.k = k
-        self._visit(table, 0, (), np.ones(n, dtype=bool))
+        self.which = np.zeros(n, dtype=np.int64)
+        self.solutions: list[tuple[tuple[int, ...], FloatArray]] = [((), np.zeros((0, n)))]
+        self._visit(table, (), 0, np.ones(n, dtype=bool))
 
     def best(self) -> FloatArray:
         """The solutions, (n, k)."""
-        x: FloatArray = self.x.T * self.unit
+        x: FloatArray = np.zeros(self.unit.shape)
+        for number, (subset, solution) in enumerate(self.solutions):
+            mine = np.flatnonzero(self.which == number)
+            if len(mine) and subset:
+                x[mine[:, None], subset] = solution[:, mine].T
+        x *= self.unit
         return x
 
     def _visit(
-        self, table: FloatArray, first: int, chosen: tuple[int, ...], sound: NDArray[np.bool_]
+        self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: NDArray[np.bool_]
     ) -> None:
-        """Try every subset that has `chosen` and some of the terms from `first` on."""
-        for term in range(first, self.k):
-            pivot = table[term, term]
-            good = sound & (pivot > _SAME)
-            row = table[term] / np.where(good, pivot, 1.0)
-            child = table - table[:, term, None] * row
-            child[term] = row
-            subset = (*chosen, term)
-            self._judge(child, subset, good)
-            self._visit(child, term + 1, subset, good)
+        """Try every subset that has `chosen` and some of the terms from `first` on.
 
-    def _judge(self, table: FloatArray, subset: tuple[int, ...], sound: NDArray[np.bool_]) -> None:
-        left = table[self.k, self.k]
-        better = sound & (left < self.least)
-        for term in subset:
-            better &= table[term, self.k] >= 0
+        Rows of `table` are the chosen terms, those from `first` on, and the residual; columns the
+        terms from `first` on and the right side. A term that was passed over needs neither.
+        """
+        for term in range(first, self.k):
+            done, ahead = len(chosen), term - first
+            pivot = table[done + ahead, ahead]
+            good = sound & (pivot > _SAME)
+            row = table[done + ahead, ahead + 1 :] / np.where(good, pivot, 1.0)
+            keep = [*range(done), *range(done + ahead + 1, len(table))]
+            rest = table[keep, ahead + 1 :] - table[keep, ahead, None] * row
+            child = np.concatenate([rest[:done], row[None], rest[done:]])
+            self._judge((*chosen, term), child, good)
+            if term + 1 < self.k:
+                self._visit(child, (*chosen, term), term + 1, good)
+
+    def _judge(self, subset: tuple[int, ...], table: FloatArray, sound: NDArray[np.bool_]) -> None:
+        solution, left = table[: len(subset), -1], table[-1, -1]
+        better = sound & (left < self.least) & (solution >= 0).all(axis=0)
         self.least = np.where(better, left, self.least)
-        self.x[:, better] = 0.0
-        for term in subset:
-            self.x[term, better] = table[term, self.k, better]
+        self.which[better] = len(self.solutions)
+        self.solutions.append((subset, solution))
 
 
 def optimum(law: FloatArray) -> FloatArray:
@@ -213,4 +224,4 @@ def optimum(law: FloatArray) -> FloatArray:
     # Where d N^2 + c N - b = 0; this form of the root holds for small d too.
     below = tree + np.sqrt(tree * tree + 4.0 * each * work)
     best = np.divide(2.0 * work, below, out=np.full(len(law), np.inf), where=below > 0)
-    return np.where(work > 0, best, np.where(below > 0, 1.0, np.inf))
+    return np.where((work > 0) | (tree + each == 0), best, 1.0)

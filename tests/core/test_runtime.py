@@ -34,7 +34,7 @@ class One:
     def run(self, threads: float, time: float, iterations: int = 1, width: int = 1000) -> None:
         """An epoch of iterations that take `time` seconds each on so many threads."""
         rows = np.array([self.row])
-        self.runtimes.grant(rows, np.array([threads]))
+        self.runtimes.grant(rows, np.array([threads]), np.zeros(1))
         for _ in range(iterations):
             self.runtimes.advance(rows, time / min(threads, 1.0))
             self.iteration(max(threads, 1.0) * time, at_once=width)
@@ -219,7 +219,7 @@ def test_waiting_for_threads_is_not_slowness(share):
         steady.run(1.0, LINEAR(1))
         waiting.run(share, LINEAR(1))
         rows = np.array([waiting.row])
-        waiting.runtimes.grant(rows, np.zeros(1))
+        waiting.runtimes.grant(rows, np.zeros(1), np.zeros(1))
         waiting.runtimes.advance(rows, 100.0)
     assert not waiting.scaled
     assert waiting.speed(4.0) == pytest.approx(steady.speed(4.0))
@@ -229,7 +229,7 @@ def test_waiting_for_threads_is_not_slowness(share):
 def test_work_that_is_lent_threads_is_not_read_as_slow():
     job = One()
     rows = np.array([job.row])
-    job.runtimes.grant(rows, np.array([0.5]))
+    job.runtimes.grant(rows, np.array([0.5]), np.zeros(1))
     for _ in range(6):
         job.runtimes.advance(rows, 1.0)
         job.iteration(8.0, at_once=8)  # on eight threads
