@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from dask_slaq.core.engine import Engine, interpolate
+from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import (
     DuplicateJob,
     InvalidSetting,
@@ -443,11 +443,3 @@ def test_any_predictor_with_the_same_methods_will_do():
     engine.remove_job("a", 2.0)
     engine.remove_job("other", 2.0)
     assert oracle.calls[-1] == ("remove", "a")
-
-
-def test_interpolation_is_linear_by_row_and_stops_at_the_ends():
-    x = np.array([0.0, 1.0, 3.0])
-    y = np.array([[0.0, 2.0, 4.0], [0.0, 1.0, 1.0], [0.0, 5.0, 9.0]])
-    assert interpolate(x, y, np.array([2.0, 0.5, 99.0])).tolist() == [3.0, 0.5, 9.0]
-    assert interpolate(x, y, np.array([0.0, 1.0, 3.0])).tolist() == [0.0, 1.0, 9.0]
-    assert interpolate(x, y[:0], np.zeros(0)).tolist() == []
