@@ -268,7 +268,7 @@ def _hand_out_ties(
     """Serve units of equal worth job by job, as a heap that breaks ties by job does."""
     share = units.share(low)
     cost = (units.share(high) - share)[order]
-    share[order] += _while_it_lasts(cost, capacity - share.sum())
+    share[order] += while_it_lasts(cost, capacity - share.sum())
     return share
 
 
@@ -288,12 +288,12 @@ def _hand_out_rest(
     cost, value = cost.T.ravel(), value.T.ravel()
     wanted = np.flatnonzero((cost > 0) & (value > 0))
     wanted = wanted[np.argsort(-value[wanted], kind="stable")]
-    given = _while_it_lasts(cost[wanted], budget)
+    given = while_it_lasts(cost[wanted], budget)
     np.add.at(share, order[wanted // (len(steps) - 1)], given)
     return share
 
 
-def _while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
+def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
     """What each in a line gets of a budget, the last one in part."""
     given: FloatArray = np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
     return given

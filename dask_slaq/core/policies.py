@@ -7,7 +7,7 @@ is worth to a job (`_Priced.worth`), and `hand_out` does the rest.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -15,95 +15,17 @@ import numpy as np
 from dask_slaq.core.allocation import (
     BoolArray,
     FloatArray,
-    Gain,
     IntArray,
     fair_fill,
     fit_floors,
     hand_out,
+    while_it_lasts,
 )
-from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.errors import UnknownPolicy
 from dask_slaq.core.hull import on_hull
+from dask_slaq.core.snapshot import Allocation, Snapshot
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a policy sees. Arrays are (n_jobs,), in the order of `jobs`.
-
-    Parameters
-    ----------
-    jobs : tuple of str
-        Names; where jobs tie, they are served in the order of their names.
-    capacity : int
-        Threads to share out.
-    weight : array
-        Positive factors of importance.
-    floor : array
-        Threads a job gets at least; 0 for none. Floors that sum to more than the capacity are
-        scaled down in proportion.
-    cap : array
-        Threads a job can use at most; may be fractional or infinite. It holds against the floor.
-    known : array of bool
-        True where the job has a usable forecast. The others get a fair share.
-    normalized : array
-        Present normalized loss, a fraction in [0, 1].
-    gain : callable
-        Threads (n_jobs,) to the reduction (n_jobs,) of normalized loss that is predicted by the
-        next epoch; 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose
-        gain is not finite counts as not known.
-    reporting : array of bool, optional
-        False for what never reports: jobs without a loss, tasks of other clients. They get a fair
-        share, and the lowest index where a new job's is the highest. All true by default.
-    concave : bool
-        False where gains have steps, as when iterations run in waves: policies that need
-        concave gains then work on the upper hull.
-
-    Raises
-    ------
-    InvalidSetting
-        If an array has another length than `jobs`, a weight is not positive and finite, or a
-        floor or cap is negative or nan.
-    """
-
-    jobs: tuple[str, ...]
-    capacity: int
-    weight: FloatArray
-    floor: FloatArray
-    cap: FloatArray
-    known: BoolArray
-    normalized: FloatArray
-    gain: Gain = np.zeros_like
-    reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    concave: bool = True
-
-    def __post_init__(self) -> None:
-        if self.jobs and not len(self.reporting):
-            object.__setattr__(self, "reporting", np.ones(len(self.jobs), dtype=bool))
-        for name in ("weight", "floor", "cap", "known", "normalized", "reporting"):
-            shape = np.shape(getattr(self, name))
-            if shape != (len(self.jobs),):
-                raise InvalidSetting(f"{name} has shape {shape} for {len(self.jobs)} jobs")
-        if not (np.isfinite(self.weight).all() and (self.weight > 0).all()):
-            raise InvalidSetting("every weight must be positive and finite")
-        if not ((self.floor >= 0).all() and (self.cap >= 0).all()):
-            raise InvalidSetting("floors and caps must not be negative")
-
-
-@dataclass(frozen=True)
-class Allocation:
-    """What a policy decides. Arrays are (n_jobs,), in the order of the snapshot.
-
-    Parameters
-    ----------
-    share : array
-        Threads, at least 0, possibly fractional; their sum is at most the capacity (but for
-        rounding below 1e-9 threads).
-    index : array
-        Order of dispatch, higher first. Jobs of equal index are served by attained
-        core-seconds over share.
-    """
-
-    share: FloatArray
-    index: FloatArray
+__all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy"]
 
 
 class Policy(Protocol):
@@ -169,6 +91,17 @@ class _Priced:
         """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
         raise NotImplementedError
 
+    def ahead(
+        self, snapshot: Snapshot, judged: BoolArray, room: FloatArray, budget: float
+    ) -> FloatArray:
+        """Threads (n_jobs,) that go out before all worths, each within its `room`; none here."""
+        return np.zeros(len(room))
+
+    def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
+        """Order of dispatch (n_jobs,)."""
+        first = _first_worth(self, snapshot)
+        return _index(first, judged, snapshot, float(first[judged].max(initial=0.0)))
+
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Share out by worth."""
         snapshot, judged = _judged(snapshot)
@@ -178,16 +111,17 @@ class _Priced:
         cap = np.clip(snapshot.cap, 0.0, capacity)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
         fair = fair_fill(weight, floor, cap, capacity)
+        lower, upper = np.where(judged, floor, fair), np.where(judged, cap, fair)
+        lower = lower + self.ahead(snapshot, judged, upper - lower, capacity - lower.sum())
         share = hand_out(
             lambda start, stop: self.worth(snapshot, start, stop),
-            np.where(judged, floor, fair),
-            np.where(judged, cap, fair),
+            lower,
+            upper,
             capacity,
             _by_name(snapshot.jobs),
         )
         share = fair_fill(weight, share, cap, capacity)
-        none = np.zeros(len(share))
-        return Allocation(share, _index(self.worth(snapshot, none, none + 1.0), judged, snapshot))
+        return Allocation(share, self.index(snapshot, judged))
 
 
 class MaxTotal(_Priced):
@@ -215,6 +149,48 @@ class MaxTotal(_Priced):
         rise = snapshot.gain(stop) - snapshot.gain(start)
         value: FloatArray = snapshot.weight * rise / (stop - start)
         return value
+
+
+class FirstToTarget(MaxTotal):
+    """The least work left to its target first, as shortest remaining time; then by gain.
+
+    Jobs short of their target get all they can use, one after the other in the order of the
+    core-seconds left over weight. Those that have reached it, or for which that cannot be told,
+    share what is left as under `max-total`. Index: -1 for what never reports, below 1 beyond
+    the target (rising with the gain of the first thread), 1 to 2 before it (falling with the work
+    left), above 2 for new jobs.
+
+    Examples
+    --------
+    With 30 core-seconds left to its target, the second job comes before the first with 40; the
+    third has reached its own:
+
+    >>> three, work = np.ones(3), np.array([40.0, 30.0, 0.0])
+    >>> jobs = Snapshot(tuple("abc"), 6, three, 0 * three, 4 * three, three > 0, three,
+    ...                 lambda n: 0.1 * n, to_target=work)
+    >>> FirstToTarget()(jobs).share
+    array([2., 4., 0.])
+    """
+
+    name = "first-to-target"
+
+    def ahead(
+        self, snapshot: Snapshot, judged: BoolArray, room: FloatArray, budget: float
+    ) -> FloatArray:
+        """All that jobs short of their target can use, the least work left first."""
+        left = _work_left(snapshot)
+        short = np.flatnonzero(judged & np.isfinite(left))
+        place = np.argsort(_by_name(snapshot.jobs))
+        short = short[np.lexsort((place[short], left[short]))]
+        given = np.zeros(len(room))
+        given[short] = while_it_lasts(room[short], budget)
+        return given
+
+    def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
+        """Order of dispatch: a job's index depends on nothing but the job."""
+        left, first = _work_left(snapshot), np.maximum(_first_worth(self, snapshot), 0.0)
+        value = np.where(np.isfinite(left), 1.0 + 1.0 / (1.0 + left), first / (1.0 + first))
+        return _index(value, judged, snapshot, 2.0)
 
 
 class MaxMin(_Priced):
@@ -261,12 +237,21 @@ def _on_hull(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, gain=on_hull(snapshot.gain, len(snapshot.jobs), max(most, 1.0)))
 
 
-def _index(first: FloatArray, judged: BoolArray, snapshot: Snapshot) -> FloatArray:
-    """Order of dispatch by the worth of the first thread, new jobs before all others."""
+def _first_worth(policy: _Priced, snapshot: Snapshot) -> FloatArray:
+    none = np.zeros(len(snapshot.jobs))
+    return policy.worth(snapshot, none, none + 1.0)
+
+
+def _work_left(snapshot: Snapshot) -> FloatArray:
+    """Core-seconds to the target over weight, (n_jobs,); inf where it is reached or unknown."""
+    left = snapshot.to_target / snapshot.weight
+    return np.where(left > 0, left, np.inf)
+
+
+def _index(known: FloatArray, judged: BoolArray, snapshot: Snapshot, top: float) -> FloatArray:
+    """Order of dispatch: `known`, at most `top`, where it is judged; new jobs before all others."""
     new = snapshot.reporting & ~judged
-    top = float(first[judged].max(initial=0.0))
-    index = np.where(judged, first, top + snapshot.weight)
-    return np.where(judged | new, index, -1.0)
+    return np.where(judged, known, np.where(new, top + snapshot.weight, -1.0))
 
 
 def _by_name(jobs: tuple[str, ...]) -> IntArray:
@@ -274,7 +259,7 @@ def _by_name(jobs: tuple[str, ...]) -> IntArray:
 
 
 _POLICIES: dict[str, Callable[[], Policy]] = {
-    kind.name: kind for kind in (Nothing, Fair, MaxTotal, MaxMin)
+    kind.name: kind for kind in (Nothing, Fair, MaxTotal, MaxMin, FirstToTarget)
 }
 #: Names that `policy` knows.
 POLICIES = tuple(_POLICIES)

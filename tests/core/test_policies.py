@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import heapq
 from dataclasses import replace
 from itertools import product
 
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from dask_slaq.core import policies
 from dask_slaq.core.allocation import fair_fill
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.hull import on_hull
 from dask_slaq.core.policies import POLICIES, Snapshot, policy
+from dask_slaq.core.snapshot import ARRAYS
 
 CLOSE = 1e-7
 every_policy = pytest.mark.parametrize("name", POLICIES)
@@ -61,18 +64,18 @@ def draw(seed, n_jobs=None, capacity=None, **fixed):
         "gain": Curves(kind, size, rng.choice([0.01, 0.125, rng.uniform()], n_jobs)),
         "reporting": rng.random(n_jobs) < 0.9,
         "concave": kind != "waves",
+        "to_target": rng.choice([0.0, 3.0, rng.uniform(0, 99), np.inf, np.nan], n_jobs),
     }
     return Snapshot(**{**values, **fixed})
 
 
 def take(snapshot, order):
     """The same jobs in another order."""
-    arrays = ("weight", "floor", "cap", "known", "normalized", "reporting")
     return replace(
         snapshot,
         jobs=tuple(snapshot.jobs[i] for i in order),
         gain=snapshot.gain.take(order),
-        **{name: getattr(snapshot, name)[order] for name in arrays},
+        **{name: getattr(snapshot, name)[order] for name in ARRAYS},
     )
 
 
@@ -169,10 +172,10 @@ class TestEvery:
 
     def test_does_not_change_the_snapshot(self, name):
         snapshot = draw(4, n_jobs=8, capacity=9)
-        arrays = ("weight", "floor", "cap", "known", "normalized", "reporting")
-        before = {array: getattr(snapshot, array).tolist() for array in arrays}
+        before = {array: getattr(snapshot, array).copy() for array in ARRAYS}
         policy(name)(snapshot)
-        assert {array: getattr(snapshot, array).tolist() for array in arrays} == before
+        for array, values in before.items():
+            np.testing.assert_array_equal(getattr(snapshot, array), values)
 
     def test_large(self, name):
         snapshot = draw(5, n_jobs=2_000, capacity=8_192)
@@ -242,7 +245,149 @@ def test_max_total_reduces_no_less_than_fair(seed):
     assert snapshot.weight @ (snapshot.gain(by_gain) - snapshot.gain(fair)) >= -last
 
 
-@pytest.mark.parametrize("name", ["max-total", "max-min"])
+def in_steps(seed):
+    """Up to four jobs whose gains rise by waves, and up to twelve threads."""
+    snapshot = small(seed)
+    rng = np.random.default_rng(seed)
+    n_jobs = len(snapshot.jobs)
+    gain = Curves("waves", rng.uniform(0.01, 1, n_jobs), np.ones(n_jobs))
+    return replace(
+        snapshot,
+        gain=gain,
+        concave=False,
+        floor=np.zeros(n_jobs),
+        cap=np.full(n_jobs, 8.0),
+        capacity=int(rng.integers(1, 13)),
+    )
+
+
+@given(seed=seeds)
+@settings(max_examples=80, deadline=None)
+def test_max_total_of_steps_no_split_is_better_but_for_the_last_wave(seed):
+    snapshot = in_steps(seed)
+    share = policy("max-total")(snapshot).share
+    hull = on_hull(snapshot.gain, len(share), 8)
+    best = max(snapshot.weight @ snapshot.gain(split) for split in splits(snapshot))
+    assert snapshot.weight @ hull(share) >= best - 1e-9
+    inside_a_wave = hull(share) - snapshot.gain(share) > 1e-9
+    assert inside_a_wave.sum() <= 1
+
+
+@given(seed=seeds, n_jobs=st.integers(2, 60), capacity=st.integers(1, 400))
+@settings(max_examples=80, deadline=None)
+def test_max_total_equals_algorithm_1(seed, n_jobs, capacity):
+    snapshot = many(seed, n_jobs, capacity)
+    assert policy("max-total")(snapshot).share.tolist() == algorithm_1(snapshot).tolist()
+
+
+def test_max_total_equals_algorithm_1_when_large():
+    snapshot = many(1, 1_000, 8_192)
+    assert policy("max-total")(snapshot).share.tolist() == algorithm_1(snapshot).tolist()
+
+
+def many(seed, n_jobs, capacity):
+    """Jobs with forecasts that can use more threads than there are, with whole floors and caps."""
+    rng = np.random.default_rng(seed)
+    floor = np.floor(rng.dirichlet(np.full(n_jobs, 0.3)) * capacity * rng.choice([0, 0.5]))
+    return draw(
+        seed,
+        n_jobs=n_jobs,
+        capacity=capacity,
+        floor=floor,
+        cap=floor + rng.integers(capacity // n_jobs + 1, capacity + 2, n_jobs),
+        known=np.ones(n_jobs, dtype=bool),
+        reporting=np.ones(n_jobs, dtype=bool),
+        gain=Curves("curved", rng.uniform(0.1, 1, n_jobs), rng.uniform(0.001, 0.02, n_jobs)),
+        concave=True,
+    )
+
+
+def algorithm_1(snapshot):
+    """The paper's Algorithm 1: thread by thread to the greatest marginal gain."""
+    share = snapshot.floor.copy()
+
+    def marginal(i):
+        after = share.copy()
+        after[i] += 1
+        rise = snapshot.gain(after)[i] - snapshot.gain(share)[i]
+        return -snapshot.weight[i] * rise
+
+    heap = [(marginal(i), i) for i in range(len(share)) if share[i] < snapshot.cap[i]]
+    heapq.heapify(heap)
+    for _ in range(int(snapshot.capacity - share.sum())):
+        if not heap:
+            break
+        _, i = heapq.heappop(heap)
+        share[i] += 1
+        if share[i] < snapshot.cap[i]:
+            heapq.heappush(heap, (marginal(i), i))
+    return share
+
+
+def left_over_weight(snapshot):
+    """Work left to the target over weight: inf where it is reached or unknown."""
+    left = snapshot.to_target / snapshot.weight
+    return np.where(left > 0, left, np.inf)
+
+
+@given(seed=seeds)
+@settings(max_examples=80, deadline=None)
+def test_first_to_target_no_split_serves_the_nearest_better(seed):
+    snapshot = small(seed)
+    left = left_over_weight(snapshot)
+    order = [i for i in np.lexsort((snapshot.jobs, left)) if np.isfinite(left[i])]
+    beyond = ~np.isfinite(left)
+
+    def value(split):
+        gain = snapshot.weight @ (snapshot.gain(split) * beyond)
+        return (*split[order].tolist(), gain)
+
+    best = max(value(split) for split in splits(snapshot))
+    assert value(policy("first-to-target")(snapshot).share) == pytest.approx(best, rel=1e-9)
+
+
+@given(seed=seeds)
+@settings(max_examples=80, deadline=None)
+def test_first_to_target_serves_in_the_order_in_which_it_shares(seed):
+    snapshot = draw(seed, n_jobs=8)
+    index = policy("first-to-target")(snapshot).index
+    judged = snapshot.known & snapshot.reporting
+    left = left_over_weight(snapshot)
+    first = snapshot.weight * snapshot.gain(np.ones(8))
+    for i in range(8):
+        for j in range(8):
+            if judged[i] and judged[j] and left[i] < left[j] * (1 - 1e-9):
+                assert index[i] > index[j]
+            if judged[i] and judged[j] and left[i] == left[j] == np.inf and snapshot.concave:
+                assert (index[i] > index[j]) == (first[i] > first[j]) or first[i] == pytest.approx(
+                    first[j]
+                )
+
+
+def test_first_to_target_without_targets_is_max_total():
+    snapshot = draw(18, n_jobs=8, capacity=20, to_target=np.full(8, np.nan))
+    here, there = (policy(name)(snapshot).share for name in ("first-to-target", "max-total"))
+    assert here.tolist() == there.tolist()
+
+
+def test_first_to_target_fills_jobs_to_their_useful_cap_one_after_the_other():
+    snapshot = draw(
+        19,
+        n_jobs=4,
+        capacity=16,
+        to_target=np.array([30.0, 10.0, 20.0, 0.0]),
+        weight=np.array([1.0, 1.0, 4.0, 9.0]),
+        floor=np.array([0.0, 0.0, 0.0, 2.0]),
+        cap=np.array([8.0, 8.0, 3.0, 8.0]),
+        known=np.ones(4, dtype=bool),
+        reporting=np.ones(4, dtype=bool),
+    )
+    allocation = policy("first-to-target")(snapshot)
+    assert allocation.share.tolist() == [3, 8, 3, 2]
+    assert allocation.index.argsort().tolist() == [3, 0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["max-total", "max-min", "first-to-target"])
 class TestByForecast:
     def test_jobs_without_forecast_get_their_fair_share_first(self, name):
         known = np.array([True, False, True, True])
@@ -332,6 +477,7 @@ def test_unknown_policy_names_it_and_the_others():
         ("weight", np.array([1.0, np.nan]), "weight"),
         ("floor", np.array([-1.0, 0.0]), "floor"),
         ("cap", np.array([np.nan, 0.0]), "cap"),
+        ("to_target", np.array([1.0, -1.0]), "work left"),
         ("known", np.ones(3, dtype=bool), r"known.*\(3,\).*2 jobs"),
     ],
 )

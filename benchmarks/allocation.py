@@ -1,0 +1,152 @@
+"""Allocation benchmark: exact water-filling against the paper's Algorithm 1 with a heap.
+
+Gains come from synthetic forecasts in the form in which the engine gives them: tables of
+predicted reductions, interpolated at the iterations that a job completes in an epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.paper import algorithm_1
+from dask_slaq.core import runtime
+from dask_slaq.core.allocation import water_fill
+from dask_slaq.core.engine import interpolate
+from dask_slaq.core.experts import HORIZONS
+
+__all__ = ["SIZES", "Forecasts", "main", "measure"]
+
+#: Jobs and cores; the second is the paper's largest.
+SIZES = ((160, 640), (4_000, 16_384), (20_000, 100_000), (100_000, 1_000_000))
+#: Seconds.
+EPOCH = 1.0
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """Predicted reductions of synthetic jobs, and what their iterations cost.
+
+    Attributes
+    ----------
+    reduction : (n_jobs, n_horizons) array
+        Of normalized loss, concave.
+    work : (n_jobs,) array
+        Core-seconds an iteration.
+    width : (n_jobs,) array
+        Threads that a job can use: parallel tasks of an iteration, whole.
+    """
+
+    reduction: np.ndarray
+    work: np.ndarray
+    width: np.ndarray
+
+    @classmethod
+    def draw(cls, jobs: int, cores: int, seed: int) -> Forecasts:
+        """Jobs at all stages of training, with convergence rates and sizes over two decades."""
+        rng = np.random.default_rng(seed)
+        left, power = rng.beta(1.0, 3.0, jobs), rng.uniform(0.5, 4.0, jobs)
+        pace = rng.lognormal(2.5, 1.0, jobs)
+        shape = 1.0 - (1.0 + HORIZONS / pace[:, None]) ** -power[:, None]
+        width = np.ceil(rng.lognormal(np.log(4.0 * cores / jobs), 0.8, jobs))
+        return cls(left[:, None] * shape, rng.lognormal(0.0, 1.0, jobs), width)
+
+    def gain(self, threads: np.ndarray) -> np.ndarray:
+        """Reduction of each job by the next epoch, as the engine predicts it."""
+        ahead = runtime.iterations(self.work, self.width, threads, EPOCH)
+        return interpolate(HORIZONS, self.reduction, ahead)
+
+    def one_by_one(self) -> list[Callable[[int], float]]:
+        """The same gains as plain functions of one job each, in the same arithmetic."""
+        grid = HORIZONS.tolist()
+
+        def gain_of(table: list[float], work: float, width: float) -> Callable[[int], float]:
+            def gain(threads: int) -> float:
+                ahead = min(EPOCH * min(threads, width) / work, grid[-1])
+                right = min(max(bisect_left(grid, ahead), 1), len(grid) - 1)
+                left = right - 1
+                fraction = (ahead - grid[left]) / (grid[right] - grid[left])
+                return table[left] + fraction * (table[right] - table[left])
+
+            return gain
+
+        rows = zip(self.reduction.tolist(), self.work.tolist(), self.width.tolist(), strict=True)
+        return [gain_of(*row) for row in rows]
+
+
+def measure(
+    jobs: int, cores: int, *, seed: int = 0, repetitions: int = 5, heap: bool = True
+) -> dict[str, Any]:
+    """Seconds of both ways at one size, and whether they agree.
+
+    Parameters
+    ----------
+    jobs, cores : int
+    seed : int
+    repetitions : int
+        Of water-filling; the median counts.
+    heap : bool
+        Whether to run Algorithm 1 too, once.
+    """
+    forecasts = Forecasts.draw(jobs, cores, seed)
+    one, most = np.ones(jobs), np.minimum(forecasts.width, cores)
+    seconds = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        share = water_fill(forecasts.gain, one, 0.0 * one, most, cores)
+        seconds.append(time.perf_counter() - start)
+    found: dict[str, Any] = {"jobs": jobs, "cores": cores, "seconds": statistics.median(seconds)}
+    if not heap:
+        return {**found, "heap_seconds": None, "identical": None}
+    gains, upper = forecasts.one_by_one(), most.astype(int).tolist()
+    start = time.perf_counter()
+    want = algorithm_1(gains, upper, cores)
+    heap_seconds = time.perf_counter() - start
+    return {**found, "heap_seconds": heap_seconds, "identical": share.tolist() == want}
+
+
+@click.command()
+@click.option("--seed", default=0, show_default=True, help="Of the synthetic forecasts.")
+@click.option("--quick", is_flag=True, help="No heap for the largest size: under a minute.")
+@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+def main(seed: int, quick: bool, output: str | None) -> None:
+    """Seconds to hand out threads by marginal gain, on one thread of this machine."""
+    result = []
+    with threadpool_limits(1):
+        for jobs, cores in SIZES:
+            print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
+            heap = not quick or (jobs, cores) != SIZES[-1]
+            result.append(measure(jobs, cores, seed=seed, heap=heap))
+    if output != "-":
+        click.echo(_table(result))
+    if output:
+        with click.open_file(output, "w") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+
+
+def _table(result: list[dict[str, Any]]) -> str:
+    lines = [f"{'jobs':>8}{'cores':>10}{'ms':>10}{'heap ms':>10}{'ratio':>8}{'identical':>11}"]
+    for row in result:
+        ms, rival = 1e3 * row["seconds"], f"{'-':>10}{'-':>8}"
+        if row["heap_seconds"]:
+            heap = 1e3 * row["heap_seconds"]
+            rival = f"{heap:>10.1f}{heap / ms:>8.0f}"
+        lines.append(
+            f"{row['jobs']:>8}{row['cores']:>10}{ms:>10.2f}{rival}{row['identical']!s:>11}"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""Decision benchmark: all that happens between two epochs, from new reports to changes out.
+
+Jobs at all stages of training report once each; `Engine.reallocate` then fits, asks the policy
+and places, on one thread. Beside it the paper's way: `curve_fit` for every job, and a heap.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import click
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.allocation import EPOCH, SIZES
+from benchmarks.paper import algorithm_1, fit_curve
+from dask_slaq.core import engine as engine_module
+from dask_slaq.core import placement
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.loss import LossPredictor
+from dask_slaq.core.policies import POLICIES
+
+__all__ = ["Training", "main", "measure"]
+
+#: Threads of a worker.
+THREADS = 16
+#: Decisions before those that are measured, so that forecasts are scored and shares exist.
+WARM = 4
+#: Jobs up to which the paper's way is run at all, and fits that a quick run measures of it.
+PAPER_JOBS, QUICK_FITS = 4_000, 200
+
+
+class Training:
+    """Synthetic training runs at different stages, and an engine that follows them.
+
+    Parameters
+    ----------
+    jobs, cores : int
+    policy : str
+    seed : int
+
+    Attributes
+    ----------
+    losses : list of list of float
+        All reports of each job so far.
+    seconds : dict of str to float
+        Spent in each part since it was last cleared.
+    """
+
+    def __init__(self, jobs: int, cores: int, *, policy: str, seed: int) -> None:
+        self.names = [f"job-{i:06d}" for i in range(jobs)]
+        self.workers = {
+            f"tcp://10.0.{i >> 8}.{i & 255}:8786": THREADS for i in range(cores // THREADS)
+        }
+        self.seconds: dict[str, float] = defaultdict(float)
+        predictor = LossPredictor()
+        self.engine = Engine(policy, epoch=EPOCH, predictor=predictor)
+        self._watch(predictor)
+        self.losses: list[list[float]] = [[] for _ in self.names]
+        self._now = 0.0
+        self._draw(np.random.default_rng(seed), cores / jobs)
+        self._begin()
+
+    def _watch(self, predictor: LossPredictor) -> None:
+        """Time the parts of a decision from outside."""
+        for method in ("fit", "forecast"):
+            setattr(predictor, method, self._timed("fit", getattr(predictor, method)))
+        self.engine.policy = _Named(
+            self.engine.policy.name, self._timed("policy", self.engine.policy)
+        )
+        self._placers = {
+            name: self._timed("place", item)
+            for name, item in vars(engine_module).items()
+            if callable(item) and getattr(item, "__module__", "") == placement.__name__
+        }
+
+    def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds[part] += time.perf_counter() - start
+
+        return timed
+
+    def _draw(self, rng: np.random.Generator, threads: float) -> None:
+        """Curves of both families of the paper, a third with 1 % of noise; sizes and lengths."""
+        jobs = len(self.names)
+        self._rng = rng
+        self._end, self._fall = rng.uniform(0.0, 1.0, jobs), rng.lognormal(0.0, 1.0, jobs)
+        self._pace, self._power = rng.lognormal(2.5, 0.8, jobs), rng.uniform(0.5, 3.0, jobs)
+        self._geometric = rng.random(jobs) < 0.5
+        self._noise = np.where(rng.random(jobs) < 1 / 3, 0.01, 0.0)
+        self.work = rng.lognormal(0.0, 1.0, jobs)
+        self.width = np.ceil(rng.lognormal(np.log(4.0 * threads), 0.8, jobs)).astype(int)
+        self._length = np.exp(rng.uniform(np.log(5), np.log(120), jobs)).astype(int)
+
+    def _loss(self, iteration: np.ndarray) -> list[float]:
+        passed = iteration / self._pace
+        shape = np.where(self._geometric, np.exp(-passed), (1.0 + passed) ** -self._power)
+        loss = self._end + self._fall * shape
+        return (loss * (1.0 + self._noise * self._rng.standard_normal(len(loss)))).tolist()
+
+    def _begin(self) -> None:
+        """Histories of different lengths, and the first decisions."""
+        for name in self.names:
+            self.engine.add_job(name, self._now)
+        for k in range(int(self._length.max())):
+            losses = self._loss(np.full(len(self.names), float(k)))
+            for i in np.flatnonzero(k < self._length).tolist():
+                self._work_on(i, losses[i])
+                self.engine.report(self.names[i], losses[i], self._now)
+        for _ in range(WARM):
+            self.step()
+
+    def _work_on(self, i: int, loss: float) -> None:
+        """What comes before a report of the job: its tasks."""
+        name, width = self.names[i], int(self.width[i])
+        self.engine.observe_task(name, float(self.work[i]), width)
+        self.engine.observe_demand(name, width)
+        self.losses[i].append(loss)
+
+    def step(self) -> dict[str, float]:
+        """One epoch: a report of every job, then the decision.
+
+        Returns
+        -------
+        dict of str to float
+            Seconds of each part, and of all as ``total``.
+        """
+        self._now += EPOCH
+        losses = self._loss(self._length.astype(float))
+        self._length += 1
+        for i, loss in enumerate(losses):
+            self._work_on(i, loss)
+        self.seconds.clear()
+        with ExitStack() as patches:
+            for name, timed in self._placers.items():
+                patches.enter_context(mock.patch.object(engine_module, name, timed))
+            start = time.perf_counter()
+            for name, loss in zip(self.names, losses, strict=True):
+                self.engine.report(name, loss, self._now)
+            self.seconds["report"] = time.perf_counter() - start
+            self.engine.reallocate(self.workers, self._now)
+            total = time.perf_counter() - start
+        parts = {part: self.seconds[part] for part in ("report", "fit", "policy", "place")}
+        return {**parts, "rest": total - sum(parts.values()), "total": total}
+
+
+class _Named:
+    """A timed policy that still has its name."""
+
+    def __init__(self, name: str, decide: Callable[..., Any]) -> None:
+        self.name = name
+        self.decide = decide
+
+    def __call__(self, snapshot: Any) -> Any:
+        return self.decide(snapshot)
+
+
+def paper_way(training: Training, fits: int) -> dict[str, Any]:
+    """Seconds of the paper's way on the same reports.
+
+    Parameters
+    ----------
+    training : Training
+    fits : int
+        Jobs whose fits are measured, spread over all; where these are more, the time of one is
+        that of the average, and the heap goes by the curves that were fitted.
+
+    Returns
+    -------
+    dict
+        ``paper_seconds``, its parts, and how many fits were measured.
+    """
+    jobs, cores = len(training.names), THREADS * len(training.workers)
+    sample = np.unique(np.linspace(0, jobs - 1, min(fits, jobs)).astype(int)).tolist()
+    start = time.perf_counter()
+    curves = [fit_curve(training.losses[i]) for i in sample]
+    fit = (time.perf_counter() - start) * jobs / len(sample)
+    gains = [
+        _gain(curves[i % len(curves)], training.losses[sample[i % len(sample)]], work)
+        for i, work in enumerate(training.work.tolist())
+    ]
+    start = time.perf_counter()
+    algorithm_1(gains, training.width.tolist(), cores)
+    heap = time.perf_counter() - start
+    return {
+        "paper_seconds": fit + heap,
+        "paper_parts": {"fit": fit, "heap": heap},
+        "paper_fits_measured": len(sample),
+    }
+
+
+def _gain(
+    curve: Callable[[float], float], losses: list[float], work: float
+) -> Callable[[int], float]:
+    """Normalized reduction by threads: by the largest change so far, as in the paper."""
+    now = curve(0.0)
+    largest = max(abs(a - b) for a, b in pairwise(losses)) or 1.0
+
+    def gain(threads: int) -> float:
+        reduction = (now - curve(EPOCH * threads / work)) / largest
+        return reduction if math.isfinite(reduction) else 0.0
+
+    return gain
+
+
+def measure(
+    jobs: int, cores: int, *, policy: str, seed: int = 0, decisions: int = 5, fits: int = PAPER_JOBS
+) -> dict[str, Any]:
+    """Seconds of a decision at one size: median of several, and the parts of that one.
+
+    Parameters
+    ----------
+    jobs, cores : int
+    policy : str
+    seed : int
+    decisions : int
+        How many are measured.
+    fits : int
+        Of the paper's way that are measured; with 0 it is left out.
+    """
+    training = Training(jobs, cores, policy=policy, seed=seed)
+    steps = sorted((training.step() for _ in range(decisions)), key=lambda parts: parts["total"])
+    parts = dict(steps[len(steps) // 2])
+    found = {"jobs": jobs, "cores": cores, "seconds": parts.pop("total"), "parts": parts}
+    return {**found, **(paper_way(training, fits) if fits else {"paper_seconds": None})}
+
+
+@click.command()
+@click.option("--policy", default="max-total", show_default=True, type=click.Choice(POLICIES))
+@click.option("--seed", default=0, show_default=True, help="Of the synthetic training runs.")
+@click.option("--quick", is_flag=True, help="Fewer decisions, without the largest size.")
+@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
+    """Seconds of a whole decision and of its parts, on one thread of this machine."""
+    result = []
+    with threadpool_limits(1):
+        for jobs, cores in SIZES[:-1] if quick else SIZES:
+            print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
+            fits = (QUICK_FITS if quick else jobs) if jobs <= PAPER_JOBS else 0
+            decisions = 3 if quick else 5
+            result.append(
+                measure(jobs, cores, policy=policy, seed=seed, decisions=decisions, fits=fits)
+            )
+    if output != "-":
+        click.echo(_table(result))
+    if output:
+        with click.open_file(output, "w") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+
+
+def _table(result: list[dict[str, Any]]) -> str:
+    parts = list(result[0]["parts"])
+    names = ["jobs", "cores", "ms", *parts, "paper ms", "ratio", "ns/(jobs log cores)"]
+    lines = ["".join(f"{name:>{max(10, len(name) + 2)}}" for name in names)]
+    for row in result:
+        seconds, paper = row["seconds"], row["paper_seconds"]
+        cells = [f"{row['jobs']}", f"{row['cores']}", f"{1e3 * seconds:.1f}"]
+        cells += [f"{1e3 * row['parts'][part]:.1f}" for part in parts]
+        cells += [f"{1e3 * paper:.0f}", f"{paper / seconds:.0f}"] if paper else ["-", "-"]
+        cells += [f"{1e9 * seconds / (row['jobs'] * math.log2(row['cores'])):.0f}"]
+        lines.append(
+            "".join(
+                f"{cell:>{max(10, len(name) + 2)}}" for name, cell in zip(names, cells, strict=True)
+            )
+        )
+    lines.append("ms of the median decision; paper: curve_fit for every job, and a heap")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What a policy sees of the jobs and what it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dask_slaq.core.allocation import BoolArray, FloatArray, Gain
+from dask_slaq.core.errors import InvalidSetting
+
+#: Fields of a snapshot with one value a job.
+ARRAYS = ("weight", "floor", "cap", "known", "normalized", "reporting", "to_target")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a policy sees. Arrays are (n_jobs,), in the order of `jobs`.
+
+    Parameters
+    ----------
+    jobs : tuple of str
+        Names; where jobs tie, they are served in the order of their names.
+    capacity : int
+        Threads to share out.
+    weight : array
+        Positive factors of importance.
+    floor : array
+        Threads a job gets at least; 0 for none. Floors that sum to more than the capacity are
+        scaled down in proportion.
+    cap : array
+        Threads a job can use at most; may be fractional or infinite. It holds against the floor.
+    known : array of bool
+        True where the job has a usable forecast. The others get a fair share.
+    normalized : array
+        Present normalized loss, a fraction in [0, 1].
+    gain : callable
+        Threads (n_jobs,) to the reduction (n_jobs,) of normalized loss that is predicted by the
+        next epoch; 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose
+        gain is not finite counts as not known.
+    reporting : array of bool, optional
+        False for what never reports: jobs without a loss, tasks of other clients. They get a fair
+        share, and the lowest index where a new job's is the highest. All true by default.
+    to_target : array, optional
+        Core-seconds predicted until the job's loss is at its target: 0 where it has reached it,
+        inf or nan where that cannot be told. All unknown by default.
+    concave : bool
+        False where gains have steps, as when iterations run in waves: policies that need
+        concave gains then work on the upper hull.
+
+    Raises
+    ------
+    InvalidSetting
+        If an array has another length than `jobs`, a weight is not positive and finite, a floor
+        or cap is negative or nan, or `to_target` is negative.
+    """
+
+    jobs: tuple[str, ...]
+    capacity: int
+    weight: FloatArray
+    floor: FloatArray
+    cap: FloatArray
+    known: BoolArray
+    normalized: FloatArray
+    gain: Gain = np.zeros_like
+    reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    concave: bool = True
+    to_target: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if self.jobs and not len(self.reporting):
+            object.__setattr__(self, "reporting", np.ones(len(self.jobs), dtype=bool))
+        if self.jobs and not len(self.to_target):
+            object.__setattr__(self, "to_target", np.full(len(self.jobs), np.inf))
+        for name in ARRAYS:
+            shape = np.shape(getattr(self, name))
+            if shape != (len(self.jobs),):
+                raise InvalidSetting(f"{name} has shape {shape} for {len(self.jobs)} jobs")
+        if not (np.isfinite(self.weight).all() and (self.weight > 0).all()):
+            raise InvalidSetting("every weight must be positive and finite")
+        if not ((self.floor >= 0).all() and (self.cap >= 0).all()):
+            raise InvalidSetting("floors and caps must not be negative")
+        if (self.to_target < 0).any():
+            raise InvalidSetting("work left to the target must not be negative")
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a policy decides. Arrays are (n_jobs,), in the order of the snapshot.
+
+    Parameters
+    ----------
+    share : array
+        Threads, at least 0, possibly fractional; their sum is at most the capacity (but for
+        rounding below 1e-9 threads).
+    index : array
+        Order of dispatch, higher first. Jobs of equal index are served by attained
+        core-seconds over share.
+    """
+
+    share: FloatArray
+    index: FloatArray
