@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from dask_slaq.core import quality
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.gains import Gains, Interpolation
+from dask_slaq.core.gains import Gains, Interpolation, work_to_target
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
 from dask_slaq.core.loss import Forecast, LossPredictor, Status
-from dask_slaq.core.placement import place
+from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.runtime import Speeds
@@ -102,7 +102,7 @@ class Engine:
         self.jobs = Jobs()
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor() if predictor is None else predictor
-        self._sets: dict[str, dict[str, float]] = {}
+        self._sets: Placement | None = None
         self._last: float | None = None
 
     def add_job(
@@ -148,7 +148,6 @@ class Engine:
             self._predictor.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
-        self._sets.pop(job, None)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Record the loss of the job's next iteration. O(1).
@@ -223,12 +222,8 @@ class Engine:
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         whole = (allocation.share >= 1) & snapshot.known
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
-        sets = place(
-            dict(zip(order.names, share.tolist(), strict=True)),
-            workers,
-            self._sets,
-            eligible=eligible,
-            affinity=affinity,
+        sets = place_all(
+            order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
         )
         decision = self._decision(order, snapshot, Allocation(share, allocation.index), sets)
         self.jobs.runtimes.grant(order.rows, share, decision.tokens)
@@ -264,19 +259,22 @@ class Engine:
         normalized[at] = quality.normalized(forecast, self.normalizer)
         known = np.zeros(n, bool)
         known[at] = forecast.status != Status.TOO_FEW_REPORTS
+        held = self.jobs.runtimes.column["share"][order.rows]
         gain = Gains(
             Interpolation(forecast.horizons, forecast.reduction),
             quality.scale(forecast, self.normalizer),
             at,
             speeds,
-            self.jobs.runtimes.column["share"][order.rows],
+            held,
             self.epoch,
             self.move_pause,
         )
         useful = np.where(speeds.work > 0, speeds.useful, np.inf)
         cap = np.minimum(np.minimum(room, column["most"][order.rows]), useful)
-        # To be passed on as Snapshot.to_target, once there is such a field:
-        # work_to_target(forecast, target[at], speeds.core_seconds(share)[at]), inf elsewhere.
+        to_target = np.full(n, np.inf)
+        to_target[at] = work_to_target(
+            forecast, column["target"][order.rows][at], speeds.core_seconds(held)[at]
+        )
         return Snapshot(
             jobs=order.names,
             capacity=capacity,
@@ -286,6 +284,7 @@ class Engine:
             known=known & (speeds.work > 0),
             normalized=normalized,
             gain=gain,
+            to_target=to_target,
             reporting=column["reports"][order.rows],
         )
 
@@ -294,7 +293,7 @@ class Engine:
         order: Order,
         snapshot: Snapshot,
         allocation: Allocation,
-        sets: Mapping[str, Mapping[str, float]],
+        sets: Placement,
     ) -> Decision:
         column, rows = self.jobs.table.column, order.rows
         share = allocation.share

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.sets import Placement
+
 __all__ = ["Decision", "Grant", "Grants"]
 
 FloatArray = NDArray[np.float64]
@@ -62,7 +64,7 @@ class Decision:
     ----------
     reports : array of bool
         Whether the job reports a loss.
-    sets : Mapping of str to Mapping of str to float
+    sets : Placement
         The worker set of each job.
     blind : bool
         Whether the policy goes by weights alone.
@@ -79,17 +81,17 @@ class Decision:
     loss: FloatArray
     normalized: FloatArray
     predicted: FloatArray
-    sets: Mapping[str, Mapping[str, float]]
+    sets: Placement
     blind: bool
     epoch: float
 
-    def grant(self, name: str, i: int) -> Grant:
-        """The grant of the job `name`, which is the one at `i`."""
+    def grant(self, i: int) -> Grant:
+        """The grant of the job at `i`."""
         predicted = self.predicted.item(i)
         return Grant(
             share=self.share.item(i),
             index=self.index.item(i),
-            workers=self.sets.get(name, {}),
+            workers=self.sets.at(i),
             tokens=self.tokens.item(i),
             most=self.most.item(i),
             iteration=self.iteration.item(i),
@@ -145,7 +147,7 @@ class Grants(Mapping[str, Grant]):
     def __getitem__(self, name: str) -> Grant:
         at = self.position[name]
         assert self.decision is not None
-        return self.decision.grant(name, at)
+        return self.decision.grant(at)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.position)
@@ -170,18 +172,9 @@ class Grants(Mapping[str, Grant]):
         changed = np.ones(len(at), dtype=bool)
         if before.decision is not None and before.position:
             changed = (at < 0) | self.decision.differs(before.decision, at)
-            self._compare_sets(before.decision.sets, changed)
+            changed |= ~self.decision.sets.kept & (self.decision.share > 0)
         names = list(self.position)
         return Grants(self.decision, {names[i]: i for i in np.flatnonzero(changed).tolist()})
-
-    def _compare_sets(self, before: Mapping[str, Mapping[str, float]], changed: BoolArray) -> None:
-        """Note whose worker set changed, where nothing else did."""
-        sets = self.decision.sets if self.decision else {}
-        names = list(self.position)
-        for i in np.flatnonzero(~changed).tolist():
-            now, then = sets.get(names[i]), before.get(names[i])
-            if now is not then and (now or {}) != (then or {}):
-                changed[i] = True
 
 
 def _nan(value: float) -> float:
