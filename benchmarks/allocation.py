@@ -13,6 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import click
@@ -20,10 +21,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.paper import algorithm_1
-from dask_slaq.core import runtime
 from dask_slaq.core.allocation import water_fill
-from dask_slaq.core.engine import interpolate
-from dask_slaq.core.experts import HORIZONS
+from dask_slaq.core.belief import HORIZONS
+from dask_slaq.core.gains import Interpolation
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]
 
@@ -61,10 +61,13 @@ class Forecasts:
         width = np.ceil(rng.lognormal(np.log(4.0 * cores / jobs), 0.8, jobs))
         return cls(left[:, None] * shape, rng.lognormal(0.0, 1.0, jobs), width)
 
+    @cached_property
+    def _fall(self) -> Interpolation:
+        return Interpolation(HORIZONS, self.reduction)
+
     def gain(self, threads: np.ndarray) -> np.ndarray:
         """Reduction of each job by the next epoch, as the engine predicts it."""
-        ahead = runtime.iterations(self.work, self.width, threads, EPOCH)
-        return interpolate(HORIZONS, self.reduction, ahead)
+        return self._fall(EPOCH * np.minimum(threads, self.width) / self.work)
 
     def one_by_one(self) -> list[Callable[[int], float]]:
         """The same gains as plain functions of one job each, in the same arithmetic."""
