@@ -1,9 +1,10 @@
 """Prediction benchmark: forecasts of loss curves from their history alone, against rivals.
 
 All predictors forecast 1, 5 and 10 iterations ahead from the same origins: every iteration
-from the fifth report on in short curves, evenly spread ones in long curves. The default
-predictor follows all curves as the jobs of one cluster; `benchmarks.scores` says how errors
-are averaged, `benchmarks.rivals` what the rivals do.
+from the fifth report on in short curves, some in long curves, dense where the curve is young,
+and weighted by the iterations that they stand for. The default predictor follows all curves as
+the jobs of one cluster and sees every report; `benchmarks.scores` says how errors are averaged,
+`benchmarks.rivals` what the rivals do.
 """
 
 from __future__ import annotations
@@ -12,10 +13,8 @@ import json
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -24,111 +23,18 @@ from numpy.typing import NDArray
 
 from benchmarks import curves as curve_files
 from benchmarks import nine_algorithms, rivals, scores
+from benchmarks.default_predictor import Heard, fit_seconds, listen
 from benchmarks.scores import HORIZONS, Trial
-from dask_slaq.core.loss import Forecast, LossPredictor
 
-__all__ = ["DEFAULT", "Heard", "fit_seconds", "listen", "main", "measure"]
+__all__ = ["DEFAULT", "main", "measure", "summarize", "table"]
 
 Array = NDArray[np.float64]
 
 DEFAULT = "dask_slaq"
-#: Numbers of jobs whose refit is timed.
-SIZES = (1, 160, 4000, 100_000)
 #: Origins a curve, and curves, of a whole and of a quick run.
 ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 60, 12, 48
 #: Curves that are made when no file is given.
 MADE, QUICK_MADE = 54, 27
-
-
-# The default predictor
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What the default predictor said, by id of the trial: (n_origins, n_horizons) losses.
-
-    Attributes
-    ----------
-    losses : dict
-    lower, upper : dict
-        Band of a new report; empty where the predictor gives none.
-    """
-
-    losses: dict[str, Array]
-    lower: dict[str, Array]
-    upper: dict[str, Array]
-
-
-def listen(trials: Sequence[Trial], predictor: LossPredictor | None = None) -> Heard:
-    """Report every curve to one predictor, fit after each report, and read its forecasts.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-    predictor : LossPredictor, optional
-        Without jobs; the default one if not given.
-    """
-    predictor = LossPredictor() if predictor is None else predictor
-    heard = Heard({}, {}, {})
-    for trial in trials:
-        predictor.add(trial.id)
-    for k in range(1, max(trial.origins[-1] for trial in trials) + 1):
-        going = [trial for trial in trials if k <= trial.origins[-1]]
-        for trial in going:
-            predictor.report(trial.id, trial.curve.loss[k - 1])
-        predictor.fit()
-        if here := [trial for trial in going if _row(trial, k) is not None]:
-            _note(heard, here, k, predictor.forecast([trial.id for trial in here]))
-    return heard
-
-
-def _row(trial: Trial, k: int) -> int | None:
-    at = int(np.searchsorted(trial.origins, k))
-    return at if at < len(trial.origins) and trial.origins[at] == k else None
-
-
-def _note(heard: Heard, trials: Sequence[Trial], k: int, said: Forecast) -> None:
-    tables = [(heard.losses, said.level[:, None] - said.reduction)]
-    if hasattr(said, "lower"):
-        tables += [(heard.lower, said.lower), (heard.upper, said.upper)]
-    for found, table in tables:
-        for job, trial in enumerate(trials):
-            empty = np.full((len(trial.origins), len(HORIZONS)), np.nan)
-            row = found.setdefault(trial.id, empty)[_row(trial, k)]
-            row[:] = np.interp(HORIZONS, said.horizons, table[job])
-
-
-def fit_seconds(
-    curves: Sequence[curve_files.Curve], sizes: Sequence[int] = SIZES, window: int = 64
-) -> dict[str, float]:
-    """Seconds of one batched refit, every job having reported once since the last fit.
-
-    Parameters
-    ----------
-    curves : sequence of Curve
-        The jobs run them in turn and have had between 5 and `window` reports.
-    sizes : sequence of int
-        Numbers of jobs.
-    window : int
-    """
-    found = {}
-    for size in sizes:
-        predictor = LossPredictor()
-        losses = [curves[i % len(curves)].loss for i in range(size)]
-        for i, loss in enumerate(losses):
-            predictor.add(str(i))
-            for value in loss[: 5 + i % (window - 4)]:
-                predictor.report(str(i), value)
-        predictor.fit()
-        times = []
-        for turn in range(5 if size < 10_000 else 1):
-            for i, loss in enumerate(losses):
-                predictor.report(str(i), loss[min(5 + i % (window - 4) + turn, len(loss) - 1)])
-            start = time.perf_counter()
-            predictor.fit()
-            times.append(time.perf_counter() - start)
-        found[str(size)] = float(np.median(times))
-    return found
 
 
 # All predictors
@@ -156,18 +62,18 @@ def measure(
         ``failures``, the share of origins at which the last report stood in, and
         ``seconds_per_forecast``, by name.
     """
-    start = time.perf_counter()
     heard = listen(trials)
-    seconds = {DEFAULT: time.perf_counter() - start}
-    forecasts = {DEFAULT: {t.id: _mended(t, heard.losses[t.id]) for t in trials}}
-    failed = {DEFAULT: sum(_broken(heard.losses[t.id]) for t in trials)}
+    said = heard.at(trials)
+    forecasts = {DEFAULT: {t.id: _mended(t, said[t.id]) for t in trials}}
+    failed, seconds = {DEFAULT: sum(_broken(table) for table in said.values())}, {}
+    seconds[DEFAULT] = heard.seconds
     for trial, record in zip(trials, _follow(trials, names, processes), strict=True):
         for name in names:
             forecasts.setdefault(name, {})[trial.id] = record.forecasts[name]
             failed[name] = failed.get(name, 0) + record.failures[name]
             seconds[name] = seconds.get(name, 0.0) + record.seconds[name]
     asked = sum(len(trial.origins) for trial in trials)
-    fits = dict.fromkeys(names, asked) | {DEFAULT: sum(t.origins[-1] for t in trials)}
+    fits = dict.fromkeys(names, asked) | {DEFAULT: sum(len(t.curve.loss) for t in trials)}
     return forecasts, heard, {
         "failures": {name: count / asked for name, count in failed.items()},
         "seconds_per_forecast": {name: float(s / fits[name]) for name, s in seconds.items()},
@@ -221,10 +127,10 @@ def summarize(
             for trial in trials
         },
     }
-    if heard.lower:
-        bands = {k: scores.cover(m, heard.lower, heard.upper) for k, m in kinds.items()}
-        result["coverage"] = {kind: band["coverage"] for kind, band in bands.items()}
-        result["band_width"] = {kind: band["width"] for kind, band in bands.items()}
+    if band := heard.band(trials):
+        bands = {kind: scores.cover(members, *band) for kind, members in kinds.items()}
+        result["coverage"] = {kind: found["coverage"] for kind, found in bands.items()}
+        result["band_width"] = {kind: found["width"] for kind, found in bands.items()}
     return result
 
 
@@ -304,8 +210,10 @@ def main(
     _say("timing refits")
     result["fit_seconds"] = fit_seconds([trial.curve for trial in trials])
     every = scores.prepare(curves)
-    everywhere = summarize(every, {DEFAULT: listen(every).losses}, Heard({}, {}, {}))
-    result["every_origin"] = everywhere["predictors"][DEFAULT]
+    result["every_origin"] = {
+        kind: scores.score(members, heard.at(members))
+        for kind, members in scores.by_kind(every).items()
+    }
     result["settings"] = {
         "files": list(files), "seed": seed, "quick": quick, "origins_per_curve": most or None,
         "curves": {kind: len(members) for kind, members in scores.by_kind(trials).items()},
@@ -314,7 +222,8 @@ def main(
     if plots:
         from benchmarks import prediction_plots
 
-        written = prediction_plots.write(plots, trials, forecasts, heard, result)
+        band = heard.band(trials)
+        written = prediction_plots.write(plots, trials, forecasts, band, result)
         _say(f"{written} pictures in {plots}")
     if output != "-":
         click.echo(table(result))
@@ -392,7 +301,7 @@ def table(result: dict[str, Any]) -> str:
     lines.append(f"one refit: {fits}")
     most = result["settings"]["origins_per_curve"]
     if most:
-        lines.append(f"origins: every iteration from the 5th report on, or {most} evenly spread")
+        lines.append(f"origins: every iteration from the 5th report on, {most} or fewer a curve")
     lines.append("errors relative to the true loss, means over forecasts, curves, algorithms")
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """What forecasts of loss curves are worth: errors at each horizon, and the share in the band.
 
 Forecasts are made from the k-th report on, k >= 5, up to where the curve has converged. Every
-figure weighs groups alike, within a group its curves alike, and within a curve its forecasts
+figure weighs groups alike, within a group its curves alike, and within a curve its iterations
 alike; medians and quantiles are those of the forecasts with these weights.
 """
 
@@ -41,11 +41,14 @@ class Trial:
         Its loss ends where it has converged.
     origins : (n_origins,) array of int
         Reports seen, increasing.
+    stands_for : (n_origins,) array
+        Iterations that each origin stands for.
     """
 
     id: str
     curve: Curve
     origins: NDArray[np.int64]
+    stands_for: Array
 
     @property
     def truth(self) -> Array:
@@ -75,7 +78,7 @@ def prepare(curves: Sequence[Curve], origins: int = 0) -> list[Trial]:
     ----------
     curves : sequence of Curve
     origins : int
-        At most so many a curve, evenly spread; 0 for all.
+        At most so many a curve; 0 for all.
     """
     trials, seen = [], Counter[str]()
     for curve in curves:
@@ -84,13 +87,20 @@ def prepare(curves: Sequence[Curve], origins: int = 0) -> list[Trial]:
         loss = curve.loss[: converged(curve.loss)]
         if len(loss) <= FIRST:
             continue
-        count = len(loss) - FIRST
-        at = np.arange(count)
-        if 0 < origins < count:
-            at = np.round(np.linspace(0, count - 1, origins)).astype(np.int64)
         kept = Curve(curve.id, curve.group, loss, curve.noisy)
-        trials.append(Trial(name, kept, FIRST + at))
+        trials.append(Trial(name, kept, *_spread(len(loss) - FIRST, origins)))
     return trials
+
+
+def _spread(count: int, most: int) -> tuple[NDArray[np.int64], Array]:
+    """At most `most` of `count` origins, and the number that each stands for.
+
+    Forecasts change most while a curve is young: the spans grow linearly.
+    """
+    edges = np.arange(count + 1)
+    if 0 < most < count:
+        edges = np.unique(np.round(count * np.linspace(0, 1, most + 1) ** 2).astype(np.int64))
+    return FIRST + (edges[:-1] + edges[1:] - 1) // 2, np.diff(edges).astype(float)
 
 
 def by_kind(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
@@ -115,16 +125,20 @@ class _Pool:
 
     @classmethod
     def of(cls, trials: Sequence[Trial], values: Values) -> _Pool | None:
-        found = [
-            (trial.curve.group, v[~np.isnan(v)]) for trial in trials if len(v := values(trial))
-        ]
-        found = [(group, v) for group, v in found if len(v)]
-        if not found:
+        parts = [(trial, values(trial)) for trial in trials]
+        parts = [(trial, v) for trial, v in parts if not np.isnan(v).all()]
+        if not parts:
             return None
-        curves = Counter(group for group, _ in found)
-        weight = [np.full(len(v), 1.0 / (len(curves) * curves[g] * len(v))) for g, v in found]
-        groups = np.repeat([g for g, _ in found], [len(v) for _, v in found])
-        return cls(np.concatenate([v for _, v in found]), np.concatenate(weight), groups)
+        curves = Counter(trial.curve.group for trial, _ in parts)
+        weights, names = [], []
+        for trial, v in parts:
+            known = np.where(np.isnan(v), 0.0, trial.stands_for)
+            group = trial.curve.group
+            weights.append(known / (known.sum() * curves[group] * len(curves)))
+            names += [group] * len(v)
+        every, weight = np.concatenate([v for _, v in parts]), np.concatenate(weights)
+        counted = weight > 0
+        return cls(every[counted], weight[counted], np.array(names)[counted])
 
     def mean(self) -> float:
         return float(self.weights @ self.values)
@@ -202,8 +216,10 @@ def mean_error(trial: Trial, forecasts: Array, horizon: int = HORIZONS[-1]) -> f
     column = HORIZONS.index(horizon)
     truth = trial.truth[:, column]
     found = _relative(np.abs(forecasts[:, column] - truth), truth)
-    known = found[~np.isnan(found)]
-    return float(known.mean()) if len(known) else None
+    known = ~np.isnan(found)
+    if not known.any():
+        return None
+    return float(np.average(found[known], weights=trial.stands_for[known]))
 
 
 def cover(
