@@ -152,16 +152,20 @@ class ManyFiles(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words: list[str] = []
-        open_list = False
-        for word in args:
-            if word.startswith("-") and word != "-":
-                open_list = word == "--curves"
-                words += [] if open_list else [word]
-            else:
-                words += ["--curves", word] if open_list else [word]
-        if args and args[-1] == "--curves":
-            words.append("--curves")  # click says that its value is missing
-        return super().parse_args(ctx, words)
+        taken: int | None = None  # words of the option that is open
+        for word in [*args, "--"]:
+            option = word.startswith("-") and word != "-"
+            if option and taken == 0:
+                message = "Option '--curves' requires an argument: a file or several."
+                raise click.BadOptionUsage("--curves", message, ctx)
+            if option:
+                taken = 0 if word == "--curves" else None
+            elif taken is not None:
+                words.append("--curves")
+                taken += 1
+            if word != "--curves":
+                words.append(word)
+        return super().parse_args(ctx, words[:-1])
 
 
 @click.command(cls=ManyFiles)

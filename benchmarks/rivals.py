@@ -181,36 +181,44 @@ def _fit(
 class Optimus:
     """Optimus (EuroSys 2018): 1 / (a k + b) + c by non-negative least squares.
 
-    For each c of a grid below the smallest loss, 1 / (loss - c) is a line in k; its residuals
-    are weighted back to residuals of the loss, and the c that leaves least is taken.
+    For a c below the smallest loss, 1 / (loss - c) is a line in k; its residuals are weighted
+    back to residuals of the loss. The c that leaves least is searched for.
     """
 
-    def __init__(self) -> None:
-        self._gaps = np.geomspace(1e-4, 1e2, 37)
+    #: Logarithms of the distance of c from the smallest loss, in ranges of the loss.
+    gaps = np.linspace(np.log(1e-4), np.log(1e2), 15)
 
     def forecast(self, history: Array, horizons: Array) -> Array:
-        from scipy.optimize import nnls
+        from scipy.optimize import minimize_scalar
 
         losses = history[-NEWEST:]
         low, span = losses.min(), np.ptp(losses)
         if span == 0.0:
             return np.full(len(horizons), history[-1])
-        n, first = len(losses), len(history) - len(losses)
-        k, y = (first + 1 + np.arange(n)) / len(history), (losses - low) / span
-        ahead = (len(history) + horizons) / len(history)
-        best, answer = np.inf, np.full(len(horizons), y[-1])
-        for gap in self._gaps:
-            above = y + gap
-            # d(1/x) = -dx / x²: with these weights the residuals are those of the loss.
-            root = above**2
-            (a, b), _ = nnls(np.column_stack([k, np.ones(n)]) * root[:, None], root / above)
-            line = a * k + b
-            if line.min() <= 0.0:
-                continue
-            cost = float(np.sum((1.0 / line - above) ** 2))
-            if cost < best:
-                best, answer = cost, 1.0 / (a * ahead + b) - gap
-        return low + span * answer
+        n, total = len(losses), len(history)
+        k, y = np.arange(total - n + 1, total + 1) / total, (losses - low) / span
+
+        def cost(gap: float) -> float:
+            a, b = self._line(k, y + np.exp(gap))
+            return float(np.sum((1.0 / (a * k + b) - np.exp(gap) - y) ** 2))
+
+        step = self.gaps[1] - self.gaps[0]
+        near = min(self.gaps, key=cost)
+        around = (near - step, near + step)
+        gap = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-2}).x
+        a, b = self._line(k, y + np.exp(gap))
+        ahead = (total + horizons) / total
+        return low + span * (1.0 / (a * ahead + b) - np.exp(gap))
+
+    @staticmethod
+    def _line(k: Array, above: Array) -> Array:
+        from scipy.optimize import nnls
+
+        # d(1/x) = -dx / x²: with these weights the residuals are those of the loss.
+        root = above**2
+        line, _ = nnls(np.column_stack([k, np.ones(len(k))]) * root[:, None], root / above)
+        found: Array = line
+        return found
 
 
 class Holt:
