@@ -294,31 +294,27 @@ def _documents(rng: np.random.Generator) -> tuple[Array, int]:
 
 
 def _lda(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator[float]:
-    """Minus the log-likelihood of a word: EM with Dirichlet priors, or online LDA."""
+    """Minus the log-likelihood of a word: EM with Dirichlet priors, or its online form."""
     counts, topics = _documents(rng)
-    if minibatch:
-        from sklearn.decomposition import LatentDirichletAllocation
-
-        model = LatentDirichletAllocation(
-            topics, learning_offset=rng.uniform(1, 20), max_doc_update_iter=10,
-            total_samples=len(counts), random_state=_integer(rng),
-        )  # fmt: skip
-        size = int(rng.integers(8, 32))
-        while True:
-            batch = counts[rng.integers(len(counts), size=size)]
-            model.partial_fit(batch)
-            yield float(np.log(model.perplexity(batch)))
-    prior = rng.uniform(0.01, 0.1)
-    mixture = rng.dirichlet(np.ones(topics), size=len(counts))
+    prior, offset = rng.uniform(0.01, 0.1), rng.uniform(2, 20)
     of_topic = rng.dirichlet(np.ones(counts.shape[1]), size=topics)
+    mixture = rng.dirichlet(np.ones(topics), size=len(counts))
+    seen = of_topic * counts.sum() / topics
+    draw, t = _batches(rng, len(counts), minibatch), 0
     while True:
-        expected = mixture @ of_topic
-        ratio = counts / expected
-        yield float(-np.sum(counts * np.log(expected)) / counts.sum())
-        mixture, of_topic = (
-            _normalized(mixture * (ratio @ of_topic.T) + prior),
-            _normalized(of_topic * (mixture.T @ ratio) + prior),
-        )
+        costs = []
+        for rows in draw():
+            some, here, t = counts[rows], mixture[rows], t + 1
+            for _ in range(8 if minibatch else 0):  # batches meet documents as new ones
+                here = _normalized(here * ((some / (here @ of_topic)) @ of_topic.T) + prior)
+            expected = here @ of_topic
+            costs.append(float(-np.sum(some * np.log(expected)) / some.sum()))
+            found = of_topic * (here.T @ (some / expected)) * (len(counts) / len(some))
+            part = (t + offset) ** -0.7 if minibatch else 1.0
+            seen = (1.0 - part) * seen + part * found
+            mixture[rows] = _normalized(here * ((some / expected) @ of_topic.T) + prior)
+            of_topic = _normalized(seen + prior)
+        yield float(np.mean(costs))
 
 
 def _normalized(rows: Array) -> Array:
