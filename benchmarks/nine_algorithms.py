@@ -84,8 +84,10 @@ def _descend(
     kind = rng.choice(["plain", "shrinking", "momentum"])
     momentum = rng.uniform(0.5, 0.9) if kind == "momentum" else 0.0
     draw = _batches(rng, n, minibatch)
+    if momentum:  # it lengthens the steps
+        step *= 2.0 * (1.0 - momentum)
     if minibatch:  # the largest step that is stable on the whole set is not on a batch
-        step *= rng.uniform(0.05, 0.5) * (1.0 - momentum)
+        step *= rng.uniform(0.05, 0.5)
     where, velocity, t = start.copy(), np.zeros_like(start), 0
     while True:
         seen = []

@@ -77,7 +77,8 @@ class Paper:
 
     Sublinear 1 / (a k² + b k + c) + d and linear or faster mu^(k - b) + c. Both fall: their
     parameters go to `curve_fit` as logarithms, with the gradient, from the best point of a
-    grid on which the linear parameters are solved for.
+    grid on which the linear parameters are solved for. The limit of losses that were never
+    negative is not negative either.
     """
 
     def forecast(self, history: Array, horizons: Array) -> Array:
@@ -93,7 +94,7 @@ class Paper:
         best, answer = float(weight @ (y - level) ** 2), np.full(len(horizons), level)
         for family in (_Sublinear, _Geometric):
             try:
-                parameters = _fit(family, k, y, weight)
+                parameters = _fit(family, k, y, weight, _bottom(low, span))
             except (RuntimeError, np.linalg.LinAlgError):
                 continue
             if parameters is None:
@@ -102,6 +103,11 @@ class Paper:
             if cost < best:
                 best, answer = cost, family.value((n - 1 + horizons) / n, *parameters)
         return low + span * answer
+
+
+def _bottom(low: float, span: float) -> float:
+    """Least limit of losses whose least is `low`, in ranges above that."""
+    return -low / span if low >= 0.0 else -np.inf
 
 
 class _Sublinear:
@@ -155,7 +161,7 @@ class _Geometric:
 
 
 def _fit(
-    family: type[_Sublinear] | type[_Geometric], k: Array, y: Array, weight: Array
+    family: type[_Sublinear] | type[_Geometric], k: Array, y: Array, weight: Array, bottom: float
 ) -> Array | None:
     """Parameters of the weighted least-squares fit; None where the best member is constant."""
     from scipy.optimize import curve_fit
@@ -171,9 +177,14 @@ def _fit(
     if gain[best] <= 0.0:
         return None
     start = family.start(family.shapes[best], height[best], middle - height[best] * center[best])
-    found, _ = curve_fit(
-        family.value, k, y, p0=start, sigma=weight**-0.5, jac=family.gradient, maxfev=400,
-    )  # fmt: skip
+    given = {"sigma": weight**-0.5, "jac": family.gradient}
+    found, _ = curve_fit(family.value, k, y, p0=start, maxfev=400, **given)
+    if found[-1] < bottom:
+        least = np.r_[np.full(len(start) - 1, -np.inf), bottom]
+        start = np.maximum(start, least + 1e-9 * (np.isfinite(least)))
+        found, _ = curve_fit(
+            family.value, k, y, p0=start, bounds=(least, np.inf), max_nfev=100, **given
+        )
     fitted: Array = found
     return fitted
 
@@ -182,7 +193,8 @@ class Optimus:
     """Optimus (EuroSys 2018): 1 / (a k + b) + c by non-negative least squares.
 
     For a c below the smallest loss, 1 / (loss - c) is a line in k; its residuals are weighted
-    back to residuals of the loss. The c that leaves least is searched for.
+    back to residuals of the loss. The c that leaves least is searched for, from 0 on if no loss
+    was negative.
     """
 
     #: Logarithms of the distance of c from the smallest loss, in ranges of the loss.
@@ -202,9 +214,9 @@ class Optimus:
             a, b = self._line(k, y + np.exp(gap))
             return float(np.sum((1.0 / (a * k + b) - np.exp(gap) - y) ** 2))
 
-        step = self.gaps[1] - self.gaps[0]
-        near = min(self.gaps, key=cost)
-        around = (near - step, near + step)
+        step, most = self.gaps[1] - self.gaps[0], np.log(-_bottom(low, span))
+        near = min(self.gaps[self.gaps < most], default=most, key=cost)
+        around = (near - step, min(near + step, most))
         gap = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-2}).x
         a, b = self._line(k, y + np.exp(gap))
         ahead = (total + horizons) / total
