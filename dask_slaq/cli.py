@@ -154,8 +154,9 @@ def _capacity_changes(
     default="fair,max-total,oracle",
     show_default=True,
     callback=_policy_list,
-    help="Names between commas: policies; oracle or oracle:POLICY, which know the true curves; "
-    "srtf-oracle, shortest remaining time to 95 % first.",
+    help="Names between commas: policies; oracle or oracle:POLICY, which know true curves and "
+    "running times; oracle-curves or oracle-curves:POLICY, which know true curves; srtf-oracle, "
+    "shortest remaining time to 95 % first.",
 )
 @click.option(
     "--jobs", type=click.IntRange(1), default=160, show_default=True, help="Jobs of a list."

@@ -15,15 +15,18 @@ import numpy.typing as npt
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.simulation.jobs import SimulatedJob
 
-__all__ = ["SCALINGS", "Law", "Linear", "Sublinear", "Waves", "law", "rate"]
+__all__ = ["SCALINGS", "Law", "Linear", "Sublinear", "Waves", "fastest", "law", "rate"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Threads at which a sub-linear job is fastest, drawn between these (log-uniform), and the
-#: largest serial part of an iteration.
-FASTEST = (16.0, 128.0)
-SERIAL = 0.02
+#: Threads at which a sub-linear job is fastest, drawn between these (log-uniform); the largest
+#: serial part of an iteration; and the threads on which it takes as long as a linear one.
+FASTEST = (32.0, 256.0)
+SERIAL = 0.01
+SAME = 32.0
+#: Thread counts among which `fastest` looks.
+COUNTS = 200
 
 
 class Law(Protocol):
@@ -62,6 +65,20 @@ def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
     if not part.any():
         return below
     return (1.0 - part) * below + part / law.seconds(jobs, low + 1.0)
+
+
+def fastest(law: Law, cores: int) -> FloatArray:
+    """Threads (n_jobs,) at which each job is fastest, the fewest of several; to 1 part in 30."""
+    every = np.arange(len(law.width))
+    counts = np.unique(np.round(np.geomspace(1, cores, COUNTS)))
+    best = np.minimum(np.full(len(every), float(cores)), law.width)
+    least = law.seconds(every, np.maximum(best, 1.0))
+    for n in counts[::-1]:
+        some = np.minimum(n, law.width)
+        seconds = law.seconds(every, np.maximum(some, 1.0))
+        better = seconds <= least
+        best, least = np.where(better, some, best), np.where(better, seconds, least)
+    return best
 
 
 class Linear:
@@ -128,8 +145,9 @@ class Waves(Linear):
 class Sublinear(Linear):
     """Ernest's form, ``work * (t0 + t1 / N + t2 * log(N) + t3 * N)``, drawn for each job.
 
-    Each job is fastest on 16 to 128 threads, and slower again on more: synchronisation and
-    messages. The threads that it holds are busy all the time.
+    Each job is fastest on 32 to 256 threads, and slower again on more: synchronisation and
+    messages. On 32 threads it takes as long as a linear one, so that lists of both kinds load a
+    cluster about alike. The threads that it holds are busy all the time.
     """
 
     name = "sublinear"
@@ -139,14 +157,17 @@ class Sublinear(Linear):
         rng = np.random.default_rng([seed, 11])
         fastest = np.exp(rng.uniform(math.log(FASTEST[0]), math.log(FASTEST[1]), len(jobs)))
         serial, part = rng.uniform(0.0, SERIAL, len(jobs)), rng.uniform(0.0, 1.0, len(jobs))
-        # The minimum, where t1 / N^2 = t2 / N + t3, is at `fastest`; on one thread it takes `work`.
+        # The minimum, where t1 / N^2 = t2 / N + t3, is at `fastest`.
         per_log, per_thread = part / fastest, (1.0 - part) / fastest**2
-        parallel = (1.0 - serial) / (1.0 + per_thread)
-        self.theta = np.stack([serial, parallel, per_log * parallel, per_thread * parallel])
+        theta = np.stack([serial, np.ones(len(jobs)), per_log, per_thread])
+        self.theta = theta / (SAME * self._form(theta, np.full(len(jobs), SAME)))
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        t0, t1, t2, t3 = self.theta[:, jobs]
-        return self.work[jobs] * (t0 + t1 / threads + t2 * np.log(threads) + t3 * threads)
+        return self.work[jobs] * self._form(self.theta[:, jobs], threads)
+
+    @staticmethod
+    def _form(theta: FloatArray, threads: FloatArray) -> FloatArray:
+        return theta[0] + theta[1] / threads + theta[2] * np.log(threads) + theta[3] * threads
 
     def computed(self, jobs: IntArray, threads: FloatArray, rate: FloatArray) -> FloatArray:
         return threads

@@ -1,30 +1,31 @@
 """Oracles: what could be gained if the future were known.
 
-`OraclePredictor` knows the true curves and takes the place of the engine's loss predictor, under
-any policy. `ShortestRemaining` is a policy that knows the true running times as well.
+`OraclePredictor` knows the true curves and takes the place of the engine's loss predictor.
+`Foresight` gives any policy the true gains, by true curves and true running times.
+`ShortestRemaining` is a policy that nobody without an oracle can have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from dask_slaq.core import quality
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.loss import Forecast, Status
-from dask_slaq.core.policies import Allocation, Snapshot
+from dask_slaq.core.policies import Allocation, Policy, Snapshot
 from dask_slaq.simulation.jobs import SimulatedJob
-from dask_slaq.simulation.laws import Law
+from dask_slaq.simulation.laws import Law, fastest, rate
 
-__all__ = ["OraclePredictor", "ShortestRemaining"]
+__all__ = ["Foresight", "OraclePredictor", "ShortestRemaining"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 HORIZONS = np.append(0.0, np.unique(np.round(np.geomspace(1, 1000, 25))))
-#: Thread counts among which a job's fastest is looked for.
-COUNTS = 200
 
 
 class OraclePredictor:
@@ -114,6 +115,63 @@ class OraclePredictor:
         return _hull(HORIZONS, self._now(job) - best[at])
 
 
+class Foresight:
+    """A policy that is given the true gains of all jobs, from their first moment on.
+
+    Parameters
+    ----------
+    policy : Policy
+        What decides by these gains.
+    jobs : sequence of SimulatedJob
+    progress : OraclePredictor
+        The engine's.
+    law : Law
+        True running times of these jobs.
+    cores : int
+        Most threads that there are.
+    epoch, normalizer
+        Those of the engine.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        jobs: Sequence[SimulatedJob],
+        progress: OraclePredictor,
+        law: Law,
+        cores: int,
+        *,
+        epoch: float,
+        normalizer: str,
+    ) -> None:
+        self.name = policy.name
+        self._policy, self._progress, self._law = policy, progress, law
+        self._epoch, self._normalizer = epoch, normalizer
+        self._row = {job.name: i for i, job in enumerate(jobs)}
+        self._fastest = fastest(law, cores)
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """What the policy decides when it sees the truth."""
+        rows = np.array([self._row[name] for name in snapshot.jobs], dtype=np.int64)
+        forecast = self._progress.forecast(snapshot.jobs)
+        fall = forecast.reduction / quality.scale(forecast, self._normalizer)[:, None]
+        most = self._fastest[rows]
+
+        def gain(threads: FloatArray) -> FloatArray:
+            ahead = self._epoch * rate(self._law, rows, np.minimum(threads, most))
+            return _interpolate(HORIZONS, fall, ahead)
+
+        truth = replace(
+            snapshot,
+            gain=gain,
+            cap=np.minimum(snapshot.cap, np.maximum(most, snapshot.floor)),
+            known=np.ones(len(rows), bool),
+            normalized=quality.normalized(forecast, self._normalizer),
+            concave=self._law.name != "waves",
+        )
+        return self._policy(truth)
+
+
 class ShortestRemaining:
     """The job first that has the least time left to 95 % of its loss reduction.
 
@@ -140,10 +198,7 @@ class ShortestRemaining:
         self._row = {job.name: i for i, job in enumerate(jobs)}
         self._ends = [np.append(0.0, np.cumsum(job.slowdown)) for job in jobs]
         self._goal = [job.iterations_to(0.95) or len(job.loss) for job in jobs]
-        every = np.arange(len(jobs))
-        counts = np.unique(np.round(np.geomspace(1, cores, COUNTS)))
-        times = [law.seconds(every, np.full(len(jobs), n)) for n in counts]
-        self._fastest = counts[np.argmin(times, axis=0)]
+        self._fastest = fastest(law, cores)
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Threads job by job, in order of the time left."""
@@ -181,3 +236,11 @@ def _hull(x: FloatArray, y: FloatArray) -> FloatArray:
             corners.pop()
         corners.append(i)
     return np.interp(x, x[corners], y[corners])
+
+
+def _interpolate(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
+    """Each row of `y` (n, n_x) over the common grid `x`, linearly, at one point (n,) a row."""
+    at = np.minimum(at, x[-1])
+    right = np.maximum(np.searchsorted(x, at), 1)
+    row, part = np.arange(len(at)), (at - x[right - 1]) / (x[right] - x[right - 1])
+    return y[row, right - 1] * (1.0 - part) + y[row, right] * part

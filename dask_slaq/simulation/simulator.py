@@ -2,7 +2,7 @@
 
 Events are arrivals, the ends of iterations and jobs, epochs, changes of capacity, and the ends of
 pauses. Between two of them every job computes at a constant rate, on the threads that
-`Threads.divide` gives it: a fluid model of what the live dispatcher does slot by slot.
+`Simulation.threads` gives it: a fluid model of what the live dispatcher does slot by slot.
 """
 
 from __future__ import annotations
@@ -275,27 +275,29 @@ class Simulation:
         a = self.active
         if not len(a):
             return
-        threads = self._threads([self.engine.grants[self.jobs[i].name] for i in a])
+        threads = self.threads([self.engine.grants[self.jobs[i].name] for i in a])
         if self.watch is not None:
             self.watch(self.now, a, threads)
         threads = threads * self._arrived()
         self.rate[a] = rate(self.law, a, threads)
         self.compute[a] = self.law.computed(a, threads, self.rate[a])
 
-    def _threads(self, grants: Sequence[Grant]) -> FloatArray:
+    def threads(self, grants: Sequence[Grant]) -> FloatArray:
         """Threads (n_active,) of each job: the dispatcher's rules as a fluid.
 
         First the tokens of those behind on their floor, spread over the epoch; then shares. What
-        a job cannot use is lent: to the others in proportion to their shares, and where
-        iterations run in waves, to whom it saves one, by index.
+        a job cannot use of its share is lent: to the others in proportion to theirs, and where
+        iterations run in waves, to whom it saves one, by index. What the engine grants to nobody
+        stays idle: that is beyond what it thinks of use to anybody.
         """
         a = self.active
         cores = sum(self.workers.values())
         cap = np.minimum(self.cap[a], cores)
         share = np.array([grant.share for grant in grants])
         tokens = np.array([grant.tokens for grant in grants]) / self.engine.epoch
-        weight = np.maximum(share, NEGLIGIBLE)
-        threads = fair_fill(weight, np.minimum(tokens, cap), cap, cores)
+        floor = np.minimum(tokens, cap)
+        granted = min(cores, max(share.sum(), floor.sum()))
+        threads = fair_fill(np.maximum(share, NEGLIGIBLE), floor, cap, granted)
         useful = self.law.useful(a, threads)
         return self._lend(useful, cores, grants) if (useful < threads).any() else threads
 
@@ -306,9 +308,9 @@ class Simulation:
         lent = True
         while lent:
             lent = False
-            cost = np.minimum(self.law.step(a, threads), np.inf) - threads
+            cost = self.law.step(a, threads) - threads
             for j in order:
-                if cost[j] <= left + 1e-9 and threads[j] + cost[j] <= self.cap[a[j]]:
+                if cost[j] <= left and threads[j] + cost[j] <= self.cap[a[j]]:
                     threads[j] += cost[j]
                     left -= cost[j]
                     lent = True

@@ -18,14 +18,16 @@ from dask_slaq.simulation.curves import Curve
 from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offered_load
 from dask_slaq.simulation.laws import SCALINGS, Law, law
 from dask_slaq.simulation.measures import Run, summarize
-from dask_slaq.simulation.oracles import OraclePredictor, ShortestRemaining
+from dask_slaq.simulation.oracles import Foresight, OraclePredictor, ShortestRemaining
 from dask_slaq.simulation.simulator import simulate_jobs
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
-#: Names beside those of policies: the default policy, or any other as `oracle:POLICY`, by true
-#: curves; and the job first that has the least work left to 95 % of its loss reduction.
-ORACLES = ("oracle", "oracle:POLICY", "srtf-oracle")
+#: Names beside those of policies, and what knows more than a scheduler can: `oracle:POLICY` the
+#: true curves and running times of jobs from their arrival, `oracle-curves:POLICY` the true curves
+#: alone (running times are learned), each of `max-total` if no policy is named; `srtf-oracle`
+#: serves the job first that has the least time left to 95 % of its loss reduction.
+ORACLES = ("oracle", "oracle:POLICY", "oracle-curves", "oracle-curves:POLICY", "srtf-oracle")
 _ORACLE_OF = "max-total"
 
 
@@ -100,12 +102,23 @@ class Settings:
             raise InvalidSetting("every change of capacity must leave at least 1 core")
 
 
+def parse_policy(name: str) -> tuple[str, str]:
+    """What knows the truth (`oracle`, `oracle-curves`, `srtf-oracle` or nothing), and the policy.
+
+    >>> parse_policy("oracle:fair"), parse_policy("oracle-curves"), parse_policy("fair")
+    (('oracle', 'fair'), ('oracle-curves', 'max-total'), ('', 'fair'))
+    """
+    kind, colon, of = name.partition(":")
+    if kind in ("oracle", "oracle-curves") and (of or not colon):
+        return kind, of or _ORACLE_OF
+    return ("srtf-oracle", "fair") if name == "srtf-oracle" else ("", name)
+
+
 def check_policy(name: str) -> None:
     """Raise `UnknownPolicy` unless this is a policy or an oracle."""
-    if name in ("oracle", "srtf-oracle"):
-        return
+    _, of = parse_policy(name)
     try:
-        policy(name.removeprefix("oracle:"))
+        policy(of)
     except UnknownPolicy:
         allowed = ", ".join([*POLICIES, *ORACLES])
         raise UnknownPolicy(f"no policy is called {name!r}; choose from {allowed}") from None
@@ -124,7 +137,7 @@ def simulate(
     Parameters
     ----------
     policies : sequence of str
-        Names of policies, or `oracle`, `oracle:POLICY`, `srtf-oracle`.
+        Names of policies, or of `ORACLES`.
     curves : path, sequence of paths, or sequence of Curve, optional
         Loss curves of the jobs, JSON lines with `id` and `loss`; made from the seed if left out.
     settings : Settings, optional
@@ -217,16 +230,19 @@ def run(
 
 def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: Settings) -> Engine:
     """The engine of this policy or oracle, before any job has come."""
+    kind, of = parse_policy(name)
     common: dict[str, Any] = {"epoch": settings.epoch, "normalizer": settings.normalizer}
-    if not (name == "srtf-oracle" or name == "oracle" or name.startswith("oracle:")):
-        return Engine(name, floor=settings.floor, **common)
+    if not kind:
+        return Engine(of, floor=settings.floor, **common)
     known = OraclePredictor({job.name: job.loss for job in jobs})
-    if name == "srtf-oracle":  # what is possible at best: nobody is held up by a floor
-        engine = Engine("fair", floor=0.0, predictor=known, **common)
+    # Of what is possible at best, nobody is held up by a floor.
+    floor = 0.0 if kind == "srtf-oracle" else settings.floor
+    engine = Engine(of, floor=floor, predictor=known, **common)
+    if kind == "srtf-oracle":
         engine.policy = ShortestRemaining(jobs, known, truth, settings.cores)
-        return engine
-    of = name.partition(":")[2] or _ORACLE_OF
-    return Engine(of, floor=settings.floor, predictor=known, **common)
+    elif kind == "oracle":
+        engine.policy = Foresight(engine.policy, jobs, known, truth, settings.cores, **common)
+    return engine
 
 
 def _curves(
