@@ -141,10 +141,10 @@ def make_jobs(
     return made
 
 
-def offered_load(jobs: Sequence[SimulatedJob], cores: int) -> float:
-    """Core-seconds that arrive in a core-second, from the first to the last arrival."""
+def offered_load(jobs: Sequence[SimulatedJob], cores: int) -> float | None:
+    """Core-seconds that arrive in a core-second; None for jobs that arrive all at once."""
     time = (jobs[-1].arrival - jobs[0].arrival) * len(jobs) / max(len(jobs) - 1, 1)
-    return sum(job.total for job in jobs) / (cores * time) if time > 0 else math.inf
+    return sum(job.total for job in jobs) / (cores * time) if time > 0 else None
 
 
 def calibrate(curves: Sequence[Curve]) -> float:

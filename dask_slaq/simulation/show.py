@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,8 @@ def show(
     """
     try:
         chosen = Settings(**settings)
-        total = chosen.jobs * chosen.seeds * len({*policies, "fair"})
-        with click.progressbar(
-            length=total, label="Simulating", file=sys.stderr, hidden=not sys.stderr.isatty()
-        ) as bar:
-            found = simulate(policies, curves or None, chosen, progress=bar.update)
+        with _progress(chosen.jobs * chosen.seeds * len({*policies, "fair"})) as update:
+            found = simulate(policies, curves or None, chosen, progress=update)
     except (SlaqError, CurveError) as error:
         raise click.ClickException(str(error)) from None
     if json_file is None:
@@ -69,6 +67,16 @@ def show(
     else:
         Path(json_file).write_text(text, encoding="utf-8")
         click.echo(table(found))
+
+
+@contextmanager
+def _progress(length: int) -> Iterator[Callable[[int], object] | None]:
+    """A bar, where there is somebody to see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=length, label="Simulating", file=sys.stderr) as bar:
+        yield bar.update
 
 
 def rows(found: Mapping[str, Any]) -> list[list[str]]:

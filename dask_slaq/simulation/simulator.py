@@ -152,8 +152,6 @@ class Simulation:
             arrival = self.jobs[arriving].arrival if arriving < len(self.jobs) else math.inf
             change = changes[0][0] if changes else math.inf
             at = min(arrival, change, tick, self._next_end(), self._next_ready())
-            if math.isinf(at):
-                raise InvalidSetting("jobs are left over, but no cores for them, ever")
             self._advance(at)
             ended = self._remove_ended()
             if progress is not None and ended:
@@ -165,6 +163,8 @@ class Simulation:
             self._add(new)
             while changes and changes[0][0] <= at:
                 self._resize(changes.pop(0)[1])
+            if not (self.workers or changes):
+                raise InvalidSetting("jobs are left over, but there are no cores for them, ever")
             if new or ended or at >= tick or at >= change:
                 self._decide(new)
                 tick = at + self.engine.epoch if len(self.active) else math.inf

@@ -93,6 +93,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (value > least and math.isfinite(value)):
                 raise InvalidSetting(f"{name} must be a finite number > {least:g}, not {value!r}")
+        if self.load is not None and self.interarrival == 0:
+            raise InvalidSetting("jobs that arrive all at once have no load: leave out one of both")
         times = [time for time, _ in self.capacity]
         if times != sorted(times) or any(time < 0 for time in times):
             raise InvalidSetting(
@@ -176,7 +178,7 @@ def simulate(
         "settings": {
             **asdict(settings),
             "curves": len(found),
-            "offered_load": float(np.mean([offered_load(j, settings.cores) for _, j in lists])),
+            "offered_load": offered_load(lists[0][1], settings.cores),  # alike in all lists
         },
     }
 
