@@ -225,6 +225,13 @@ def _capacity_changes(
     help="Seconds between two decisions.",
 )
 @click.option(
+    "--gap",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Least seconds between two decisions; 0 to react to arrivals and ends at once.",
+)
+@click.option(
     "--floor",
     type=click.FloatRange(0, 1),
     default=0.5,

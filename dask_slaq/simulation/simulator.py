@@ -8,7 +8,8 @@ pauses. Between two of them every job computes at a constant rate, on the thread
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -18,7 +19,6 @@ import numpy.typing as npt
 from dask_slaq.core.allocation import fair_fill
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.jobs import Grant
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
@@ -71,6 +71,7 @@ def simulate_jobs(
     max_cores: float | None = None,
     move_pause: float = 0.0,
     capacity: Sequence[tuple[float, int]] = (),
+    gap: float = 0.0,
     watch: Watcher | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Outcome:
@@ -93,15 +94,25 @@ def simulate_jobs(
     capacity : sequence of (seconds, cores)
         Changes of the number of cores. Of a worker that is lost, the jobs on it lose that part
         of their unfinished iteration.
+    gap : float
+        Least seconds between two decisions: arrivals and ends that come sooner wait for so long.
     watch : callable, optional
         Told of every change of who computes on how many threads.
     progress : callable, optional
         Called with 1 when a job ends.
     """
     simulation = Simulation(
-        jobs, engine, law, cores, max_cores=max_cores, move_pause=move_pause, watch=watch
+        jobs,
+        engine,
+        law,
+        cores,
+        max_cores=max_cores,
+        move_pause=move_pause,
+        capacity=capacity,
+        gap=gap,
+        watch=watch,
     )
-    return simulation.run(capacity, progress)
+    return simulation.run(progress)
 
 
 class Simulation:
@@ -116,16 +127,20 @@ class Simulation:
         *,
         max_cores: float | None = None,
         move_pause: float = 0.0,
+        capacity: Sequence[tuple[float, int]] = (),
+        gap: float = 0.0,
         watch: Watcher | None = None,
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
         self.workers = workers(cores)
         self.max_share = max_cores
-        self.move_pause = move_pause
-        self.watch = watch
-        self.now = 0.0
+        self.move_pause, self.gap, self.watch = move_pause, gap, watch
+        self.now, self.decided = 0.0, -math.inf
+        self.coming, self.changes = deque(range(n)), deque(capacity)
         self.active: IntArray = np.zeros(0, dtype=np.int64)
+        #: Jobs that have arrived since the last decision.
+        self.new: list[int] = []
         #: Work done and when the present iteration is, in iterations of usual length.
         self.done, self.due = np.zeros(n), np.array([job.slowdown[0] for job in jobs])
         self.ends = [np.cumsum(job.slowdown) for job in jobs]
@@ -139,35 +154,21 @@ class Simulation:
         self.ready: list[dict[str, float]] = [{} for _ in jobs]
         self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
 
-    def run(
-        self,
-        capacity: Sequence[tuple[float, int]] = (),
-        progress: Callable[[int], object] | None = None,
-    ) -> Outcome:
+    def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
         """Run to the end of the last job."""
-        arriving = 0
-        changes = list(capacity)
-        tick = math.inf
-        while arriving < len(self.jobs) or len(self.active):
-            arrival = self.jobs[arriving].arrival if arriving < len(self.jobs) else math.inf
-            change = changes[0][0] if changes else math.inf
-            at = min(arrival, change, tick, self._next_end(), self._next_ready())
-            self._advance(at)
+        decide = math.inf
+        while self.coming or len(self.active):
+            arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
+            change = self.changes[0][0] if self.changes else math.inf
+            self._advance(min(arrival, change, decide, self._next_end(), self._next_ready()))
             ended = self._remove_ended()
             if progress is not None and ended:
                 progress(ended)
-            new = []
-            while arriving < len(self.jobs) and self.jobs[arriving].arrival <= at:
-                new.append(arriving)
-                arriving += 1
-            self._add(new)
-            while changes and changes[0][0] <= at:
-                self._resize(changes.pop(0)[1])
-            if not (self.workers or changes):
-                raise InvalidSetting("jobs are left over, but there are no cores for them, ever")
-            if new or ended or at >= tick or at >= change:
-                self._decide(new)
-                tick = at + self.engine.epoch if len(self.active) else math.inf
+            if sum((ended, self._add_arrived(), self._resize())):
+                decide = min(decide, max(self.now, self.decided + self.gap))
+            if self.now >= decide:
+                self._decide()
+                decide = self.now + self.engine.epoch if len(self.active) else math.inf
             self._divide()
         return self.outcome
 
@@ -233,36 +234,52 @@ class Simulation:
         self.active = self.active[~through]
         return int(through.sum())
 
-    def _add(self, new: Sequence[int]) -> None:
-        for i in new:
+    def _add_arrived(self) -> int:
+        """Let the jobs arrive whose time has come; how many there are."""
+        before = len(self.new)
+        while self.coming and self.jobs[self.coming[0]].arrival <= self.now:
+            i = self.coming.popleft()
             self.engine.add_job(self.jobs[i].name, self.now, max_share=self.max_share)
-        self.active = np.append(self.active, np.array(new, dtype=np.int64))
+            self.new.append(i)
+        arrived = self.new[before:]
+        self.active = np.append(self.active, np.array(arrived, dtype=np.int64))
+        return len(arrived)
 
-    def _resize(self, cores: int) -> None:
-        """Another number of cores from now on: workers leave or join at the end of the list."""
-        before, self.workers = self.workers, workers(cores)
-        lost = before.keys() - self.workers.keys()
+    def _resize(self) -> int:
+        """Change the number of cores if it is time: workers leave, or join, at the end of the
+        list; how many changes there are."""
+        changed = 0
+        while self.changes and self.changes[0][0] <= self.now:
+            before, self.workers = self.workers, workers(self.changes.popleft()[1])
+            self._lose(before.keys() - self.workers.keys())
+            changed += 1
+        if not (self.workers or self.changes):
+            raise InvalidSetting("jobs are left over, but there are no cores for them, ever")
+        return changed
+
+    def _lose(self, lost: Collection[str]) -> None:
+        """Undo the part of the unfinished iterations that was done on these workers."""
         for i in self.active:
             held = self._held(i)
-            total = sum(held.values())
             gone = sum(threads for name, threads in held.items() if name in lost)
             if gone:
                 k = self.finished[i]
                 begun = self.ends[i][k - 1] if k else 0.0
-                self.done[i] -= (self.done[i] - begun) * gone / total
+                self.done[i] -= (self.done[i] - begun) * gone / sum(held.values())
 
-    def _decide(self, new: Sequence[int]) -> None:
+    def _decide(self) -> None:
         """Let the engine decide, and note who gained workers."""
-        for i in self.active:
-            if self.unsaid[i] > 0:
-                name = self.jobs[i].name
-                self.engine.observe_task(name, float(self.unsaid[i]), self._at_once(i))
-                self.unsaid[i] = 0.0
+        self.decided = self.now
+        for i in self.active[self.unsaid[self.active] > 0]:
+            name = self.jobs[i].name
+            self.engine.observe_task(name, float(self.unsaid[i]), self._at_once(i))
+            self.unsaid[i] = 0.0
         start = perf_counter()
         self.engine.reallocate(self.workers, self.now)
         self.outcome.decisions.append(perf_counter() - start)
-        for i in new:  # its tasks come when it has been told of its grant, as on a cluster
+        for i in self.new:  # its tasks come when it has been told of its grant, as on a cluster
             self.engine.observe_demand(self.jobs[i].name, self._at_once(i))
+        self.new.clear()
         for i in self.active:
             ready, held = self.ready[i], self._held(i)
             if ready.keys() != held.keys():
@@ -275,14 +292,14 @@ class Simulation:
         a = self.active
         if not len(a):
             return
-        threads = self.threads([self.engine.grants[self.jobs[i].name] for i in a])
+        threads = self.threads()
         if self.watch is not None:
             self.watch(self.now, a, threads)
         threads = threads * self._arrived()
         self.rate[a] = rate(self.law, a, threads)
         self.compute[a] = self.law.computed(a, threads, self.rate[a])
 
-    def threads(self, grants: Sequence[Grant]) -> FloatArray:
+    def threads(self) -> FloatArray:
         """Threads (n_active,) of each job: the dispatcher's rules as a fluid.
 
         First the tokens of those behind on their floor, spread over the epoch; then shares. What
@@ -293,18 +310,23 @@ class Simulation:
         a = self.active
         cores = sum(self.workers.values())
         cap = np.minimum(self.cap[a], cores)
-        share = np.array([grant.share for grant in grants])
-        tokens = np.array([grant.tokens for grant in grants]) / self.engine.epoch
-        floor = np.minimum(tokens, cap)
+        grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
+        share = np.array([grant.share if grant else 0.0 for grant in grants])
+        tokens = np.array([grant.tokens if grant else 0.0 for grant in grants])
+        floor = np.minimum(tokens / self.engine.epoch, cap)
         granted = min(cores, max(share.sum(), floor.sum()))
         threads = fair_fill(np.maximum(share, NEGLIGIBLE), floor, cap, granted)
         useful = self.law.useful(a, threads)
-        return self._lend(useful, cores, grants) if (useful < threads).any() else threads
+        if not (useful < threads).any():
+            return threads
+        return self._lend(
+            useful, cores, np.array([grant.index if grant else 0.0 for grant in grants])
+        )
 
-    def _lend(self, threads: FloatArray, cores: float, grants: Sequence[Grant]) -> FloatArray:
+    def _lend(self, threads: FloatArray, cores: float, index: FloatArray) -> FloatArray:
         """Spare threads to whoever they save a wave, by index, and on until they save none."""
         a, left = self.active, cores - threads.sum()
-        order = sorted(range(len(a)), key=lambda j: (-grants[j].index, j))
+        order = np.argsort(-index, kind="stable")
         lent = True
         while lent:
             lent = False

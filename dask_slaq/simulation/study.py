@@ -56,6 +56,8 @@ class Settings:
         Core-seconds that arrive in a core-second; by default what makes the paper's setting.
     capacity : tuple of (seconds, cores)
         Changes of the number of cores.
+    gap : float
+        Least seconds between two decisions; 0 to react at once to arrivals and ends.
     epoch, floor, normalizer
         As of `Engine`.
     """
@@ -73,6 +75,7 @@ class Settings:
     straggling: float = 4.0
     load: float | None = None
     capacity: tuple[tuple[float, int], ...] = ()
+    gap: float = 0.0
     epoch: float = 3.0
     floor: float = 0.5
     normalizer: str = "range"
@@ -85,7 +88,7 @@ class Settings:
         for name in ("jobs", "cores", "seeds"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        for name in ("interarrival", "noise", "move_pause", "stragglers"):
+        for name in ("interarrival", "noise", "move_pause", "stragglers", "gap"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise InvalidSetting(f"{name} must be a finite number >= 0, not {value!r}")
@@ -225,6 +228,7 @@ def run(
         max_cores=settings.max_cores,
         move_pause=settings.move_pause,
         capacity=settings.capacity,
+        gap=settings.gap,
         progress=progress,
     )
     return Run(seed, jobs, outcome)

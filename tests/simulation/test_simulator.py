@@ -181,7 +181,10 @@ def test_the_engine_is_told_every_report_in_time_and_every_core_second(some_jobs
     assert not engine.jobs
 
 
-def test_decisions_come_every_epoch_and_with_every_arrival_and_end():
+@pytest.mark.parametrize(
+    ("gap", "expected"), [(0.0, [0.0, 3.0, 4.0, 7.0, 8.0]), (2.0, [0.0, 3.0, 5.0, 8.0, 10.0])]
+)
+def test_decisions_come_every_epoch_and_with_arrivals_and_ends(gap, expected):
     jobs = [make("a", work=16.0), make("b", arrival=4.0, work=16.0, iterations=2)]
     times = []
 
@@ -190,8 +193,8 @@ def test_decisions_come_every_epoch_and_with_every_arrival_and_end():
             times.append(now)
             return super().reallocate(workers, now, **settings)
 
-    run(jobs, cores=16, engine=Clock("fair", epoch=3.0))
-    assert times[:5] == pytest.approx([0.0, 3.0, 4.0, 7.0, 8.0])
+    run(jobs, cores=16, engine=Clock("fair", epoch=3.0), gap=gap)
+    assert times[:5] == pytest.approx(expected)
 
 
 def test_workers_have_all_cores():
