@@ -1,4 +1,4 @@
-"""Loss curves of the benchmarks: read from JSON-lines files, or made from a seed.
+"""Loss curves: read from JSON-lines files, or made from a seed.
 
 A line of a file is `{"id": ..., "loss": [...]}`, with `algorithm`, `model`, `source` and
 `noisy` where known. A job runs one curve, stretched or squeezed to its own number of
