@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.curves import Curve
 from benchmarks.scores import FIRST, HORIZONS, Trial
-from dask_slaq.core.loss import Forecast, LossPredictor
+from dask_slaq.core.loss import LossPredictor
+from dask_slaq.simulation.curves import Curve
 
 __all__ = ["Heard", "fit_seconds", "listen"]
 
@@ -31,7 +31,7 @@ class Heard:
     ----------
     losses : dict
     lower, upper : dict
-        Band of a new report; empty where the predictor gives none.
+        Band of a new report.
     seconds : float
         That all of it took, reports included.
     """
@@ -45,10 +45,8 @@ class Heard:
         """Forecasts at the origins of the trials, (n_origins, n_horizons)."""
         return {trial.id: self.losses[trial.id][trial.origins - FIRST] for trial in trials}
 
-    def band(self, trials: Sequence[Trial]) -> tuple[dict[str, Array], dict[str, Array]] | None:
-        """Lower and upper end of the band at the origins of the trials, where there is one."""
-        if not self.lower:
-            return None
+    def band(self, trials: Sequence[Trial]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Lower and upper end of the band at the origins of the trials."""
         lower, upper = (
             {trial.id: side[trial.id][trial.origins - FIRST] for trial in trials}
             for side in (self.lower, self.upper)
@@ -73,35 +71,30 @@ def listen(trials: Sequence[Trial], predictor: LossPredictor | None = None) -> H
         predictor.add(trial.id)
         for table in tables:
             table[trial.id] = np.full((len(trial.curve.loss) - FIRST, len(HORIZONS)), np.nan)
-    has_band = False
     for k in range(1, max(len(trial.curve.loss) for trial in trials)):
         going = [trial for trial in trials if k < len(trial.curve.loss)]
         for trial in going:
             predictor.report(trial.id, trial.curve.loss[k - 1])
         predictor.fit()
         if k >= FIRST:
-            said = _losses(predictor.forecast([trial.id for trial in going]))
-            has_band = len(said) > 1
-            for table, losses in zip(tables, said, strict=False):
+            said = _said(predictor, [trial.id for trial in going])
+            for table, losses in zip(tables, said, strict=True):
                 for trial, row in zip(going, losses, strict=True):
                     table[trial.id][k - FIRST] = row
-    losses, lower, upper = tables
-    seconds = time.perf_counter() - begin
-    return Heard(losses, lower, upper, seconds) if has_band else Heard(losses, {}, {}, seconds)
+    return Heard(*tables, time.perf_counter() - begin)
 
 
-def _losses(said: Forecast) -> list[Array]:
-    """Forecast, and its band if there is one, each (n_jobs, n_horizons)."""
-    tables = [said.level[:, None] - said.reduction]
-    if hasattr(said, "lower") and hasattr(said, "upper"):
-        tables += [said.lower, said.upper]
+def _said(predictor: LossPredictor, names: list[str]) -> list[Array]:
+    """Forecast and both ends of its band, each (n_jobs, n_horizons)."""
+    said = predictor.forecast(names)
     return [
-        np.array([np.interp(HORIZONS, said.horizons, row) for row in table]) for table in tables
+        np.array([np.interp(HORIZONS, said.horizons, row) for row in table])
+        for table in (said.level[:, None] - said.reduction, *predictor.band(names))
     ]
 
 
 def fit_seconds(
-    curves: Sequence[Curve], sizes: Sequence[int] = SIZES, window: int = 64
+    curves: Sequence[Curve], sizes: Sequence[int] = SIZES, window: int = 32
 ) -> dict[str, float]:
     """Seconds of one batched refit, every job having reported once since the last fit.
 

@@ -21,10 +21,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import curves as curve_files
 from benchmarks import nine_algorithms, rivals, scores
 from benchmarks.default_predictor import Heard, fit_seconds, listen
 from benchmarks.scores import HORIZONS, Trial
+from dask_slaq.simulation import curves as curve_files
 
 __all__ = ["DEFAULT", "main", "measure", "summarize", "table"]
 
@@ -127,10 +127,10 @@ def summarize(
             for trial in trials
         },
     }
-    if band := heard.band(trials):
-        bands = {kind: scores.cover(members, *band) for kind, members in kinds.items()}
-        result["coverage"] = {kind: found["coverage"] for kind, found in bands.items()}
-        result["band_width"] = {kind: found["width"] for kind, found in bands.items()}
+    band = heard.band(trials)
+    bands = {kind: scores.cover(members, *band) for kind, members in kinds.items()}
+    result["coverage"] = {kind: found["coverage"] for kind, found in bands.items()}
+    result["band_width"] = {kind: found["width"] for kind, found in bands.items()}
     return result
 
 

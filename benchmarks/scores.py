@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.curves import Curve
+from dask_slaq.simulation.curves import Curve
 
 __all__ = ["FIRST", "HORIZONS", "Trial", "by_kind", "cover", "mean_error", "prepare", "score"]
 

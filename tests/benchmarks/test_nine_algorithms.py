@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import curves, nine_algorithms
+from benchmarks import nine_algorithms
 from benchmarks.nine_algorithms import ALGORITHMS, LONGEST, SHORTEST, generate, train
+from dask_slaq.simulation import curves
 
 pytest.importorskip("sklearn")
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import prediction, rivals, scores
-from benchmarks.curves import Curve
 from benchmarks.default_predictor import fit_seconds, listen
+from dask_slaq.simulation.curves import Curve
 
 HORIZONS = np.array(scores.HORIZONS, dtype=float)
 K = np.arange(60.0)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core import gains
-from dask_slaq.core.experts import HORIZONS
+from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.gains import Interpolation, work_to_target
 from dask_slaq.core.loss import Forecast, Status
 
