@@ -133,7 +133,7 @@ class Simulation:
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
-        self.workers = workers(cores)
+        self.workers, self.cores = workers(cores), cores
         self.max_share = max_cores
         self.move_pause, self.gap, self.watch = move_pause, gap, watch
         self.now, self.decided = 0.0, -math.inf
@@ -250,7 +250,8 @@ class Simulation:
         list; how many changes there are."""
         changed = 0
         while self.changes and self.changes[0][0] <= self.now:
-            before, self.workers = self.workers, workers(self.changes.popleft()[1])
+            before, self.cores = self.workers, self.changes.popleft()[1]
+            self.workers = workers(self.cores)
             self._lose(before.keys() - self.workers.keys())
             changed += 1
         if not (self.workers or self.changes):
@@ -308,24 +309,21 @@ class Simulation:
         stays idle: that is beyond what it thinks of use to anybody.
         """
         a = self.active
-        cores = sum(self.workers.values())
-        cap = np.minimum(self.cap[a], cores)
+        cap = np.minimum(self.cap[a], self.cores)
         grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
         share = np.array([grant.share if grant else 0.0 for grant in grants])
         tokens = np.array([grant.tokens if grant else 0.0 for grant in grants])
         floor = np.minimum(tokens / self.engine.epoch, cap)
-        granted = min(cores, max(share.sum(), floor.sum()))
+        granted = min(self.cores, max(share.sum(), floor.sum()))
         threads = fair_fill(np.maximum(share, NEGLIGIBLE), floor, cap, granted)
         useful = self.law.useful(a, threads)
         if not (useful < threads).any():
             return threads
-        return self._lend(
-            useful, cores, np.array([grant.index if grant else 0.0 for grant in grants])
-        )
+        return self._lend(useful, np.array([grant.index if grant else 0.0 for grant in grants]))
 
-    def _lend(self, threads: FloatArray, cores: float, index: FloatArray) -> FloatArray:
+    def _lend(self, threads: FloatArray, index: FloatArray) -> FloatArray:
         """Spare threads to whoever they save a wave, by index, and on until they save none."""
-        a, left = self.active, cores - threads.sum()
+        a, left = self.active, self.cores - threads.sum()
         order = np.argsort(-index, kind="stable")
         lent = True
         while lent:
@@ -357,7 +355,7 @@ class Simulation:
     def _at_once(self, i: int) -> int:
         """Parallel tasks of an iteration."""
         width = self.jobs[i].partitions
-        return int(width) if math.isfinite(width) else DIVISIONS * sum(self.workers.values())
+        return int(width) if math.isfinite(width) else DIVISIONS * self.cores
 
 
 def workers(cores: int) -> dict[str, int]:
