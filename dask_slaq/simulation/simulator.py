@@ -104,8 +104,8 @@ def simulate_jobs(
         Who has the threads between two decisions, after those who are behind on their floor.
         `shares`: every job its share, and of what some cannot use, the others in proportion to
         theirs; threads that the engine grants to nobody, as no use to anybody, stay idle.
-        `index`: job by job in the order of their indices, each as many as it can use, as on a
-        cluster whose jobs always have tasks that are ready.
+        `index`: job by job in the order of their indices, each as many as it can use, but for
+        `Grant.most`, as on a cluster whose jobs always have tasks that are ready.
     watch : callable, optional
         Told of every change of who computes on how many threads.
     progress : callable, optional
@@ -321,14 +321,15 @@ class Simulation:
         """
         a = self.active
         grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
-        share, tokens, index = np.array(
-            [(g.share, g.tokens, g.index) if g else (0.0, 0.0, 0.0) for g in grants]
+        share, tokens, index, most = np.array(
+            [(g.share, g.tokens, g.index, g.most) if g else (0.0, 0.0, 0.0, 0.0) for g in grants]
         ).T
         cap = np.minimum(self.cap[a], self.cores)
         floor = fit_floors(np.minimum(tokens / self.engine.epoch, cap), self.cores)
         share = np.maximum(share, NEGLIGIBLE)
         if self.dispatch == "index":
-            threads = by_index(share, index, floor, cap, self.cores)
+            most = np.maximum(np.minimum(cap, most), floor)
+            threads = by_index(share, index, floor, most, self.cores)
         else:
             granted = min(self.cores, max(share.sum(), floor.sum()))
             threads = fair_fill(share, floor, cap, granted)
