@@ -225,6 +225,14 @@ def _capacity_changes(
     help="Seconds between two decisions.",
 )
 @click.option(
+    "--dispatch",
+    type=click.Choice(["shares", "index"]),
+    default="shares",
+    show_default=True,
+    help="Who has the threads between two decisions: every job its share, or job by job as many "
+    "as it can use, in the policy's order.",
+)
+@click.option(
     "--gap",
     type=click.FloatRange(0),
     default=0.0,

@@ -25,6 +25,8 @@ IntArray = npt.NDArray[np.int64]
 FASTEST = (32.0, 256.0)
 SERIAL = 0.01
 SAME = 32.0
+#: Threads; sums of fractions differ from whole numbers by less.
+ROUNDING = 1e-9
 #: Thread counts among which `fastest` looks.
 COUNTS = 200
 
@@ -59,12 +61,12 @@ def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
     A fraction is a thread that the job has for that part of the time, so rates are linear
     between whole numbers of threads.
     """
-    low = np.floor(threads + 1e-9)
-    part = np.clip(threads - low, 0.0, 1.0)
-    below = np.where(low > 0, 1.0 / law.seconds(jobs, np.maximum(low, 1.0)), 0.0)
-    if not part.any():
-        return below
-    return (1.0 - part) * below + part / law.seconds(jobs, low + 1.0)
+    low = np.floor(threads + ROUNDING)
+    part = threads - low
+    whole = np.minimum(low, 1.0) / law.seconds(jobs, np.maximum(low, 1.0))
+    if not (part > ROUNDING).any():
+        return whole
+    return whole + np.maximum(part, 0.0) * (1.0 / law.seconds(jobs, low + 1.0) - whole)
 
 
 def fastest(law: Law, cores: int) -> FloatArray:

@@ -16,13 +16,13 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from dask_slaq.core.allocation import fair_fill
+from dask_slaq.core.allocation import fair_fill, fit_floors
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
-__all__ = ["Outcome", "Simulation", "simulate_jobs"]
+__all__ = ["DISPATCH", "Outcome", "Simulation", "simulate_jobs"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -35,6 +35,9 @@ EPSILON = 1e-7
 NEGLIGIBLE = 1e-9
 #: A job that can be divided at will has so many tasks a thread of the cluster.
 DIVISIONS = 1000
+
+#: Ways to divide the threads between two decisions.
+DISPATCH = ("shares", "index")
 
 #: Told of every change: seconds, indices (n_active,) of the active jobs, their threads (n_active,).
 Watcher = Callable[[float, IntArray, FloatArray], None]
@@ -72,6 +75,7 @@ def simulate_jobs(
     move_pause: float = 0.0,
     capacity: Sequence[tuple[float, int]] = (),
     gap: float = 0.0,
+    dispatch: str = "shares",
     watch: Watcher | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> Outcome:
@@ -96,6 +100,12 @@ def simulate_jobs(
         of their unfinished iteration.
     gap : float
         Least seconds between two decisions: arrivals and ends that come sooner wait for so long.
+    dispatch : {"shares", "index"}
+        Who has the threads between two decisions, after those who are behind on their floor.
+        `shares`: every job its share, and of what some cannot use, the others in proportion to
+        theirs; threads that the engine grants to nobody, as no use to anybody, stay idle.
+        `index`: job by job in the order of their indices, each as many as it can use, but for
+        `Grant.most`, as on a cluster whose jobs always have tasks that are ready.
     watch : callable, optional
         Told of every change of who computes on how many threads.
     progress : callable, optional
@@ -110,6 +120,7 @@ def simulate_jobs(
         move_pause=move_pause,
         capacity=capacity,
         gap=gap,
+        dispatch=dispatch,
         watch=watch,
     )
     return simulation.run(progress)
@@ -129,13 +140,15 @@ class Simulation:
         move_pause: float = 0.0,
         capacity: Sequence[tuple[float, int]] = (),
         gap: float = 0.0,
+        dispatch: str = "shares",
         watch: Watcher | None = None,
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
-        self.workers = workers(cores)
+        self.workers, self.cores = workers(cores), cores
         self.max_share = max_cores
         self.move_pause, self.gap, self.watch = move_pause, gap, watch
+        self.dispatch = dispatch
         self.now, self.decided = 0.0, -math.inf
         self.coming, self.changes = deque(range(n)), deque(capacity)
         self.active: IntArray = np.zeros(0, dtype=np.int64)
@@ -250,7 +263,8 @@ class Simulation:
         list; how many changes there are."""
         changed = 0
         while self.changes and self.changes[0][0] <= self.now:
-            before, self.workers = self.workers, workers(self.changes.popleft()[1])
+            before, self.cores = self.workers, self.changes.popleft()[1]
+            self.workers = workers(self.cores)
             self._lose(before.keys() - self.workers.keys())
             changed += 1
         if not (self.workers or self.changes):
@@ -302,30 +316,29 @@ class Simulation:
     def threads(self) -> FloatArray:
         """Threads (n_active,) of each job: the dispatcher's rules as a fluid.
 
-        First the tokens of those behind on their floor, spread over the epoch; then shares. What
-        a job cannot use of its share is lent: to the others in proportion to theirs, and where
-        iterations run in waves, to whom it saves one, by index. What the engine grants to nobody
-        stays idle: that is beyond what it thinks of use to anybody.
+        First the tokens of those behind on their floor, spread over the epoch; then the rest, by
+        shares or by index. What a job cannot use is lent.
         """
         a = self.active
-        cores = sum(self.workers.values())
-        cap = np.minimum(self.cap[a], cores)
         grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
-        share = np.array([grant.share if grant else 0.0 for grant in grants])
-        tokens = np.array([grant.tokens if grant else 0.0 for grant in grants])
-        floor = np.minimum(tokens / self.engine.epoch, cap)
-        granted = min(cores, max(share.sum(), floor.sum()))
-        threads = fair_fill(np.maximum(share, NEGLIGIBLE), floor, cap, granted)
+        share, tokens, index, most = np.array(
+            [(g.share, g.tokens, g.index, g.most) if g else (0.0, 0.0, 0.0, 0.0) for g in grants]
+        ).T
+        cap = np.minimum(self.cap[a], self.cores)
+        floor = fit_floors(np.minimum(tokens / self.engine.epoch, cap), self.cores)
+        share = np.maximum(share, NEGLIGIBLE)
+        if self.dispatch == "index":
+            most = np.maximum(np.minimum(cap, most), floor)
+            threads = by_index(share, index, floor, most, self.cores)
+        else:
+            granted = min(self.cores, max(share.sum(), floor.sum()))
+            threads = fair_fill(share, floor, cap, granted)
         useful = self.law.useful(a, threads)
-        if not (useful < threads).any():
-            return threads
-        return self._lend(
-            useful, cores, np.array([grant.index if grant else 0.0 for grant in grants])
-        )
+        return self._lend(useful, index) if (useful < threads).any() else threads
 
-    def _lend(self, threads: FloatArray, cores: float, index: FloatArray) -> FloatArray:
+    def _lend(self, threads: FloatArray, index: FloatArray) -> FloatArray:
         """Spare threads to whoever they save a wave, by index, and on until they save none."""
-        a, left = self.active, cores - threads.sum()
+        a, left = self.active, self.cores - threads.sum()
         order = np.argsort(-index, kind="stable")
         lent = True
         while lent:
@@ -357,7 +370,30 @@ class Simulation:
     def _at_once(self, i: int) -> int:
         """Parallel tasks of an iteration."""
         width = self.jobs[i].partitions
-        return int(width) if math.isfinite(width) else DIVISIONS * sum(self.workers.values())
+        return int(width) if math.isfinite(width) else DIVISIONS * self.cores
+
+
+def by_index(
+    share: FloatArray, index: FloatArray, floor: FloatArray, cap: FloatArray, cores: float
+) -> FloatArray:
+    """Threads (n_jobs,) job by job, the highest index first; jobs of equal index in proportion
+    to their shares.
+
+    >>> two, none = np.ones(2), np.zeros(2)
+    >>> by_index(two, np.array([1.0, 2.0]), np.array([1.0, 0.0]), 6 * two, 8.0)
+    array([2., 6.])
+    >>> by_index(np.array([1.0, 3.0]), none, none, 8 * two, 8.0)
+    array([2., 6.])
+    """
+    threads = floor.copy()
+    for value in np.unique(index)[::-1]:
+        left = cores - threads.sum()
+        if left <= 0:
+            break
+        level = index == value
+        room = left + floor[level].sum()
+        threads[level] = fair_fill(share[level], floor[level], cap[level], room)
+    return threads
 
 
 def workers(cores: int) -> dict[str, int]:

@@ -19,7 +19,7 @@ from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offere
 from dask_slaq.simulation.laws import SCALINGS, Law, law
 from dask_slaq.simulation.measures import Run, summarize
 from dask_slaq.simulation.oracles import Foresight, OraclePredictor, ShortestRemaining
-from dask_slaq.simulation.simulator import simulate_jobs
+from dask_slaq.simulation.simulator import DISPATCH, simulate_jobs
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
@@ -58,6 +58,8 @@ class Settings:
         Changes of the number of cores.
     gap : float
         Least seconds between two decisions; 0 to react at once to arrivals and ends.
+    dispatch : {"shares", "index"}
+        Who has the threads between two decisions, see `simulate_jobs`.
     epoch, floor, normalizer
         As of `Engine`.
     """
@@ -76,6 +78,7 @@ class Settings:
     load: float | None = None
     capacity: tuple[tuple[float, int], ...] = ()
     gap: float = 0.0
+    dispatch: str = "shares"
     epoch: float = 3.0
     floor: float = 0.5
     normalizer: str = "range"
@@ -85,6 +88,9 @@ class Settings:
         if self.scaling not in SCALINGS:
             allowed = ", ".join(SCALINGS)
             raise InvalidSetting(f"scaling must be one of {allowed}, not {self.scaling!r}")
+        if self.dispatch not in DISPATCH:
+            allowed = ", ".join(DISPATCH)
+            raise InvalidSetting(f"dispatch must be one of {allowed}, not {self.dispatch!r}")
         for name in ("jobs", "cores", "seeds"):
             if getattr(self, name) < 1:
                 raise InvalidSetting(f"{name} must be at least 1, not {getattr(self, name)!r}")
@@ -229,6 +235,7 @@ def run(
         move_pause=settings.move_pause,
         capacity=settings.capacity,
         gap=settings.gap,
+        dispatch=settings.dispatch,
         progress=progress,
     )
     return Run(seed, jobs, outcome)

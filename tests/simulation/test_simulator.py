@@ -11,7 +11,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.loss import LossPredictor
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.simulation.jobs import make_jobs, time_shared, work_to
-from dask_slaq.simulation.simulator import workers
+from dask_slaq.simulation.simulator import DISPATCH, workers
 
 
 def ends(found):
@@ -23,8 +23,9 @@ def test_a_job_alone_has_all_cores():
     assert found.outcome.times[0] == pytest.approx(0.5 * np.arange(1, 11))
 
 
-def test_fair_is_equal_sharing(some_jobs):
-    found = run(some_jobs, cores=64)
+@pytest.mark.parametrize("dispatch", DISPATCH)
+def test_fair_is_equal_sharing(some_jobs, dispatch):
+    found = run(some_jobs, cores=64, dispatch=dispatch)
     arrivals = np.array([job.arrival for job in some_jobs])
     t90, t95, end = time_shared(arrivals, work_to(some_jobs, (0.9, 0.95)), 64)
     assert found.time_to(0.9) == pytest.approx(t90)
@@ -39,9 +40,10 @@ def test_the_same_list_gives_the_same_run(some_jobs, policy):
         assert (a == b).all()
 
 
+@pytest.mark.parametrize("dispatch", DISPATCH)
 @pytest.mark.parametrize("scaling", ["linear", "waves", "sublinear"])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_never_more_threads_than_there_are(policy, scaling):
+def test_never_more_threads_than_there_are(policy, scaling, dispatch):
     from dask_slaq.simulation.curves import make_curves
 
     jobs = make_jobs(

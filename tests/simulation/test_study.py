@@ -148,6 +148,7 @@ def test_wrong_arguments_are_named(arguments, says):
     ("settings", "says"),
     [
         ({"scaling": "cubic"}, "scaling must be one of"),
+        ({"dispatch": "dice"}, "dispatch must be one of shares, index, not 'dice'"),
         ({"jobs": 0}, "jobs must be at least 1, not 0"),
         ({"noise": float("nan")}, "noise must be a finite number >= 0, not nan"),
         ({"max_cores": 0}, "max_cores must be a finite number > 0"),
