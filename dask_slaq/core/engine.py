@@ -273,8 +273,7 @@ class Engine:
             self.epoch,
             self.move_pause,
         )
-        useful = np.where(speeds.work > 0, speeds.useful, np.inf)
-        cap = np.minimum(np.minimum(room, column["most"][order.rows]), useful)
+        cap = np.minimum(np.minimum(room, column["most"][order.rows]), speeds.useful)
         # To be passed on as Snapshot.to_target, once there is such a field:
         # work_to_target(forecast, target[at], speeds.core_seconds(share)[at]), inf elsewhere.
         return Snapshot(
