@@ -269,8 +269,7 @@ class Engine:
             self.epoch,
             self.move_pause,
         )
-        useful = np.where(speeds.work > 0, speeds.useful, np.inf)
-        cap = np.minimum(np.minimum(room, column["most"][order.rows]), useful)
+        cap = np.minimum(np.minimum(room, column["most"][order.rows]), speeds.useful)
         to_target = np.full(n, np.inf)
         to_target[at] = work_to_target(
             forecast, column["target"][order.rows][at], speeds.core_seconds(held)[at]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,11 +67,18 @@ class Interpolation:
 
 def _finder(x: FloatArray) -> Callable[[FloatArray], IntArray]:
     """How to find the interval of the grid in which a value lies."""
-    last = len(x) - 2
     if x[-1] > _DIRECT or (x != np.floor(x)).any():
-        return lambda at: np.clip(np.searchsorted(x, at, side="right") - 1, 0, last)
-    table = np.minimum(np.searchsorted(x, np.arange(x[-1] + 1), side="right") - 1, last)
+        return lambda at: np.clip(np.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
+    table = _intervals(x.tobytes())
     return lambda at: table.take(at.astype(np.int64), mode="clip")
+
+
+@lru_cache(maxsize=4)  # a predictor has one grid
+def _intervals(grid: bytes) -> IntArray:
+    """The interval of a grid of whole numbers that starts at each whole number, or before."""
+    x = np.frombuffer(grid)
+    whole = np.arange(x[-1] + 1.0)
+    return np.minimum(np.searchsorted(x, whole, side="right") - 1, len(x) - 2)
 
 
 @dataclass(frozen=True)

@@ -29,20 +29,27 @@ NEWEST = 0.3
 MEMORY = 0.98
 #: Observations that the scaling of other jobs is worth to each one.
 PRIOR = 0.5
-#: Observations of linear scaling with which the first jobs start, and those kept of gone jobs.
-FIRST, KEPT = 2.0, 100.0
-#: Ratio of thread counts from which on a job's times say something of its scaling.
-SPREAD = 1.5
+#: Observations of linear scaling with which the first jobs start; those remembered of jobs that
+#: are gone or no longer telling, and the part of these that is replaced in an epoch.
+FIRST, KEPT, REMEMBER = 2.0, 100.0, 0.05
+#: Standard deviation of the log of thread counts from which on a job's times tell how it scales.
+SPREAD = 0.2
 #: Relative error below which linear scaling is good enough, and what noise is taken for granted.
 GOOD, NOISE = 0.1, 0.1
 #: Observations that the noise taken for granted counts for.
 NOISE_WEIGHT = 4.0
 #: Noise variances by which Ernest's law must explain more: three more terms, looked at often.
 CLEARLY = 20.0
-#: Factor beyond the fewest and the most threads tried up to which a law is taken to hold.
+#: Least part of the parallel work among the terms of a law.
+PARALLEL = 0.01
+#: Factor beyond the fewest and the most threads tried up to which a job's optimum is believed.
 GROWTH = 2.0
 #: Waves; a thread count that is an average is whole but for rounding.
 ROUNDING = 1e-9
+#: What is forgotten with the first interval, when the second is known.
+_SEEN = (
+    "iterations", "core_seconds", "held_seconds", "least", "most", "sums", "wave_sums", "log_sums",
+)  # fmt: skip
 #: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
 _SQUARED, _ONCE, _COUNT = 5, 8, 14
 
@@ -82,15 +89,17 @@ class Runtimes(Rows):
                 "most": number,
                 "sums": ((15,), np.float64, 0.0),
                 "wave_sums": ((2,), np.float64, 0.0),
+                "log_sums": ((2,), np.float64, 0.0),
                 "law": ((scaling.N_TERMS,), np.float64, 0.0),
                 "scaled": ((), np.bool_, 0.0),
             }
         )
         threads = np.array([1.0, 2.0, 4.0])  # more would deny what is seen on many
         linear = scaling.moments(threads, 1.0 / threads)
-        self._gone: FloatArray = linear.mean(axis=0) * FIRST
+        self._remembered: FloatArray = linear.mean(axis=0) * FIRST
+        self._pool: FloatArray = self._remembered
         self._shape: FloatArray = scaling.LINEAR
-        self._pool: FloatArray = self._gone
+        self._common = False
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
         """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
@@ -115,11 +124,13 @@ class Runtimes(Rows):
         if charged > 0.0:
             work = column["work"].item(row)
             known = work > 0.0 and reports > 2
+            if not known:
+                for name in _SEEN:
+                    column[name][row] = self._fill[name]
             column["work"][row] = work + NEWEST * (charged - work) if known else charged
-            if reports > 1:
-                column["iterations"][row] += 1.0
-                column["core_seconds"][row] += charged
-                column["held_seconds"][row] += held - column["held_at_report"].item(row)
+            column["iterations"][row] += 1.0
+            column["core_seconds"][row] += charged
+            column["held_seconds"][row] += held - column["held_at_report"].item(row)
             column["charged"][row] = 0.0
         column["held_at_report"][row] = held
         at_once = column["at_once"].item(row)
@@ -143,11 +154,10 @@ class Runtimes(Rows):
     def forget(self, row: int) -> None:
         """Release the row of a job that is gone; how it scaled stays known of its kind."""
         at = np.array([row])
-        if self._says_something(at)[0]:
+        if self._telling(at)[0]:
             sums = self.column["sums"][at]
             own = scaling.rescaled(sums, scaling.scale_of(sums, self._shape))[0]
-            gone = self._gone + own
-            self._gone = gone * min(1.0, KEPT / gone[_COUNT])
+            self._remembered = _at_most(self._remembered + own, KEPT)
         self.release(row)
 
     def learn(self, rows: IntArray) -> None:
@@ -156,11 +166,9 @@ class Runtimes(Rows):
         if not len(new):
             return
         new = self._observe(new)
-        before = self._shape
+        before = self._common
         self._learn_population(rows)
-        if not np.array_equal(before, self._shape):
-            new = rows  # all of them look different now
-        self._judge(new)
+        self._judge(new if self._common == before else rows)
 
     def speeds(self, rows: IntArray) -> Speeds:
         """How fast jobs iterate, by what is known now."""
@@ -169,11 +177,14 @@ class Runtimes(Rows):
         scaled = np.flatnonzero(column["scaled"][rows] & (work > 0))
         mine = rows[scaled]
         law = column["law"][mine]
-        least = np.maximum(column["least"][mine] / GROWTH, 1.0)
-        most = np.minimum(np.maximum(column["most"][mine] * GROWTH, 1.0), width[scaled])
-        useful = width.copy()
-        useful[scaled] = np.maximum(np.minimum(np.floor(scaling.optimum(law)), most), least)
-        return Speeds(work, width, useful, scaled, law, least)
+        unseen = column["sums"][rows, _COUNT] == 0
+        useful = np.minimum(
+            np.where(work > 0, width, np.inf), np.where(unseen, self._optimum(), np.inf)
+        )
+        highest = np.minimum(column["most"][mine] * GROWTH, width[scaled])
+        best = np.minimum(scaling.optimum(law), highest)
+        useful[scaled] = np.maximum(np.floor(best), 1.0)
+        return Speeds(work, width, useful, scaled, law)
 
     def _observe(self, rows: IntArray) -> IntArray:
         """Take in the iterations since the last call as one observation; the rows that had one."""
@@ -193,28 +204,53 @@ class Runtimes(Rows):
         column["sums"][rows] = MEMORY * column["sums"][rows] + scaling.moments(threads, seconds)
         width = column["width"][rows]
         wave = waves(width, threads) / (width * seconds)
-        both = np.stack([wave * wave, wave], axis=1)
-        column["wave_sums"][rows] = MEMORY * column["wave_sums"][rows] + both
+        log = np.log(threads)
+        for name, value in (("wave_sums", wave), ("log_sums", log)):
+            both = np.stack([value * value, value], axis=1)
+            column[name][rows] = MEMORY * column[name][rows] + both
         return rows
 
-    def _says_something(self, rows: IntArray) -> BoolArray:
-        column = self.column
-        said: BoolArray = column["most"][rows] >= SPREAD * column["least"][rows]
-        return said
+    def _telling(self, rows: IntArray) -> BoolArray:
+        """Whether jobs were seen of late on thread counts that differ."""
+        count = self.column["sums"][rows, _COUNT]
+        squares, logs = self.column["log_sums"][rows].T
+        telling: BoolArray = squares * count - logs * logs > (SPREAD * count) ** 2
+        return telling
 
     def _learn_population(self, rows: IntArray) -> None:
-        """Fit the common shape to the jobs that were seen on several thread counts."""
-        telling = self.column["sums"][rows[self._says_something(rows)]]
-        own = scaling.rescaled(telling, scaling.scale_of(telling, self._shape))
-        self._pool = self._gone + own.sum(axis=0)
+        """Fit the common shape to the jobs that were seen on several thread counts.
+
+        Jobs are put on one scale by the time they would take on a usual number of threads: how
+        long they would take on one is an extrapolation.
+        """
+        rows = rows[self._telling(rows)]
+        if not len(rows):
+            return
+        usual = np.exp(self.column["log_sums"][rows, 1].sum() / self.column["sums"][rows, -1].sum())
+        unit = scaling.fitted_seconds(self._shape, usual)
+        self._shape = self._shape / unit
+        self._remembered = scaling.rescaled(self._remembered[None, :], np.array([unit]))[0]
+        sums = self.column["sums"][rows]
+        own = scaling.rescaled(sums, scaling.scale_of(sums, self._shape)).sum(axis=0)
+        self._pool = self._remembered + own
+        rate = REMEMBER * min(1.0, own[_COUNT] / KEPT)
+        self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, KEPT)
         pool = self._pool[None, :]
         gram, right, count = scaling.square(pool)
-        law = scaling.nnls(gram, right)
-        plain = scaling.LINEAR[None, :] * scaling.scale_of(pool, scaling.LINEAR)[:, None]
-        error = scaling.residual(pool, plain), scaling.residual(pool, law)
-        one = law[0, 0] + law[0, 1] + law[0, 3]
-        nonlinear = _clearly_better(*error, count)[0] and one > 0
-        self._shape = law[0] / one if nonlinear else scaling.LINEAR
+        law = _with_parallel_part(scaling.nnls(gram, right))
+        linear = scaling.LINEAR[None, :] * scaling.scale_of(pool, scaling.LINEAR)[:, None]
+        error = scaling.residual(pool, linear), scaling.residual(pool, law)
+        # What is known of the others is not given up because they stay where they are.
+        self._common = bool(
+            _clearly_better(*error, count)[0]
+            or (self._common and error[0][0] - error[1][0] > 0.25 * GOOD**2 * count[0])
+        )
+        shape = law[0] if self._common else scaling.LINEAR
+        self._shape = shape / scaling.fitted_seconds(shape, usual)
+
+    def _optimum(self) -> float:
+        """Threads on which jobs are usually fastest, at least 1; inf if more always help."""
+        return max(float(scaling.optimum(self._shape[None, :])[0]), 1.0)
 
     def _judge(self, rows: IntArray) -> None:
         """Choose each job's form: the simplest that its own times and the others' support."""
@@ -225,26 +261,26 @@ class Runtimes(Rows):
             _error_of_one_term(sums[:, _SQUARED], sums[:, _ONCE], count),
             _error_of_one_term(waved[:, 0], waved[:, 1], count),
         )
-        common = self._shape is not scaling.LINEAR
-        open_ = (count > 0) & ((simple > GOOD**2 * count) | common)
+        open_ = (count > 0) & ((simple > GOOD**2 * count) | self._common)
         column["scaled"][rows[~open_]] = False
-        rows, sums, simple, count = rows[open_], sums[open_], simple[open_], count[open_]
-        if not len(rows):
-            return
-        law = self._with_prior(sums)
-        error = scaling.residual(sums, law)
-        column["law"][rows] = law
-        scaled = _clearly_better(simple, error, count)
-        if common:
-            scaled |= ~_clearly_better(error, simple, count)
-        column["scaled"][rows] = scaled & (law.max(axis=1) > 0)
+        if open_.any():
+            rows, sums, simple, count = rows[open_], sums[open_], simple[open_], count[open_]
+            law = self._with_prior(sums)
+            error = scaling.residual(sums, law)
+            least = column["least"][rows]
+            law = scaling.bounded(law, np.minimum(least, self._optimum()) / GROWTH, least)
+            scaled = _clearly_better(simple, error, count)
+            if self._common:
+                scaled |= ~_clearly_better(error, simple, count)
+            column["law"][rows] = law
+            column["scaled"][rows] = scaled
 
     def _with_prior(self, sums: FloatArray) -> FloatArray:
         """Laws (n, 4) by the jobs' own moments and a little of the population's."""
         unit = scaling.scale_of(sums, self._shape)
-        others = self._pool[None, :] * (PRIOR / self._pool[_COUNT])
+        others = _at_most(self._pool, PRIOR)[None, :]
         gram, right, _ = scaling.square(sums + scaling.rescaled(others, 1.0 / unit))
-        return scaling.nnls(gram, right)
+        return _with_parallel_part(scaling.nnls(gram, right))
 
 
 @dataclass(frozen=True)
@@ -258,14 +294,11 @@ class Speeds:
     width : array
         Parallel tasks of one iteration, at least 1.
     useful : array
-        Threads beyond which a job is not said to be faster, at least 1.
+        Threads beyond which a job is not said to be faster, at least 1; inf where nothing is known.
     scaled : (n_scaled,) array of int
         Jobs for which Ernest's law holds.
     law : (n_scaled, 4) array
         Their laws.
-    least : (n_scaled,) array
-        Threads up to which they are taken to scale linearly, at least 1: the law is known from
-        there on only.
     """
 
     work: FloatArray
@@ -273,7 +306,6 @@ class Speeds:
     useful: FloatArray
     scaled: IntArray
     law: FloatArray
-    least: FloatArray
 
     def __call__(self, threads: FloatArray) -> FloatArray:
         """Iterations a second on `threads` (n_jobs,), possibly fractional (time-shared).
@@ -286,8 +318,8 @@ class Speeds:
         speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self.work > 0)
         if len(self.scaled):
             some = threads[self.scaled]
-            seconds = scaling.fitted_seconds(self.law, np.maximum(some, self.least))
-            speed[self.scaled] = np.minimum(some / self.least, 1.0) / seconds
+            seconds = scaling.fitted_seconds(self.law, np.maximum(some, 1.0))
+            speed[self.scaled] = np.minimum(some, 1.0) / seconds
         return speed
 
     def fewest(self, threads: FloatArray) -> FloatArray:
@@ -301,7 +333,7 @@ class Speeds:
         """Core-seconds of one iteration on `threads` (n_jobs,); 0 where not known."""
         cost = self.work.copy()
         if len(self.scaled):
-            n = np.clip(threads[self.scaled], self.least, self.useful[self.scaled])
+            n = np.clip(threads[self.scaled], 1.0, self.useful[self.scaled])
             cost[self.scaled] = n * scaling.fitted_seconds(self.law, n)
         return cost
 
@@ -317,6 +349,18 @@ def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
     each = np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
     value: FloatArray = np.ceil(each - ROUNDING)
     return value
+
+
+def _with_parallel_part(law: FloatArray) -> FloatArray:
+    """Laws (n, 4) by which no job is infinitely fast on few threads."""
+    law[:, 1] = np.maximum(law[:, 1], PARALLEL * law.sum(axis=1))
+    return law
+
+
+def _at_most(sums: FloatArray, count: float) -> FloatArray:
+    """Moments (15,) scaled down to so many observations."""
+    scaled: FloatArray = sums * min(1.0, count / sums[_COUNT])
+    return scaled
 
 
 def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray) -> FloatArray:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = [
     "LINEAR",
     "N_TERMS",
+    "bounded",
     "features",
     "fitted_seconds",
     "moments",
@@ -225,3 +226,18 @@ def optimum(law: FloatArray) -> FloatArray:
     below = tree + np.sqrt(tree * tree + 4.0 * each * work)
     best = np.divide(2.0 * work, below, out=np.full(len(law), np.inf), where=below > 0)
     return np.where((work > 0) | (tree + each == 0), best, 1.0)
+
+
+def bounded(law: FloatArray, least: FloatArray, threads: FloatArray) -> FloatArray:
+    """Laws (n, 4) that agree on `threads` (n,), but whose optimum is at `least` (n,) or above.
+
+    Examples
+    --------
+    >>> bounded(np.array([[0.0, 8.0, 0.0, 0.5]]), np.array([8.0]), np.array([16.0])).tolist()
+    [[6.0, 8.0, 0.0, 0.125]]
+    """
+    fall, rise = law[:, 1], law[:, 2] * least + law[:, 3] * least * least
+    kept = np.divide(fall, rise, out=np.ones_like(fall), where=rise > fall)
+    out = law * np.stack([np.ones_like(kept), np.ones_like(kept), kept, kept], axis=1)
+    out[:, 0] += fitted_seconds(law, threads) - fitted_seconds(out, threads)
+    return np.asarray(out)
