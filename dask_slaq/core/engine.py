@@ -258,7 +258,7 @@ class Engine:
         normalized = np.ones(n)
         normalized[at] = quality.normalized(forecast, self.normalizer)
         known = np.zeros(n, bool)
-        known[at] = forecast.status != Status.TOO_FEW_REPORTS
+        known[at] = forecast.n_reports > 0
         held = self.jobs.runtimes.column["share"][order.rows]
         gain = Gains(
             Interpolation(forecast.horizons, forecast.reduction),

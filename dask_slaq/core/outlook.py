@@ -27,6 +27,8 @@ MIN_REPORTS = 4
 REACH, REACH_PER_REPORT = 60.0, 5.0
 #: Share of the window's span that no job is denied, but one that diverges.
 DOUBT = 1e-3
+#: Iterations in which a curve usually falls by half of its range.
+USUAL = 10.0
 #: A job is fitted again after one report, and one more for each `MATURITY` reports that it had,
 #: but `MOST_UNFITTED` at most.
 MATURITY, MOST_UNFITTED = 16, 6
@@ -134,6 +136,9 @@ class Outlook(Rows):
         fall += _exploration(view.total, noise, span)
         zero = view.newest + view.unit * view.zero
         np.minimum(fall, np.maximum(level - zero, 0.0)[:, None], out=fall)
+        few = status == Status.TOO_FEW_REPORTS
+        if few.any():
+            fall[few] = _as_usual(history.column["first"][rows[few]], level[few], view.total[few])
         remaining = fall[:, -1].copy()
         hint = level - column["target"][rows]
         hinted = (status != Status.OK) & (hint > 0)
@@ -166,6 +171,20 @@ def _exploration(total: IntArray, noise: FloatArray, span: FloatArray) -> FloatA
     """
     unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
     return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
+
+
+def _as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:
+    """Falls (n_jobs, n_horizons) of jobs of whose curves nothing is known but how they began.
+
+    Like most curves they fall by the most at first: by ``k / (k + USUAL)`` of the range in k
+    iterations. Without a fall yet, the range is in arbitrary units, of which normalized losses
+    are free.
+    """
+    done = total[:, None] - 1.0
+    fallen = np.maximum(first - level, 0.0)[:, None]
+    usual = np.where(np.abs(level) > 0, np.abs(level), 1.0)[:, None]
+    rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), usual)
+    return rest * (HORIZONS / (HORIZONS + done + USUAL))
 
 
 def _hold_beyond_reach(fall: FloatArray, total: IntArray) -> FloatArray:
