@@ -10,10 +10,8 @@ import json
 import statistics
 import sys
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import click
@@ -23,7 +21,6 @@ from threadpoolctl import threadpool_limits
 from benchmarks.paper import algorithm_1
 from dask_slaq.core.allocation import water_fill
 from dask_slaq.core.belief import HORIZONS
-from dask_slaq.core.gains import Interpolation
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]
 
@@ -31,6 +28,8 @@ __all__ = ["SIZES", "Forecasts", "main", "measure"]
 SIZES = ((160, 640), (4_000, 16_384), (20_000, 100_000), (100_000, 1_000_000))
 #: Seconds.
 EPOCH = 1.0
+#: The horizon at or before each whole number of iterations, but for the last one.
+BEFORE = np.searchsorted(HORIZONS[:-1], np.arange(HORIZONS[-1] + 1), side="right") - 1
 
 
 @dataclass(frozen=True)
@@ -61,25 +60,30 @@ class Forecasts:
         width = np.ceil(rng.lognormal(np.log(4.0 * cores / jobs), 0.8, jobs))
         return cls(left[:, None] * shape, rng.lognormal(0.0, 1.0, jobs), width)
 
-    @cached_property
-    def _fall(self) -> Interpolation:
-        return Interpolation(HORIZONS, self.reduction)
+    def __call__(self, threads: np.ndarray) -> np.ndarray:
+        """Reduction of each job by the next epoch: between horizons on straight lines."""
+        ahead = np.minimum(EPOCH * np.minimum(threads, self.width) / self.work, HORIZONS[-1])
+        left = BEFORE.take(ahead.astype(int))
+        cell = np.arange(len(left)) * len(HORIZONS) + left
+        low, high = self.reduction.take(cell), self.reduction.take(cell + 1)
+        start, stop = HORIZONS.take(left), HORIZONS.take(left + 1)
+        return low + (ahead - start) / (stop - start) * (high - low)
 
-    def gain(self, threads: np.ndarray) -> np.ndarray:
-        """Reduction of each job by the next epoch, as the engine predicts it."""
-        return self._fall(EPOCH * np.minimum(threads, self.width) / self.work)
+    def of(self, rows: np.ndarray) -> Forecasts:
+        """Those of some jobs."""
+        return Forecasts(self.reduction[rows], self.work[rows], self.width[rows])
 
     def one_by_one(self) -> list[Callable[[int], float]]:
         """The same gains as plain functions of one job each, in the same arithmetic."""
-        grid = HORIZONS.tolist()
+        grid, before = HORIZONS.tolist(), BEFORE.tolist()
 
         def gain_of(table: list[float], work: float, width: float) -> Callable[[int], float]:
             def gain(threads: int) -> float:
                 ahead = min(EPOCH * min(threads, width) / work, grid[-1])
-                right = min(max(bisect_left(grid, ahead), 1), len(grid) - 1)
-                left = right - 1
-                fraction = (ahead - grid[left]) / (grid[right] - grid[left])
-                return table[left] + fraction * (table[right] - table[left])
+                left = before[int(ahead)]
+                low, high = table[left], table[left + 1]
+                start, stop = grid[left], grid[left + 1]
+                return low + (ahead - start) / (stop - start) * (high - low)
 
             return gain
 
@@ -106,7 +110,7 @@ def measure(
     seconds = []
     for _ in range(repetitions):
         start = time.perf_counter()
-        share = water_fill(forecasts.gain, one, 0.0 * one, most, cores)
+        share = water_fill(forecasts, one, 0.0 * one, most, cores)
         seconds.append(time.perf_counter() - start)
     found: dict[str, Any] = {"jobs": jobs, "cores": cores, "seconds": statistics.median(seconds)}
     if not heap:

@@ -7,24 +7,17 @@ Algorithm 1 does, but finds the price of the last thread instead of walking ther
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
-Gain = Callable[[FloatArray], FloatArray]
-Worth = Callable[[FloatArray, FloatArray], FloatArray]
+from dask_slaq.core.units import EPSILON, FloatArray, Gain, IntArray, Units, Worth, rows_of
 
 #: Price rounds before ties are taken as they stand; a run needs 10 to 25, so that this only
 #: bounds a worth that rises where it should not.
 ROUNDS = 64
 #: Candidate threads a job at which the search ends and the rest is sorted.
 NARROW = 2
-#: Threads; sums of shares differ by rounding below it.
-EPSILON = 1e-9
+#: Part of the jobs at which those that are still open go on alone.
+FEW = 0.5
 
 
 def fair_fill(
@@ -117,12 +110,22 @@ def water_fill(
     >>> water_fill(root, np.array([1.0, 3.0]), np.zeros(2), np.full(2, 9.0), 4)
     array([1., 3.])
     """
+    return hand_out(_Rise(gain, weight), lower, upper, capacity)
 
-    def worth(start: FloatArray, stop: FloatArray) -> FloatArray:
-        value: FloatArray = weight * (gain(stop) - gain(start)) / (stop - start)
+
+class _Rise:
+    """Weighted rise of a gain by thread."""
+
+    def __init__(self, gain: Gain, weight: FloatArray) -> None:
+        self.gain, self.weight = gain, weight
+
+    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
+        value: FloatArray = self.weight * (self.gain(stop) - self.gain(start)) / (stop - start)
         return value
 
-    return hand_out(worth, lower, upper, capacity)
+    def of(self, rows: IntArray) -> _Rise:
+        """For some of the jobs alone."""
+        return _Rise(rows_of(self.gain, rows, len(self.weight)), self.weight[rows])
 
 
 def hand_out(
@@ -166,15 +169,23 @@ def hand_out(
     >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
     array([3., 2.])
     """
+    units = Units(worth, lower, upper)
     order = np.arange(len(lower)) if order is None else order
-    units = _Units(worth, lower, upper)
-    low, high = np.zeros(len(lower)), units.most
+    return _settle(units, np.zeros(len(lower)), units.most, capacity, order)
+
+
+def _settle(
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Threads (n_jobs,) by a price at a time, which closes the bounds on units from one side."""
     streak = 0
     for _ in range(ROUNDS):
         budget = capacity - units.share(low).sum()
         high = np.minimum(high, low + np.ceil(budget) + 1)
         if budget <= EPSILON or (high - low).max(initial=0.0) <= NARROW:
             break
+        if (high > low).sum() <= FEW * len(low):
+            return _settle_open(units, low, high, capacity, order)
         price, least, most = _probe(units, low, high, budget, streak)
         if price > 0:
             least, most = units.count(price, least, most, capacity)
@@ -196,55 +207,21 @@ def hand_out(
     return _hand_out_rest(units, low, high, capacity, order)
 
 
-class _Units:
-    """The threads each job may get above its lower bound, numbered from 1."""
-
-    def __init__(self, worth: Worth, lower: FloatArray, upper: FloatArray) -> None:
-        self.lower = np.asarray(lower, dtype=float)
-        self.base = np.floor(self.lower + EPSILON)
-        self.most = np.maximum(np.floor(upper + EPSILON) - self.base, 0.0)
-        self._worth = worth
-
-    def share(self, count: FloatArray) -> FloatArray:
-        """Threads (n_jobs,) that jobs with so many units have."""
-        share: FloatArray = np.maximum(self.lower, self.base + count)
-        return share
-
-    def worth(self, number: FloatArray) -> FloatArray:
-        """Worth (n_jobs,) of the units of these numbers."""
-        stop = self.base + np.maximum(number, 1.0)
-        value = self._worth(np.maximum(stop - 1.0, self.lower), stop)
-        return np.where(np.isfinite(value), value, 0.0)
-
-    def count(
-        self,
-        price: float,
-        low: FloatArray,
-        high: FloatArray,
-        capacity: float | None = None,
-        *,
-        strict: bool = False,
-    ) -> tuple[FloatArray, FloatArray]:
-        """Bounds (n_jobs,) of the number of units that are worth the price, or strictly more.
-
-        They start at `low` and `high` and close; with a capacity, only until it is clear
-        whether so many units exceed it.
-        """
-        while (low < high).any():
-            if capacity is not None and (
-                self.share(low).sum() > capacity or self.share(high).sum() <= capacity
-            ):
-                break
-            middle = np.ceil((low + high) / 2)
-            value = self.worth(middle)
-            good = value > price if strict else value >= price
-            good |= low == high
-            low, high = np.where(good, middle, low), np.where(good, high, middle - 1)
-        return low, high
+def _settle_open(
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Settle the jobs whose bounds are still open on their own: the others are not looked at."""
+    rows = np.flatnonzero(high > low)
+    share = units.share(low)
+    left = capacity - share.sum() + share[rows].sum()
+    turn = np.empty(len(order), dtype=np.int64)
+    turn[order] = np.arange(len(order))
+    share[rows] = _settle(units.of(rows), low[rows], high[rows], left, np.argsort(turn[rows]))
+    return share
 
 
 def _probe(
-    units: _Units, low: FloatArray, high: FloatArray, budget: float, streak: int
+    units: Units, low: FloatArray, high: FloatArray, budget: float, streak: int
 ) -> tuple[float, FloatArray, FloatArray]:
     """A price near that of the last thread, and the bounds that come with it.
 
@@ -263,7 +240,7 @@ def _probe(
 
 
 def _hand_out_ties(
-    units: _Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
     """Serve units of equal worth job by job, as a heap that breaks ties by job does."""
     share = units.share(low)
@@ -273,7 +250,7 @@ def _hand_out_ties(
 
 
 def _hand_out_rest(
-    units: _Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
     """Sort the few units still open by worth and hand out as many as the budget holds."""
     share = units.share(low)

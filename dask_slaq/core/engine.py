@@ -21,7 +21,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.gains import Gains, Interpolation, work_to_target
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
-from dask_slaq.core.loss import Forecast, LossPredictor, Status
+from dask_slaq.core.loss import Forecast, LossPredictor
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
@@ -270,10 +270,9 @@ class Engine:
             self.move_pause,
         )
         cap = np.minimum(np.minimum(room, column["most"][order.rows]), speeds.useful)
+        work = speeds.core_seconds(held)
         to_target = np.full(n, np.inf)
-        to_target[at] = work_to_target(
-            forecast, column["target"][order.rows][at], speeds.core_seconds(held)[at]
-        )
+        to_target[at] = work_to_target(forecast, column["target"][order.rows][at], work[at])
         return Snapshot(
             jobs=order.names,
             capacity=capacity,
@@ -284,6 +283,7 @@ class Engine:
             normalized=normalized,
             gain=gain,
             to_target=to_target,
+            speed=lambda threads: speeds(threads) * work,
             reporting=column["reports"][order.rows],
         )
 

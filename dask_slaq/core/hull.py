@@ -6,9 +6,11 @@ hull every thread from one corner to the next is worth the same.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from dask_slaq.core.allocation import FloatArray, Gain, IntArray
+from dask_slaq.core.units import FloatArray, Gain, IntArray
 
 #: Threads up to which gains are tabulated one by one, and the ratio of counts from there on.
 DENSE, RATIO = 64, 1.1
@@ -46,15 +48,27 @@ def on_hull(gain: Gain, n_jobs: int, most: float) -> Gain:
     threads = np.array(points, dtype=float)
     table = np.stack([gain(np.full(n_jobs, n)) for n in threads], axis=1)
     hull = concave_hull(threads, table)
-    slope = np.diff(hull, axis=1) / np.diff(threads)
-    rows = np.arange(n_jobs)
+    return _Lines(threads, hull, np.diff(hull, axis=1) / np.diff(threads))
 
-    def smooth(asked: FloatArray) -> FloatArray:
-        at = np.clip(np.searchsorted(threads, asked, side="right") - 1, 0, len(threads) - 2)
-        value: FloatArray = hull[rows, at] + slope[rows, at] * (asked - threads[at])
+
+@dataclass(frozen=True)
+class _Lines:
+    """Straight lines between the points of each job."""
+
+    threads: FloatArray
+    hull: FloatArray
+    slope: FloatArray
+
+    def __call__(self, asked: FloatArray) -> FloatArray:
+        last = len(self.threads) - 2
+        at = np.clip(np.searchsorted(self.threads, asked, side="right") - 1, 0, last)
+        rows = np.arange(len(at))
+        value: FloatArray = self.hull[rows, at] + self.slope[rows, at] * (asked - self.threads[at])
         return value
 
-    return smooth
+    def of(self, rows: IntArray) -> _Lines:
+        """For some of the jobs alone."""
+        return _Lines(self.threads, self.hull[rows], self.slope[rows])
 
 
 def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:

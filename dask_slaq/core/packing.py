@@ -265,11 +265,10 @@ class Board:
     def _with_room(self, workers: IntArray) -> IntArray:
         return workers[self.free[workers] > EPSILON]
 
-    def squeeze_in(self, jobs: IntArray, workers: IntArray, share: FloatArray) -> BoolArray:
-        """Put jobs on full workers, which all on them then share; who (n_jobs,) has less by it."""
-        less = np.zeros(len(self.held), dtype=bool)
+    def squeeze_in(self, jobs: IntArray, workers: IntArray, share: FloatArray) -> None:
+        """Put jobs on full workers, which all on them then share in proportion."""
         if not (len(jobs) and len(workers)):
-            return less
+            return
         here = self.placed()
         crowd = np.bincount(here.worker, minlength=len(self.free))[workers] / self.threads[workers]
         workers = workers[np.argsort(crowd, kind="stable")]
@@ -280,5 +279,3 @@ class Board:
         scale = np.minimum(1.0, self.threads / np.maximum(used, EPSILON))
         self._placed = [here._replace(amount=here.amount * scale[here.worker])]
         self.free = np.maximum(self.threads - used, 0.0)
-        less[here.job[scale[here.worker] < 1.0]] = True
-        return less

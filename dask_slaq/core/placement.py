@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from dask_slaq.core.packing import EPSILON, Board, BoolArray, Entries, FloatArray, IntArray, joined
-from dask_slaq.core.sets import Placement, bytes_of, moved, numbered
+from dask_slaq.core.sets import Placement, bytes_of, moved, numbered, unchanged
 
 __all__ = ["Placement", "place", "place_all"]
 
@@ -106,14 +106,14 @@ def place_all(
     board = Board(threads, len(jobs))
     before = moved(previous, jobs, addresses)
     near = bytes_of(affinity or {}, jobs, place_of)
-    kept = np.zeros(len(jobs), bool)
     groups = _by_eligible(jobs, threads, eligible or {}, place_of)
     for mine, group in groups:
-        kept |= _place_group(board, group, mine, share, before, near)
+        _place_group(board, group, mine, share, before, near)
     for mine, group in groups:
         unplaced = group[(board.held[group] == 0) & (share[group] > 0)]
-        kept &= ~board.squeeze_in(unplaced, mine, share)
-    return Placement(jobs, addresses, board.placed(), kept)
+        board.squeeze_in(unplaced, mine, share)
+    entries = board.placed()
+    return Placement(jobs, addresses, entries, unchanged(before, entries, len(jobs)))
 
 
 def _place_group(
@@ -123,8 +123,8 @@ def _place_group(
     share: FloatArray,
     before: Entries,
     near: Entries,
-) -> BoolArray:
-    """Place jobs that may use the same workers; whose set (n_jobs,) stays as it was."""
+) -> None:
+    """Place jobs that may use the same workers."""
     mine, inside = _mask(jobs, len(share)), _mask(workers, len(board.free))
     share = np.where(mine, share, 0.0)
     room = board.free[workers].sum()
@@ -141,7 +141,6 @@ def _place_group(
     if mine.any():
         here = mine[before.job] & inside[before.worker], mine[near.job] & inside[near.worker]
         _place_changed(board, mine, workers, share, before.of(here[0]), near.of(here[1]))
-    return kept
 
 
 def _place_changed(

@@ -1,29 +1,22 @@
 """Policies: from a snapshot of the jobs to their shares and their order of dispatch.
 
-A policy is a callable class with a name; `policy` finds it. Most only say what the next thread
-is worth to a job (`_Priced.worth`), and `hand_out` does the rest.
+A policy is a callable class with a name; `policy` finds it. Most only say what the next thread is
+worth to a job (`_Priced.worth`), and `hand_out` does the rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from dask_slaq.core.allocation import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    fair_fill,
-    fit_floors,
-    hand_out,
-    while_it_lasts,
-)
+from dask_slaq.core.allocation import fair_fill, fit_floors, hand_out
 from dask_slaq.core.errors import UnknownPolicy
 from dask_slaq.core.hull import on_hull
 from dask_slaq.core.snapshot import Allocation, Snapshot
+from dask_slaq.core.units import BoolArray, FloatArray, Gain, IntArray, rows_of
 
 __all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy"]
 
@@ -91,11 +84,11 @@ class _Priced:
         """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
         raise NotImplementedError
 
-    def ahead(
-        self, snapshot: Snapshot, judged: BoolArray, room: FloatArray, budget: float
+    def first(
+        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """Threads (n_jobs,) that go out before all worths, each within its `room`; none here."""
-        return np.zeros(len(room))
+        """Threads (n_jobs,) that go out before all worths, on top of `lower`; none here."""
+        return lower
 
     def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
         """Order of dispatch (n_jobs,)."""
@@ -106,22 +99,33 @@ class _Priced:
         """Share out by worth."""
         snapshot, judged = _judged(snapshot)
         if self.on_hull and not snapshot.concave and judged.any():
-            snapshot = _on_hull(snapshot)
+            most = max(1.0, min(float(snapshot.cap.max()), snapshot.capacity))
+            snapshot = replace(snapshot, gain=on_hull(snapshot.gain, len(snapshot.jobs), most))
         weight, capacity = snapshot.weight, snapshot.capacity
         cap = np.clip(snapshot.cap, 0.0, capacity)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
         fair = fair_fill(weight, floor, cap, capacity)
         lower, upper = np.where(judged, floor, fair), np.where(judged, cap, fair)
-        lower = lower + self.ahead(snapshot, judged, upper - lower, capacity - lower.sum())
-        share = hand_out(
-            lambda start, stop: self.worth(snapshot, start, stop),
-            lower,
-            upper,
-            capacity,
-            _by_name(snapshot.jobs),
-        )
+        lower = self.first(snapshot, judged, lower, upper)
+        worth = _Worth(self, snapshot)
+        share = hand_out(worth, lower, upper, capacity, _by_name(snapshot.jobs))
         share = fair_fill(weight, share, cap, capacity)
         return Allocation(share, self.index(snapshot, judged))
+
+
+@dataclass(frozen=True)
+class _Worth:
+    """What a policy finds that threads are worth to the jobs of a snapshot."""
+
+    policy: _Priced
+    snapshot: Snapshot
+
+    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
+        return self.policy.worth(self.snapshot, start, stop)
+
+    def of(self, rows: IntArray) -> _Worth:
+        """For some of the jobs alone."""
+        return _Worth(self.policy, self.snapshot.of(rows))
 
 
 class MaxTotal(_Priced):
@@ -154,11 +158,12 @@ class MaxTotal(_Priced):
 class FirstToTarget(MaxTotal):
     """The least work left to its target first, as shortest remaining time; then by gain.
 
-    Jobs short of their target get all they can use, one after the other in the order of the
-    core-seconds left over weight. Those that have reached it, or for which that cannot be told,
-    share what is left as under `max-total`. Index: -1 for what never reports, below 1 beyond
-    the target (rising with the gain of the first thread), 1 to 2 before it (falling with the work
-    left), above 2 for new jobs.
+    Each thread goes where it adds most to the speed of a job in relation to the core-seconds left
+    to its target over its weight. While jobs scale well, that is to the one with the least left,
+    as much as it can use, and so on; where further threads add little, to several. Those that have
+    reached it, or for which that cannot be told, share what is left as under `max-total`. Index:
+    -1 for what never reports, below 1 beyond the target (rising with the gain of the first
+    thread), 1 to 2 before it (falling with the work left), above 2 for new jobs.
 
     Examples
     --------
@@ -174,17 +179,17 @@ class FirstToTarget(MaxTotal):
 
     name = "first-to-target"
 
-    def ahead(
-        self, snapshot: Snapshot, judged: BoolArray, room: FloatArray, budget: float
+    def first(
+        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """All that jobs short of their target can use, the least work left first."""
+        """Each thread where it shortens the time to a target by the largest part."""
         left = _work_left(snapshot)
-        short = np.flatnonzero(judged & np.isfinite(left))
-        place = np.argsort(_by_name(snapshot.jobs))
-        short = short[np.lexsort((place[short], left[short]))]
-        given = np.zeros(len(room))
-        given[short] = while_it_lasts(room[short], budget)
-        return given
+
+        def worth(start: FloatArray, stop: FloatArray) -> FloatArray:
+            return (snapshot.speed(stop) - snapshot.speed(start)) / ((stop - start) * left)
+
+        upper = np.where(judged & np.isfinite(left), upper, lower)
+        return hand_out(worth, lower, upper, snapshot.capacity, _by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
         """Order of dispatch: a job's index depends on nothing but the job."""
@@ -229,12 +234,22 @@ def _judged(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
     judged = snapshot.known & snapshot.reporting & finite & np.isfinite(snapshot.normalized)
     if judged.all():
         return snapshot, judged
-    return replace(snapshot, gain=lambda threads: np.where(judged, gain(threads), 0.0)), judged
+    return replace(snapshot, gain=_Masked(gain, judged)), judged
 
 
-def _on_hull(snapshot: Snapshot) -> Snapshot:
-    most = min(float(snapshot.cap.max()), snapshot.capacity)
-    return replace(snapshot, gain=on_hull(snapshot.gain, len(snapshot.jobs), max(most, 1.0)))
+@dataclass(frozen=True)
+class _Masked:
+    """A gain without that of some jobs."""
+
+    gain: Gain
+    kept: BoolArray
+
+    def __call__(self, threads: FloatArray) -> FloatArray:
+        return np.where(self.kept, self.gain(threads), 0.0)
+
+    def of(self, rows: IntArray) -> _Masked:
+        """For some of the jobs alone."""
+        return _Masked(rows_of(self.gain, rows, len(self.kept)), self.kept[rows])
 
 
 def _first_worth(policy: _Priced, snapshot: Snapshot) -> FloatArray:

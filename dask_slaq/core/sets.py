@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_slaq.core.packing import BoolArray, Entries, IntArray, joined
 
-__all__ = ["Placement", "bytes_of", "moved", "numbered"]
+__all__ = ["Placement", "bytes_of", "moved", "numbered", "unchanged"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +79,16 @@ def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[s
         entries = entries._replace(job=_renumbered(previous.jobs, jobs, -1)[entries.job])
         entries = entries.of(entries.job >= 0)
     return entries
+
+
+def unchanged(before: Entries, after: Entries, n_jobs: int) -> BoolArray:
+    """Which jobs (n_jobs,) have the same threads on the same workers, or none both times."""
+    count = [np.bincount(entries.job, minlength=n_jobs) for entries in (before, after)]
+    same: BoolArray = count[0] == count[1]
+    before, after = before.of(same[before.job]), after.of(same[after.job])
+    differs = (before.worker != after.worker) | (before.amount != after.amount)
+    same[after.job[differs]] = False
+    return same
 
 
 def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dask_slaq.core.allocation import BoolArray, FloatArray, Gain
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.units import BoolArray, FloatArray, Gain, IntArray, rows_of
 
 #: Fields of a snapshot with one value a job.
 ARRAYS = ("weight", "floor", "cap", "known", "normalized", "reporting", "to_target")
@@ -37,13 +37,17 @@ class Snapshot:
     gain : callable
         Threads (n_jobs,) to the reduction (n_jobs,) of normalized loss that is predicted by the
         next epoch; 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose
-        gain is not finite counts as not known.
+        gain is not finite counts as not known. With a method ``of(rows)``, to the gain of these
+        jobs alone, it is evaluated much less.
     reporting : array of bool, optional
         False for what never reports: jobs without a loss, tasks of other clients. They get a fair
         share, and the lowest index where a new job's is the highest. All true by default.
     to_target : array, optional
         Core-seconds predicted until the job's loss is at its target: 0 where it has reached it,
         inf or nan where that cannot be told. All unknown by default.
+    speed : callable, optional
+        Threads (n_jobs,) to the core-seconds of the work in `to_target` that each job does in a
+        second; nondecreasing and concave. As many as threads by default.
     concave : bool
         False where gains have steps, as when iterations run in waves: policies that need
         concave gains then work on the upper hull.
@@ -66,6 +70,7 @@ class Snapshot:
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     concave: bool = True
     to_target: FloatArray = field(default_factory=lambda: np.zeros(0))
+    speed: Gain = np.asarray
 
     def __post_init__(self) -> None:
         if self.jobs and not len(self.reporting):
@@ -82,6 +87,15 @@ class Snapshot:
             raise InvalidSetting("floors and caps must not be negative")
         if (self.to_target < 0).any():
             raise InvalidSetting("work left to the target must not be negative")
+
+    def of(self, rows: IntArray) -> Snapshot:
+        """The same of some of the jobs alone."""
+        return replace(
+            self,
+            jobs=tuple(self.jobs[i] for i in rows.tolist()),
+            gain=rows_of(self.gain, rows, len(self.jobs)),
+            **{name: getattr(self, name)[rows] for name in ARRAYS},
+        )
 
 
 @dataclass(frozen=True)

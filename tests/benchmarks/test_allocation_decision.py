@@ -54,7 +54,7 @@ def test_one_by_one_gains_are_those_of_all_jobs(seed):
     forecasts = allocation.Forecasts.draw(20, 300, seed)
     one_by_one = forecasts.one_by_one()
     for threads in (0, 1, 2, 7, 40, 300):
-        together = forecasts.gain(np.full(20, float(threads)))
+        together = forecasts(np.full(20, float(threads)))
         assert [gain(threads) for gain in one_by_one] == together.tolist()
 
 

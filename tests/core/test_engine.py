@@ -176,7 +176,7 @@ def test_a_job_gets_no_more_threads_than_its_tasks_can_use():
     engine = Engine("fair")
     engine.add_job("narrow", 0.0)
     engine.add_job("wide", 0.0)
-    for name, width in (("narrow", 1), ("wide", 8)):
+    for name, width in (("narrow", 1), ("wide", 7)):
         for k in range(3):
             engine.observe_task(name, 1.0, width)
             engine.report(name, 1.0 / (k + 1), float(k))

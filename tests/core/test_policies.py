@@ -32,9 +32,9 @@ class Curves:
 
     def __call__(self, threads):
         with np.errstate(invalid="ignore"):  # some sizes are not finite
-            return self.of(threads)
+            return self.at(threads)
 
-    def of(self, threads):
+    def at(self, threads):
         if self.kind == "waves":
             per_thread = 1 / np.ceil(8 / np.maximum(threads, 1))
             return self.size * np.where(threads < 1, threads / 8, per_thread)
@@ -42,7 +42,7 @@ class Curves:
             return self.size * np.minimum(threads * self.rate, 1)
         return self.size * -np.expm1(-threads * self.rate)
 
-    def take(self, order):
+    def of(self, order):
         return Curves(self.kind, self.size[order], self.rate[order])
 
 
@@ -67,16 +67,6 @@ def draw(seed, n_jobs=None, capacity=None, **fixed):
         "to_target": rng.choice([0.0, 3.0, rng.uniform(0, 99), np.inf, np.nan], n_jobs),
     }
     return Snapshot(**{**values, **fixed})
-
-
-def take(snapshot, order):
-    """The same jobs in another order."""
-    return replace(
-        snapshot,
-        jobs=tuple(snapshot.jobs[i] for i in order),
-        gain=snapshot.gain.take(order),
-        **{name: getattr(snapshot, name)[order] for name in ARRAYS},
-    )
 
 
 def check(snapshot, allocation):
@@ -112,7 +102,7 @@ class TestEvery:
     def test_order_of_jobs_does_not_matter(self, name, seed):
         snapshot = draw(seed)
         order = np.random.default_rng(seed + 1).permutation(len(snapshot.jobs))
-        here, there = policy(name)(snapshot), policy(name)(take(snapshot, order))
+        here, there = policy(name)(snapshot), policy(name)(snapshot.of(order))
         assert there.share == pytest.approx(here.share[order], abs=CLOSE)
         assert there.index == pytest.approx(here.index[order])
 
@@ -134,6 +124,17 @@ class TestEvery:
         first, second = decide(snapshot), decide(snapshot)
         assert first.share.tolist() == second.share.tolist()
         assert first.index.tolist() == second.index.tolist()
+
+    @given(seed=seeds)
+    @settings(max_examples=40, deadline=None)
+    def test_gains_that_cannot_be_asked_of_some_jobs_give_the_same(self, name, seed):
+        snapshot = draw(seed, n_jobs=30, capacity=90)
+        here, there = (
+            policy(name)(replace(snapshot, gain=gain))
+            for gain in (snapshot.gain, lambda threads: snapshot.gain(threads))
+        )
+        assert here.share.tolist() == there.share.tolist()
+        assert here.index.tolist() == there.index.tolist()
 
     def test_no_jobs(self, name):
         allocation = policy(name)(draw(0, n_jobs=0))
@@ -461,7 +462,7 @@ def test_max_total_stops_at_wave_counts():
 
 def test_fair_is_blind_to_loss():
     snapshot = draw(16, n_jobs=6, capacity=9)
-    other = replace(snapshot, normalized=np.zeros(6), gain=snapshot.gain.take([5, 4, 3, 2, 1, 0]))
+    other = replace(snapshot, normalized=np.zeros(6), gain=snapshot.gain.of([5, 4, 3, 2, 1, 0]))
     assert policy("fair")(snapshot).share.tolist() == policy("fair")(other).share.tolist()
 
 
