@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.allocation import fair_fill, fit_floors
-from dask_slaq.core.jobs import Grant
+from dask_slaq.core.engine import Grant
 from dask_slaq.simulation.laws import Law
 
 __all__ = ["DISPATCH", "by_index", "divide", "lend"]
