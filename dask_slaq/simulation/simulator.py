@@ -1,8 +1,8 @@
 """The event loop: jobs on a virtual clock, decided by the engine that also runs on clusters.
 
 Events are arrivals, the ends of iterations and jobs, epochs, changes of capacity, and the ends of
-pauses. Between two of them every job computes at a constant rate, on the threads that
-`Simulation.threads` gives it: a fluid model of what the live dispatcher does slot by slot.
+pauses. Between two of them every job computes at a constant rate, on the threads that `divide`
+gives it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from dask_slaq.core.allocation import fair_fill, fit_floors
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.simulation.dispatch import divide
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
-__all__ = ["DISPATCH", "Outcome", "Simulation", "simulate_jobs"]
+__all__ = ["Outcome", "Simulation", "simulate_jobs"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -31,13 +31,8 @@ IntArray = npt.NDArray[np.int64]
 GROUP = 16
 #: Iterations; what is nearer to an end than this has reached it.
 EPSILON = 1e-7
-#: Weight, in threads, by which jobs with no share at all are lent what nobody else can use.
-NEGLIGIBLE = 1e-9
 #: A job that can be divided at will has so many tasks a thread of the cluster.
 DIVISIONS = 1000
-
-#: Ways to divide the threads between two decisions.
-DISPATCH = ("shares", "index")
 
 #: Told of every change: seconds, indices (n_active,) of the active jobs, their threads (n_active,).
 Watcher = Callable[[float, IntArray, FloatArray], None]
@@ -101,11 +96,7 @@ def simulate_jobs(
     gap : float
         Least seconds between two decisions: arrivals and ends that come sooner wait for so long.
     dispatch : {"shares", "index"}
-        Who has the threads between two decisions, after those who are behind on their floor.
-        `shares`: every job its share, and of what some cannot use, the others in proportion to
-        theirs; threads that the engine grants to nobody, as no use to anybody, stay idle.
-        `index`: job by job in the order of their indices, each as many as it can use, but for
-        `Grant.most`, as on a cluster whose jobs always have tasks that are ready.
+        Who has the threads between two decisions, see `dispatch.DISPATCH`.
     watch : callable, optional
         Told of every change of who computes on how many threads.
     progress : callable, optional
@@ -306,50 +297,15 @@ class Simulation:
         a = self.active
         if not len(a):
             return
-        threads = self.threads()
+        grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
+        threads = divide(
+            grants, self.law, a, self.cap[a], self.cores, self.engine.epoch, self.dispatch
+        )
         if self.watch is not None:
             self.watch(self.now, a, threads)
         threads = threads * self._arrived()
         self.rate[a] = rate(self.law, a, threads)
         self.compute[a] = self.law.computed(a, threads, self.rate[a])
-
-    def threads(self) -> FloatArray:
-        """Threads (n_active,) of each job: the dispatcher's rules as a fluid.
-
-        First the tokens of those behind on their floor, spread over the epoch; then the rest, by
-        shares or by index. What a job cannot use is lent.
-        """
-        a = self.active
-        grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
-        share, tokens, index, most = np.array(
-            [(g.share, g.tokens, g.index, g.most) if g else (0.0, 0.0, 0.0, 0.0) for g in grants]
-        ).T
-        cap = np.minimum(self.cap[a], self.cores)
-        floor = fit_floors(np.minimum(tokens / self.engine.epoch, cap), self.cores)
-        share = np.maximum(share, NEGLIGIBLE)
-        if self.dispatch == "index":
-            most = np.maximum(np.minimum(cap, most), floor)
-            threads = by_index(share, index, floor, most, self.cores)
-        else:
-            granted = min(self.cores, max(share.sum(), floor.sum()))
-            threads = fair_fill(share, floor, cap, granted)
-        useful = self.law.useful(a, threads)
-        return self._lend(useful, index) if (useful < threads).any() else threads
-
-    def _lend(self, threads: FloatArray, index: FloatArray) -> FloatArray:
-        """Spare threads to whoever they save a wave, by index, and on until they save none."""
-        a, left = self.active, self.cores - threads.sum()
-        order = np.argsort(-index, kind="stable")
-        lent = True
-        while lent:
-            lent = False
-            cost = self.law.step(a, threads) - threads
-            for j in order:
-                if cost[j] <= left and threads[j] + cost[j] <= self.cap[a[j]]:
-                    threads[j] += cost[j]
-                    left -= cost[j]
-                    lent = True
-        return threads
 
     def _arrived(self) -> FloatArray:
         """Part (n_active,) of each job's threads that have its data."""
@@ -371,29 +327,6 @@ class Simulation:
         """Parallel tasks of an iteration."""
         width = self.jobs[i].partitions
         return int(width) if math.isfinite(width) else DIVISIONS * self.cores
-
-
-def by_index(
-    share: FloatArray, index: FloatArray, floor: FloatArray, cap: FloatArray, cores: float
-) -> FloatArray:
-    """Threads (n_jobs,) job by job, the highest index first; jobs of equal index in proportion
-    to their shares.
-
-    >>> two, none = np.ones(2), np.zeros(2)
-    >>> by_index(two, np.array([1.0, 2.0]), np.array([1.0, 0.0]), 6 * two, 8.0)
-    array([2., 6.])
-    >>> by_index(np.array([1.0, 3.0]), none, none, 8 * two, 8.0)
-    array([2., 6.])
-    """
-    threads = floor.copy()
-    for value in np.unique(index)[::-1]:
-        left = cores - threads.sum()
-        if left <= 0:
-            break
-        level = index == value
-        room = left + floor[level].sum()
-        threads[level] = fair_fill(share[level], floor[level], cap[level], room)
-    return threads
 
 
 def workers(cores: int) -> dict[str, int]:

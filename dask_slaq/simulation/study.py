@@ -15,11 +15,12 @@ from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, policy
 from dask_slaq.simulation import curves as curve_files
 from dask_slaq.simulation.curves import Curve
+from dask_slaq.simulation.dispatch import DISPATCH
 from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offered_load
 from dask_slaq.simulation.laws import SCALINGS, Law, law
 from dask_slaq.simulation.measures import Run, summarize
 from dask_slaq.simulation.oracles import Foresight, OraclePredictor, ShortestRemaining
-from dask_slaq.simulation.simulator import DISPATCH, simulate_jobs
+from dask_slaq.simulation.simulator import simulate_jobs
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
@@ -59,7 +60,7 @@ class Settings:
     gap : float
         Least seconds between two decisions; 0 to react at once to arrivals and ends.
     dispatch : {"shares", "index"}
-        Who has the threads between two decisions, see `simulate_jobs`.
+        Who has the threads between two decisions, see `dispatch.DISPATCH`.
     epoch, floor, normalizer
         As of `Engine`.
     """
