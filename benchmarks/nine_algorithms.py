@@ -95,7 +95,7 @@ def _descend(
             t += 1
             loss, slope = objective(where, rows)
             seen.append(loss)
-            size = 3.0 * step / np.sqrt(t) if kind == "shrinking" else step
+            size = 1.3 * step / np.sqrt(t) if kind == "shrinking" else step
             velocity = momentum * velocity - size * slope
             where = where + velocity
         yield float(np.mean(seen))

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 DEFAULT = "dask_slaq"
 #: Origins a curve, and curves, of a whole and of a quick run.
-ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 60, 12, 48
+ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 40, 8, 36
 #: Curves that are made when no file is given.
 MADE, QUICK_MADE = 54, 27
 
