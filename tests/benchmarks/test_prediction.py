@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -200,6 +201,42 @@ def test_the_default_predictor_forecasts_a_geometric_curve():
     assert scores.mean_error(trial, listen(trials).at(trials)["c"]) < 0.005
 
 
+class Banded:
+    """Holds the last report, and is sure of the fifth digit."""
+
+    def __init__(self, band):
+        self.last, self.band = {}, band
+
+    def add(self, job):
+        self.last[job] = np.nan
+
+    def report(self, job, loss):
+        self.last[job] = loss
+
+    def fit(self):
+        return len(self.last)
+
+    def forecast(self, jobs):
+        level = np.array([self.last[job] for job in jobs])
+        said = SimpleNamespace(level=level, horizons=np.array([0.0, 20.0]))
+        said.reduction = np.zeros((len(jobs), 2))
+        if self.band:
+            said.lower, said.upper = (level[:, None] * np.array([s, s]) for s in (0.99999, 1.00001))
+        return said
+
+
+def test_a_band_is_scored_where_the_predictor_gives_one():
+    trials = scores.prepare([curve(np.r_[np.full(50, 3.0), 2.0])])
+    with_band, without = (
+        prediction.summarize(trials, {"x": heard.at(trials)}, heard, default="x")
+        for heard in (listen(trials, Banded(band)) for band in (True, False))
+    )
+    assert with_band["coverage"]["smooth"]["1"] == pytest.approx(45 / 46)
+    assert with_band["coverage"]["smooth"]["10"] == pytest.approx(36 / 37)
+    assert with_band["band_width"]["smooth"]["5"] == pytest.approx(6e-5)
+    assert "coverage" not in without and without["predictors"] == with_band["predictors"]
+
+
 def test_refits_are_timed_for_each_number_of_jobs():
     found = fit_seconds([curve(0.9**K), curve(1 / (1 + K))], sizes=(1, 7))
     assert list(found) == ["1", "7"] and all(s > 0 for s in found.values())
@@ -248,6 +285,12 @@ def test_json_has_the_keys_that_others_read(files):
     assert set(found["curves"]) == {"smooth", "noisy"}
     assert found["curves"]["smooth"]["aitken"] == pytest.approx(0.0, abs=1e-9)
     assert found["settings"]["too_short"] == 1
+    assert found["best_rival"]["smooth"]["10"] == "aitken"
+    every, some = (
+        figures["smooth"]["10"]["mean_rel"]
+        for figures in (found["every_origin"], found["predictors"][prediction.DEFAULT])
+    )
+    assert some == pytest.approx(every, rel=0.1)
     assert set(found["fit_seconds"]) == {"1", "2"}
 
 
