@@ -194,8 +194,8 @@ class Optimus:
 
     For a c below the smallest loss, 1 / (loss - c) is a line in k; its residuals are weighted
     back to residuals of the loss. The c that leaves least is searched for, from 0 on if no loss
-    was negative. What the fit says is how far the loss falls from its last report: its level
-    is often far off, as it weighs all reports alike.
+    was negative. What the fit says is how far the loss falls from its last report, to c at
+    most: its level is often far off, as it weighs all reports alike.
     """
 
     #: Logarithms of the distance of c from the smallest loss, in ranges of the loss.
@@ -221,7 +221,8 @@ class Optimus:
         gap = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-2}).x
         a, b = self._line(k, y + np.exp(gap))
         fitted = 1.0 / (a * (total + np.r_[0.0, horizons]) / total + b)
-        return history[-1] + span * (fitted[1:] - fitted[0])
+        limit = low - span * np.exp(gap)
+        return np.maximum(history[-1] + span * (fitted[1:] - fitted[0]), limit)
 
     @staticmethod
     def _line(k: Array, above: Array) -> Array:
