@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 DEFAULT = "dask_slaq"
 #: Origins a curve, and curves, of a whole and of a quick run.
-ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 60, 12, 48
+ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 40, 8, 36
 #: Curves that are made when no file is given.
 MADE, QUICK_MADE = 54, 27
 
@@ -108,7 +108,10 @@ def _follow(trials: Sequence[Trial], names: Sequence[str], processes: int) -> li
 
 
 def summarize(
-    trials: Sequence[Trial], forecasts: dict[str, dict[str, Array]], heard: Heard
+    trials: Sequence[Trial],
+    forecasts: dict[str, dict[str, Array]],
+    heard: Heard,
+    default: str = DEFAULT,
 ) -> dict[str, Any]:
     """Figures of all predictors, with the keys of the JSON output."""
     kinds = scores.by_kind(trials)
@@ -117,14 +120,12 @@ def summarize(
         for name, said in forecasts.items()
     }
     result: dict[str, Any] = {
-        "default": DEFAULT,
+        "default": default,
         "predictors": predictors,
-        "best_rival": {kind: _best_rival(predictors, kind) for kind in kinds},
+        "best_rival": {kind: _best_rival(predictors, default, kind) for kind in kinds},
         "curves": {
-            trial.id: {
-                name: scores.mean_error(trial, said[trial.id]) for name, said in forecasts.items()
-            }
-            for trial in trials
+            t.id: {name: scores.mean_error(t, said[t.id]) for name, said in forecasts.items()}
+            for t in trials
         },
     }
     band = heard.band(trials)
@@ -134,12 +135,12 @@ def summarize(
     return result
 
 
-def _best_rival(predictors: dict[str, Any], kind: str) -> dict[str, str]:
+def _best_rival(predictors: dict[str, Any], default: str, kind: str) -> dict[str, str]:
     """Name of the rival of the least mean relative error, by horizon."""
-    names = [name for name in predictors if name != DEFAULT]
+    names = [name for name in predictors if name != default]
     return {
         horizon: min(names, key=lambda name: predictors[name][kind][horizon]["mean_rel"])
-        for horizon in predictors[DEFAULT][kind]
+        for horizon in predictors[default][kind]
         if names
     }
 
@@ -210,14 +211,12 @@ def main(
         )
     _say(f"{len(trials)} curves, {sum(len(t.origins) for t in trials)} origins")
     forecasts, heard, costs = measure(trials, chosen, processes)
+    if broken := costs["failures"][DEFAULT]:
+        _say(f"{DEFAULT} gave no finite forecast at {broken:.2%} of the origins: a bug")
     result = summarize(trials, forecasts, heard) | costs
+    result["every_origin"] = _every_origin(curves, heard)
     _say("timing refits")
     result["fit_seconds"] = fit_seconds([trial.curve for trial in trials])
-    every = scores.prepare(curves)
-    result["every_origin"] = {
-        kind: scores.score(members, heard.at(members))
-        for kind, members in scores.by_kind(every).items()
-    }
     result["settings"] = {
         "files": list(files), "seed": seed, "quick": quick, "origins_per_curve": most or None,
         "curves": {kind: len(members) for kind, members in scores.by_kind(trials).items()},
@@ -226,8 +225,7 @@ def main(
     if plots:
         from benchmarks import prediction_plots
 
-        band = heard.band(trials)
-        written = prediction_plots.write(plots, trials, forecasts, band, result)
+        written = prediction_plots.write(plots, trials, forecasts, heard.band(trials), result)
         _say(f"{written} pictures in {plots}")
     if output != "-":
         click.echo(table(result))
@@ -235,6 +233,12 @@ def main(
         with click.open_file(output, "w") as file:
             json.dump(result, file, indent=1)
             file.write("\n")
+
+
+def _every_origin(curves: Sequence[curve_files.Curve], heard: Heard) -> dict[str, Any]:
+    """Figures of the default predictor from every iteration: what a choice of origins hides."""
+    kinds = scores.by_kind(scores.prepare(curves)).items()
+    return {kind: scores.score(members, heard.at(members)) for kind, members in kinds}
 
 
 def _say(line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def _algorithm(
         for name, found in result["predictors"].items()
     }
     _bars(right, {name: e for name, e in errors.items() if e is not None}, result["default"])
-    right.set_title(f"all {kind} curves of {group}"[:48], fontsize=10)
+    right.set_title(fill(f"all {kind} curves of {group}", 40), fontsize=10)
     figure.savefig(path, dpi=100)
 
 
@@ -145,7 +146,8 @@ def _bars(axes: Any, errors: Mapping[str, float], default: str) -> None:
     names = sorted(errors, key=lambda name: errors[name], reverse=True)
     values = [100 * errors[name] for name in names]
     bars = axes.barh(names, values, color=_colors(names, default))
-    axes.bar_label(bars, [f"{value:.2g}" for value in values], fontsize=8, padding=2)
+    labels = [f"{value:.2g}" if value < 100 else f"{value:.0f}" for value in values]
+    axes.bar_label(bars, labels, fontsize=8, padding=2)
     if min(values) > 0 and max(values) / min(values) > 50:
         axes.set_xscale("log")
     axes.margins(x=0.15)

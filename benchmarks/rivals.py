@@ -194,7 +194,8 @@ class Optimus:
 
     For a c below the smallest loss, 1 / (loss - c) is a line in k; its residuals are weighted
     back to residuals of the loss. The c that leaves least is searched for, from 0 on if no loss
-    was negative.
+    was negative. What the fit says is how far the loss falls from its last report, to c at
+    most: its level is often far off, as it weighs all reports alike.
     """
 
     #: Logarithms of the distance of c from the smallest loss, in ranges of the loss.
@@ -219,8 +220,9 @@ class Optimus:
         around = (near - step, min(near + step, most))
         gap = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-2}).x
         a, b = self._line(k, y + np.exp(gap))
-        ahead = (total + horizons) / total
-        return low + span * (1.0 / (a * ahead + b) - np.exp(gap))
+        fitted = 1.0 / (a * (total + np.r_[0.0, horizons]) / total + b)
+        limit = low - span * np.exp(gap)
+        return np.maximum(history[-1] + span * (fitted[1:] - fitted[0]), limit)
 
     @staticmethod
     def _line(k: Array, above: Array) -> Array:
@@ -234,22 +236,45 @@ class Optimus:
 
 
 class Holt:
-    """Holt's exponential smoothing with a damped trend, of statsmodels, fitted at each origin."""
+    """Holt's exponential smoothing with a damped trend, of statsmodels, on the log of the loss."""
 
     def forecast(self, history: Array, horizons: Array) -> Array:
         from statsmodels.tsa.holtwinters import Holt as Model
 
-        losses = history[-NEWEST:]
-        low, span = losses.min(), np.ptp(losses)
-        if span == 0.0:
-            return np.full(len(horizons), history[-1])
-        model = Model((losses - low) / span, damped_trend=True, initialization_method="estimated")
+        series, back = _logs(history, 50)
+        model = Model(series, damped_trend=True, initialization_method="estimated")
         ahead = model.fit().forecast(int(horizons.max()))
-        return low + span * np.asarray(ahead)[horizons.astype(int) - 1]
+        return back(np.asarray(ahead)[horizons.astype(int) - 1])
+
+
+class Arima:
+    """ARIMA(1, 1, 1) of statsmodels on the log of the loss."""
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        from statsmodels.tsa.arima.model import ARIMA as Model
+
+        series, back = _logs(history, 25)
+        # The same as order (1, 1, 1), and twice as fast.
+        model = Model(np.diff(series), order=(1, 0, 1), trend="n", concentrate_scale=True)
+        ahead = model.fit(cov_type="none", method_kwargs={"maxiter": 30})
+        steps = np.cumsum(ahead.forecast(int(horizons.max())))
+        return back(series[-1] + steps[horizons.astype(int) - 1])
+
+
+def _logs(history: Array, newest: int) -> tuple[Array, Callable[[Array], Array]]:
+    """Newest reports from 0 to 1, by their logs if all were positive, and the way back."""
+    positive = history.min() > 0.0
+    series = np.log(history[-newest:]) if positive else history[-newest:]
+    low, span = series.min(), np.ptp(series) or 1.0
+
+    def back(values: Array) -> Array:
+        return np.exp(low + span * values) if positive else low + span * values
+
+    return (series - low) / span, back
 
 
 #: Packages of the extra `benchmarks` that a rival needs.
-PACKAGES = {"holt-damped": "statsmodels"}
+PACKAGES = {"holt-damped": "statsmodels", "arima": "statsmodels"}
 RIVALS: dict[str, Callable[[], Rival]] = {
     "hold": Hold,
     "last-delta": LastDelta,
@@ -257,6 +282,7 @@ RIVALS: dict[str, Callable[[], Rival]] = {
     "paper": Paper,
     "optimus": Optimus,
     "holt-damped": Holt,
+    "arima": Arima,
 }
 
 

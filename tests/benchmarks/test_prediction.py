@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -140,7 +141,8 @@ def test_forecasts_of_rivals_are_finite(name, loss):
         ("paper", 3 + 0.9**K, 1e-4),
         ("paper", 2 + 1 / (0.01 * K**2 + 0.3 * K + 0.5), 1e-4),
         ("optimus", 1 + 1 / (0.05 * K + 0.2), 1e-2),
-        pytest.param("holt-damped", 1 - 0.01 * K, 1e-2, marks=NEEDS["holt-damped"]),
+        pytest.param("holt-damped", 0.98**K, 1e-2, marks=NEEDS["holt-damped"]),
+        pytest.param("arima", 0.98**K, 1e-2, marks=NEEDS["arima"]),
     ],
 )
 def test_each_rival_forecasts_the_curves_it_is_made_for(name, loss, error):
@@ -175,7 +177,7 @@ def test_a_rival_that_fails_is_held_and_counted(monkeypatch):
 
 
 def test_a_missing_package_is_named_and_its_rival_left_out(monkeypatch):
-    monkeypatch.setitem(rivals.PACKAGES, "holt-damped", "no_such_package")
+    monkeypatch.setattr(rivals, "PACKAGES", {"holt-damped": "no_such_package"})
     names, missing = rivals.available()
     assert "holt-damped" not in names and "paper" in names
     assert missing == [
@@ -197,6 +199,42 @@ def test_the_default_predictor_sees_no_future():
 def test_the_default_predictor_forecasts_a_geometric_curve():
     (trial,) = trials = scores.prepare([curve(3 + 0.9**K)])
     assert scores.mean_error(trial, listen(trials).at(trials)["c"]) < 0.005
+
+
+class Banded:
+    """Holds the last report, and is sure of the fifth digit."""
+
+    def __init__(self, band):
+        self.last, self.band = {}, band
+
+    def add(self, job):
+        self.last[job] = np.nan
+
+    def report(self, job, loss):
+        self.last[job] = loss
+
+    def fit(self):
+        return len(self.last)
+
+    def forecast(self, jobs):
+        level = np.array([self.last[job] for job in jobs])
+        said = SimpleNamespace(level=level, horizons=np.array([0.0, 20.0]))
+        said.reduction = np.zeros((len(jobs), 2))
+        if self.band:
+            said.lower, said.upper = (level[:, None] * np.array([s, s]) for s in (0.99999, 1.00001))
+        return said
+
+
+def test_a_band_is_scored_where_the_predictor_gives_one():
+    trials = scores.prepare([curve(np.r_[np.full(50, 3.0), 2.0])])
+    with_band, without = (
+        prediction.summarize(trials, {"x": heard.at(trials)}, heard, default="x")
+        for heard in (listen(trials, Banded(band)) for band in (True, False))
+    )
+    assert with_band["coverage"]["smooth"]["1"] == pytest.approx(45 / 46)
+    assert with_band["coverage"]["smooth"]["10"] == pytest.approx(36 / 37)
+    assert with_band["band_width"]["smooth"]["5"] == pytest.approx(6e-5)
+    assert "coverage" not in without and without["predictors"] == with_band["predictors"]
 
 
 def test_refits_are_timed_for_each_number_of_jobs():
@@ -247,6 +285,12 @@ def test_json_has_the_keys_that_others_read(files):
     assert set(found["curves"]) == {"smooth", "noisy"}
     assert found["curves"]["smooth"]["aitken"] == pytest.approx(0.0, abs=1e-9)
     assert found["settings"]["too_short"] == 1
+    assert found["best_rival"]["smooth"]["10"] == "aitken"
+    every, some = (
+        figures["smooth"]["10"]["mean_rel"]
+        for figures in (found["every_origin"], found["predictors"][prediction.DEFAULT])
+    )
+    assert some == pytest.approx(every, rel=0.1)
     assert set(found["fit_seconds"]) == {"1", "2"}
 
 
