@@ -50,6 +50,10 @@ ROUNDING = 1e-9
 _SEEN = (
     "iterations", "core_seconds", "held_seconds", "least", "most", "sums", "wave_sums", "log_sums",
 )  # fmt: skip
+#: A job with so many observations is judged anew at every so-many-th decision only.
+YOUNG, SELDOM = 12.0, 4
+#: Jobs that are judged at once: what fits in a processor's cache.
+CHUNK = 2048
 #: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
 _SQUARED, _ONCE, _COUNT = 5, 8, 14
 
@@ -100,6 +104,7 @@ class Runtimes(Rows):
         self._pool: FloatArray = self._remembered
         self._shape: FloatArray = scaling.LINEAR
         self._common = False
+        self._turn = 0
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
         """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
@@ -168,7 +173,13 @@ class Runtimes(Rows):
         new = self._observe(new)
         before = self._common
         self._learn_population(rows)
-        self._judge(new if self._common == before else rows)
+        self._turn += 1
+        changed = rows
+        if self._common == before:
+            turn = (new + self._turn) % SELDOM == 0
+            changed = new[turn | (self.column["sums"][new, _COUNT] < YOUNG)]
+        for start in range(0, len(changed), CHUNK):
+            self._judge(changed[start : start + CHUNK])
 
     def speeds(self, rows: IntArray) -> Speeds:
         """How fast jobs iterate, by what is known now."""
@@ -236,8 +247,8 @@ class Runtimes(Rows):
         rate = REMEMBER * min(1.0, own[_COUNT] / KEPT)
         self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, KEPT)
         pool = self._pool[None, :]
-        gram, right, count = scaling.square(pool)
-        law = _with_parallel_part(scaling.nnls(gram, right))
+        count = pool[:, _COUNT]
+        law = _with_parallel_part(scaling.fit(pool))
         linear = scaling.LINEAR[None, :] * scaling.scale_of(pool, scaling.LINEAR)[:, None]
         error = scaling.residual(pool, linear), scaling.residual(pool, law)
         # What is known of the others is not given up because they stay where they are.
@@ -279,8 +290,7 @@ class Runtimes(Rows):
         """Laws (n, 4) by the jobs' own moments and a little of the population's."""
         unit = scaling.scale_of(sums, self._shape)
         others = _at_most(self._pool, PRIOR)[None, :]
-        gram, right, _ = scaling.square(sums + scaling.rescaled(others, 1.0 / unit))
-        return _with_parallel_part(scaling.nnls(gram, right))
+        return _with_parallel_part(scaling.fit(sums + scaling.rescaled(others, 1.0 / unit)))
 
 
 @dataclass(frozen=True)
