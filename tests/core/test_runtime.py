@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core import runtime
-from dask_slaq.core.runtime import Runtimes, Speeds, waves
+from dask_slaq.core import speeds
+from dask_slaq.core.runtime import Runtimes
+from dask_slaq.core.speeds import Speeds, waves
 
 seconds = st.floats(1e-6, 1e6)
 widths = st.integers(1, 1000)
@@ -57,7 +58,7 @@ STRONG_OPTIMUM = 13.65  # where its derivative is 0
 
 
 def test_examples():
-    assert doctest.testmod(runtime).failed == 0
+    assert doctest.testmod(speeds).failed == 0
 
 
 def test_a_new_job_costs_nothing_yet():
