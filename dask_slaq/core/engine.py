@@ -25,7 +25,7 @@ from dask_slaq.core.loss import Forecast, LossPredictor
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.runtime import Speeds
+from dask_slaq.core.speeds import Speeds
 
 __all__ = ["Engine", "Grant", "Predictor"]
 
@@ -210,12 +210,14 @@ class Engine:
             The changes: jobs whose grant differs from the one before. All of them are in `grants`.
         """
         order, capacity = self.jobs.order(), sum(workers.values())
-        self._pass_time(order, capacity, now)
+        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
+        self._last = now
+        self.jobs.pass_time(capacity, elapsed)
         self._predictor.fit()
         self.jobs.runtimes.learn(order.rows)
         forecast = self._predictor.forecast(order.reported)
         speeds = self.jobs.runtimes.speeds(order.rows)
-        room = _room(order, workers, capacity, eligible or {})
+        room = order.room(workers, eligible or {})
         snapshot = self._snapshot(order, forecast, speeds, room, capacity)
         allocation = self.policy(snapshot)
         # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
@@ -230,19 +232,6 @@ class Engine:
         before, self.grants = self.grants, Grants(decision, order.position)
         self._sets = sets
         return self.grants.since(before)
-
-    def _pass_time(self, order: Order, capacity: int, now: float) -> None:
-        """Credit each job that has work with its fair share of the time since the last call."""
-        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
-        self._last = now
-        self.jobs.runtimes.advance(order.rows, elapsed)
-        column = self.jobs.table.column
-        demand = column["demand"][order.rows]
-        weight = np.where(demand > 0, column["weight"][order.rows], 0.0)
-        total = weight.sum()
-        if total > 0:
-            fair = np.minimum(capacity * weight / total, demand)
-            column["entitled"][order.rows] += fair * elapsed
 
     def _snapshot(
         self,
@@ -300,7 +289,7 @@ class Engine:
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
-            tokens=self._tokens(order, share),
+            tokens=self.jobs.tokens(share, self.floor, self.epoch),
             most=column["most"][rows],
             iteration=column["iteration"][rows],
             loss=column["loss"][rows],
@@ -310,27 +299,3 @@ class Engine:
             blind=self.policy.name in BLIND,
             epoch=self.epoch,
         )
-
-    def _tokens(self, order: Order, share: FloatArray) -> FloatArray:
-        """Core-seconds to serve before any index: what the job is behind its credit floor, and an
-        epoch of its floor in threads. What never reports comes last, so its share is its floor."""
-        column, rows = self.jobs.table.column, order.rows
-        floor = np.where(column["reports"][rows], column["floor"][rows], share)
-        attained = self.jobs.runtimes.column["attained"][rows]
-        behind = self.floor * column["entitled"][rows] - attained
-        tokens: FloatArray = np.maximum(np.maximum(behind, floor * self.epoch), 0.0)
-        return tokens
-
-
-def _room(
-    order: Order,
-    workers: Mapping[str, int],
-    capacity: int,
-    eligible: Mapping[str, Collection[str]],
-) -> FloatArray:
-    """Threads (n_jobs,) of the workers that each job may use."""
-    room = np.full(len(order.names), float(capacity))
-    for name, addresses in eligible.items():
-        if name in order.position:
-            room[order.position[name]] = sum(workers.get(address, 0) for address in addresses)
-    return room

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.loss import Forecast, Status
 from dask_slaq.core.quality import predicted_range
-from dask_slaq.core.runtime import Speeds
+from dask_slaq.core.speeds import Speeds
 
 __all__ = ["Gains", "Interpolation", "work_to_target"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,16 @@ class Order(NamedTuple):
     position: dict[str, int]  # of each name
     reported: tuple[str, ...]  # names of those that report
     reporting: IntArray  # (n_reported,) their positions
+
+    def room(
+        self, workers: Mapping[str, int], eligible: Mapping[str, Collection[str]]
+    ) -> FloatArray:
+        """Threads (n_jobs,) of the workers that each job may use; all, if it is not listed."""
+        room = np.full(len(self.names), float(sum(workers.values())))
+        for name, addresses in eligible.items():
+            if name in self.position:
+                room[self.position[name]] = sum(workers.get(address, 0) for address in addresses)
+        return room
 
 
 class Jobs(Mapping[str, "Job"]):
@@ -126,6 +136,27 @@ class Jobs(Mapping[str, "Job"]):
             position = dict(zip(names, range(len(names)), strict=True))
             self._order = Order(names, rows, position, reported, reporting)
         return self._order
+
+    def pass_time(self, capacity: float, elapsed: float) -> None:
+        """Let `elapsed` seconds go by, and credit each job that has work with its fair share of
+        the capacity, in threads."""
+        rows, column = self.order().rows, self.table.column
+        self.runtimes.advance(rows, elapsed)
+        demand = column["demand"][rows]
+        weight = np.where(demand > 0, column["weight"][rows], 0.0)
+        total = weight.sum()
+        if total > 0:
+            column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
+
+    def tokens(self, share: FloatArray, credit: float, epoch: float) -> FloatArray:
+        """Core-seconds (n_jobs,) to serve before any index: what a job has less than the part
+        `credit` of its entitlement, and an epoch of its floor in threads. What never reports comes
+        last, so its share is its floor."""
+        rows, column = self.order().rows, self.table.column
+        floor = np.where(column["reports"][rows], column["floor"][rows], share)
+        behind = credit * column["entitled"][rows] - self.runtimes.column["attained"][rows]
+        tokens: FloatArray = np.maximum(np.maximum(behind, floor * epoch), 0.0)
+        return tokens
 
 
 def _cell(name: str, doc: str, none: float | None = None) -> Any:

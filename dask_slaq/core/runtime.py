@@ -9,15 +9,17 @@ Rule 1: a job that waits for threads is not slow. Seconds are counted while it h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dask_slaq.core import scaling
 from dask_slaq.core.history import Rows
+from dask_slaq.core.population import GOOD, Population, clearly_better
+from dask_slaq.core.speeds import Speeds, waves
 
-__all__ = ["Runtimes", "Speeds", "waves"]
+__all__ = ["Runtimes"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -27,29 +29,20 @@ BoolArray = NDArray[np.bool_]
 NEWEST = 0.3
 #: Weight of an observation of scaling that is one epoch older: other thread counts come rarely.
 MEMORY = 0.98
-#: Observations that the scaling of other jobs is worth to each one.
-PRIOR = 0.5
-#: Observations of linear scaling with which the first jobs start; those remembered of jobs that
-#: are gone or no longer telling, and the part of these that is replaced in an epoch.
-FIRST, KEPT, REMEMBER = 2.0, 100.0, 0.05
 #: Standard deviation of the log of thread counts from which on a job's times tell how it scales.
 SPREAD = 0.2
-#: Relative error below which linear scaling is good enough, and what noise is taken for granted.
-GOOD, NOISE = 0.1, 0.1
-#: Observations that the noise taken for granted counts for.
-NOISE_WEIGHT = 4.0
-#: Noise variances by which Ernest's law must explain more: three more terms, looked at often.
-CLEARLY = 20.0
-#: Least part of the parallel work among the terms of a law.
-PARALLEL = 0.01
 #: Factor beyond the fewest and the most threads tried up to which a job's optimum is believed.
 GROWTH = 2.0
-#: Waves; a thread count that is an average is whole but for rounding.
-ROUNDING = 1e-9
+#: Seconds; nothing is learned from iterations that take less.
+SHORTEST = 1e-9
 #: What is forgotten with the first interval, when the second is known.
 _SEEN = (
     "iterations", "core_seconds", "held_seconds", "least", "most", "sums", "wave_sums", "log_sums",
 )  # fmt: skip
+#: A job with so many observations is judged anew at every so-many-th decision only.
+YOUNG, SELDOM = 12.0, 4
+#: Jobs that are judged at once: what fits in a processor's cache.
+CHUNK = 2048
 #: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
 _SQUARED, _ONCE, _COUNT = 5, 8, 14
 
@@ -94,12 +87,8 @@ class Runtimes(Rows):
                 "scaled": ((), np.bool_, 0.0),
             }
         )
-        threads = np.array([1.0, 2.0, 4.0])  # more would deny what is seen on many
-        linear = scaling.moments(threads, 1.0 / threads)
-        self._remembered: FloatArray = linear.mean(axis=0) * FIRST
-        self._pool: FloatArray = self._remembered
-        self._shape: FloatArray = scaling.LINEAR
-        self._common = False
+        self._population = Population()
+        self._turn = 0
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
         """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
@@ -155,9 +144,7 @@ class Runtimes(Rows):
         """Release the row of a job that is gone; how it scaled stays known of its kind."""
         at = np.array([row])
         if self._telling(at)[0]:
-            sums = self.column["sums"][at]
-            own = scaling.rescaled(sums, scaling.scale_of(sums, self._shape))[0]
-            self._remembered = _at_most(self._remembered + own, KEPT)
+            self._population.remember(self.column["sums"][at])
         self.release(row)
 
     def learn(self, rows: IntArray) -> None:
@@ -166,9 +153,19 @@ class Runtimes(Rows):
         if not len(new):
             return
         new = self._observe(new)
-        before = self._common
-        self._learn_population(rows)
-        self._judge(new if self._common == before else rows)
+        before = self._population.nonlinear
+        telling = rows[self._telling(rows)]
+        if len(telling):
+            sums, logs = self.column["sums"][telling], self.column["log_sums"][telling]
+            usual = math.exp(logs[:, 1].sum() / sums[:, _COUNT].sum())
+            self._population.learn(sums, usual)
+        self._turn += 1
+        changed = rows
+        if self._population.nonlinear == before:
+            turn = (new + self._turn) % SELDOM == 0
+            changed = new[turn | (self.column["sums"][new, _COUNT] < YOUNG)]
+        for start in range(0, len(changed), CHUNK):
+            self._judge(changed[start : start + CHUNK])
 
     def speeds(self, rows: IntArray) -> Speeds:
         """How fast jobs iterate, by what is known now."""
@@ -178,9 +175,8 @@ class Runtimes(Rows):
         mine = rows[scaled]
         law = column["law"][mine]
         unseen = column["sums"][rows, _COUNT] == 0
-        useful = np.minimum(
-            np.where(work > 0, width, np.inf), np.where(unseen, self._optimum(), np.inf)
-        )
+        useful = np.where(work > 0, width, np.inf)
+        useful[unseen] = np.minimum(useful[unseen], self._population.optimum())
         highest = np.minimum(column["most"][mine] * GROWTH, width[scaled])
         best = np.minimum(scaling.optimum(law), highest)
         useful[scaled] = np.maximum(np.floor(best), 1.0)
@@ -195,7 +191,7 @@ class Runtimes(Rows):
         for name in ("iterations", "core_seconds", "held_seconds"):
             column[name][rows] = 0.0
         column["most_share"][rows] = column["share"][rows]
-        seen = (held > 0) & (seconds > np.finfo(float).tiny)
+        seen = (held > 0) & (seconds > SHORTEST)
         rows, seconds = rows[seen], seconds[seen]
         threads = np.clip(core[seen] / held[seen], 1.0, np.maximum(most[seen], 1.0))
         seconds = seconds / threads
@@ -217,41 +213,6 @@ class Runtimes(Rows):
         telling: BoolArray = squares * count - logs * logs > (SPREAD * count) ** 2
         return telling
 
-    def _learn_population(self, rows: IntArray) -> None:
-        """Fit the common shape to the jobs that were seen on several thread counts.
-
-        Jobs are put on one scale by the time they would take on a usual number of threads: how
-        long they would take on one is an extrapolation.
-        """
-        rows = rows[self._telling(rows)]
-        if not len(rows):
-            return
-        usual = np.exp(self.column["log_sums"][rows, 1].sum() / self.column["sums"][rows, -1].sum())
-        unit = scaling.fitted_seconds(self._shape, usual)
-        self._shape = self._shape / unit
-        self._remembered = scaling.rescaled(self._remembered[None, :], np.array([unit]))[0]
-        sums = self.column["sums"][rows]
-        own = scaling.rescaled(sums, scaling.scale_of(sums, self._shape)).sum(axis=0)
-        self._pool = self._remembered + own
-        rate = REMEMBER * min(1.0, own[_COUNT] / KEPT)
-        self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, KEPT)
-        pool = self._pool[None, :]
-        gram, right, count = scaling.square(pool)
-        law = _with_parallel_part(scaling.nnls(gram, right))
-        linear = scaling.LINEAR[None, :] * scaling.scale_of(pool, scaling.LINEAR)[:, None]
-        error = scaling.residual(pool, linear), scaling.residual(pool, law)
-        # What is known of the others is not given up because they stay where they are.
-        self._common = bool(
-            _clearly_better(*error, count)[0]
-            or (self._common and error[0][0] - error[1][0] > 0.25 * GOOD**2 * count[0])
-        )
-        shape = law[0] if self._common else scaling.LINEAR
-        self._shape = shape / scaling.fitted_seconds(shape, usual)
-
-    def _optimum(self) -> float:
-        """Threads on which jobs are usually fastest, at least 1; inf if more always help."""
-        return max(float(scaling.optimum(self._shape[None, :])[0]), 1.0)
-
     def _judge(self, rows: IntArray) -> None:
         """Choose each job's form: the simplest that its own times and the others' support."""
         column = self.column
@@ -261,106 +222,21 @@ class Runtimes(Rows):
             _error_of_one_term(sums[:, _SQUARED], sums[:, _ONCE], count),
             _error_of_one_term(waved[:, 0], waved[:, 1], count),
         )
-        open_ = (count > 0) & ((simple > GOOD**2 * count) | self._common)
+        open_ = (count > 0) & ((simple > GOOD**2 * count) | self._population.nonlinear)
         column["scaled"][rows[~open_]] = False
         if open_.any():
             rows, sums, simple, count = rows[open_], sums[open_], simple[open_], count[open_]
-            law = self._with_prior(sums)
+            law = self._population.laws(sums)
             error = scaling.residual(sums, law)
             least = column["least"][rows]
-            law = scaling.bounded(law, np.minimum(least, self._optimum()) / GROWTH, least)
-            scaled = _clearly_better(simple, error, count)
-            if self._common:
-                scaled |= ~_clearly_better(error, simple, count)
+            law = scaling.bounded(
+                law, np.minimum(least, self._population.optimum()) / GROWTH, least
+            )
+            scaled = clearly_better(simple, error, count)
+            if self._population.nonlinear:
+                scaled |= ~clearly_better(error, simple, count)
             column["law"][rows] = law
             column["scaled"][rows] = scaled
-
-    def _with_prior(self, sums: FloatArray) -> FloatArray:
-        """Laws (n, 4) by the jobs' own moments and a little of the population's."""
-        unit = scaling.scale_of(sums, self._shape)
-        others = _at_most(self._pool, PRIOR)[None, :]
-        gram, right, _ = scaling.square(sums + scaling.rescaled(others, 1.0 / unit))
-        return _with_parallel_part(scaling.nnls(gram, right))
-
-
-@dataclass(frozen=True)
-class Speeds:
-    """How fast jobs iterate on threads. Arrays are (n_jobs,).
-
-    Attributes
-    ----------
-    work : array
-        Core-seconds of one iteration, 0 where not yet known.
-    width : array
-        Parallel tasks of one iteration, at least 1.
-    useful : array
-        Threads beyond which a job is not said to be faster, at least 1; inf where nothing is known.
-    scaled : (n_scaled,) array of int
-        Jobs for which Ernest's law holds.
-    law : (n_scaled, 4) array
-        Their laws.
-    """
-
-    work: FloatArray
-    width: FloatArray
-    useful: FloatArray
-    scaled: IntArray
-    law: FloatArray
-
-    def __call__(self, threads: FloatArray) -> FloatArray:
-        """Iterations a second on `threads` (n_jobs,), possibly fractional (time-shared).
-
-        Nondecreasing and concave; 0 where the work is not known. Slots are filled task by task
-        and lent at barriers, so a fraction of a wave is not lost: the upper hull of the wave
-        counts, which is the straight line up to `width`.
-        """
-        threads = np.minimum(threads, self.useful)
-        speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self.work > 0)
-        if len(self.scaled):
-            some = threads[self.scaled]
-            seconds = scaling.fitted_seconds(self.law, np.maximum(some, 1.0))
-            speed[self.scaled] = np.minimum(some, 1.0) / seconds
-        return speed
-
-    def fewest(self, threads: FloatArray) -> FloatArray:
-        """The fewest threads (n_jobs,) on which an iteration takes as many waves as on `threads`;
-        inf where no waves were seen."""
-        least: FloatArray = np.ceil(self.width / waves(self.width, threads))
-        least[self.scaled] = np.inf
-        return least
-
-    def core_seconds(self, threads: FloatArray) -> FloatArray:
-        """Core-seconds of one iteration on `threads` (n_jobs,); 0 where not known."""
-        cost = self.work.copy()
-        if len(self.scaled):
-            n = np.clip(threads[self.scaled], 1.0, self.useful[self.scaled])
-            cost[self.scaled] = n * scaling.fitted_seconds(self.law, n)
-        return cost
-
-
-def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
-    """Waves in which one iteration runs on whole threads: ``ceil(P / N)``.
-
-    Examples
-    --------
-    >>> waves([8, 8, 8], [8, 7, 3]).tolist()
-    [1.0, 2.0, 3.0]
-    """
-    each = np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
-    value: FloatArray = np.ceil(each - ROUNDING)
-    return value
-
-
-def _with_parallel_part(law: FloatArray) -> FloatArray:
-    """Laws (n, 4) by which no job is infinitely fast on few threads."""
-    law[:, 1] = np.maximum(law[:, 1], PARALLEL * law.sum(axis=1))
-    return law
-
-
-def _at_most(sums: FloatArray, count: float) -> FloatArray:
-    """Moments (15,) scaled down to so many observations."""
-    scaled: FloatArray = sums * min(1.0, count / sums[_COUNT])
-    return scaled
 
 
 def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray) -> FloatArray:
@@ -368,11 +244,3 @@ def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray)
     explained = np.divide(once * once, squared, out=np.zeros_like(once), where=squared > 0)
     left: FloatArray = np.maximum(count - explained, 0.0)
     return left
-
-
-def _clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> BoolArray:
-    """Whether `other` (n,) leaves so much less of `count` squared errors that it is no chance."""
-    noise = NOISE_WEIGHT * NOISE**2 + np.minimum(error, other)
-    variance = noise / (NOISE_WEIGHT + np.maximum(count - 2.0, 0.0))
-    better: BoolArray = error - other > np.maximum(CLEARLY * variance, GOOD**2 * count)
-    return better

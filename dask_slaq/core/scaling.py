@@ -18,6 +18,7 @@ __all__ = [
     "N_TERMS",
     "bounded",
     "features",
+    "fit",
     "fitted_seconds",
     "moments",
     "nnls",
@@ -39,6 +40,8 @@ LINEAR: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
 _LEFT, _RIGHT = np.triu_indices(N_TERMS + 1)
 #: How often a job's unit of time occurs in each of these.
 _POWER = (_LEFT < N_TERMS).astype(float) + (_RIGHT < N_TERMS)
+#: How often each pair stands in a square matrix.
+_TIMES = np.where(_LEFT == _RIGHT, 1.0, 2.0)
 #: A term that the others explain but for this fraction is left out: it cannot be told apart.
 _SAME = 1e-10
 #: Jobs fitted at once: what fits in a processor's cache.
@@ -89,8 +92,8 @@ def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
 
 def rescaled(sums: FloatArray, unit: FloatArray) -> FloatArray:
     """Moments (n, 15) of the same observations with their seconds divided by `unit` (n,)."""
-    u = np.asarray(unit, dtype=float)[:, None]
-    return np.asarray(sums * np.where(_POWER == 2, u * u, np.where(_POWER == 1, u, 1.0)))
+    out: FloatArray = sums * np.asarray(unit, dtype=float)[:, None] ** _POWER
+    return out
 
 
 def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -103,9 +106,9 @@ def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
     """Sum of squared relative errors (n,) that each `law` (n, 4) leaves, at least 0."""
-    gram, right, count = square(sums)
-    fitted = np.matmul(gram, law[:, :, None])[:, :, 0]
-    left: FloatArray = np.maximum(count + (law * (fitted - 2.0 * right)).sum(axis=1), 0.0)
+    less = np.concatenate([law, np.full((len(law), 1), -1.0)], axis=1)
+    pairs = less[:, _LEFT] * less[:, _RIGHT]
+    left: FloatArray = np.maximum((sums * pairs) @ _TIMES, 0.0)
     return left
 
 
@@ -118,9 +121,17 @@ def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
     >>> scale_of(two[None, :], LINEAR).round(9).tolist()
     [6.0]
     """
-    gram, right, _ = square(sums)
-    across, along = right @ shape, np.einsum("nij,i,j->n", gram, shape, shape)
+    terms = np.append(shape, 1.0)
+    pairs = terms[_LEFT] * terms[_RIGHT]
+    across = sums @ np.where(_POWER == 1, pairs, 0.0)
+    along = sums @ np.where(_POWER == 2, pairs * _TIMES, 0.0)
     return np.where(along > 0, across / np.where(along > 0, along, 1.0), 1.0)
+
+
+def fit(sums: FloatArray) -> FloatArray:
+    """Laws (n, 4) with the least squared relative errors, by moments (n, 15)."""
+    gram, right, _ = square(sums)
+    return nnls(gram, right)
 
 
 def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:

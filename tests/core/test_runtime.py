@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core import runtime
-from dask_slaq.core.runtime import Runtimes, Speeds, waves
+from dask_slaq.core import speeds
+from dask_slaq.core.runtime import Runtimes
+from dask_slaq.core.speeds import Speeds, waves
 
 seconds = st.floats(1e-6, 1e6)
 widths = st.integers(1, 1000)
@@ -57,7 +58,7 @@ STRONG_OPTIMUM = 13.65  # where its derivative is 0
 
 
 def test_examples():
-    assert doctest.testmod(runtime).failed == 0
+    assert doctest.testmod(speeds).failed == 0
 
 
 def test_a_new_job_costs_nothing_yet():
@@ -209,7 +210,7 @@ def test_one_that_scales_linearly_among_those_that_do_not_is_told_apart():
         jobs[0].run(threads, LINEAR(threads))
         runtimes.learn(rows)
     assert jobs[0].speed(32.0) == pytest.approx(1 / LINEAR(32), rel=0.15)
-    assert jobs[1].speeds().useful[0] < 20
+    assert jobs[1].speeds().useful[0] < 2 * STRONG_OPTIMUM
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
