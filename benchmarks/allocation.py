@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.paper import algorithm_1
 from dask_slaq.core.allocation import water_fill
-from dask_slaq.core.experts import HORIZONS
+from dask_slaq.core.belief import HORIZONS
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]
 

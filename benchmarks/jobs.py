@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.curves import Curve, sample
+from dask_slaq.simulation.curves import Curve, sample
 
 __all__ = ["EmulatedJob", "burst", "staggered"]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from benchmarks import curves as curve_files
 from benchmarks import jobs as job_makers
 from benchmarks.emulation import run_emulated
 from benchmarks.measure import Run, ratios, summarize, table
+from dask_slaq.simulation import curves as curve_files
 
 WORKLOADS = ("staggered", "burst", "dask-ml")
 #: Length of a `--quick` run in relation to a whole one, and its number of jobs.
@@ -71,7 +71,7 @@ def emulated(
         jobs = make(curves or curve_files.make_curves(seed), seed, **shape)
         predictor = None
         if policy == "oracle":
-            from benchmarks.oracle import OraclePredictor
+            from dask_slaq.simulation.oracles import OraclePredictor
 
             predictor = OraclePredictor({job.name: job.loss for job in jobs})
             policy = "max-total"

@@ -1,7 +1,8 @@
 """Quality-driven scheduling for machine learning on Dask.
 
 Workers go to the training jobs whose loss will fall most. ``SlaqPlugin`` runs on the scheduler;
-``job`` and ``report`` are what a training program uses.
+``job`` and ``report`` are what a training program uses; ``simulate`` compares policies on a virtual
+cluster.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from dask_slaq.client import report as report
     from dask_slaq.client import status as status
     from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
+    from dask_slaq.simulation import simulate as simulate
 
 # Where each public name lives; imported when it is first used, so that a scheduler starts fast.
 _PUBLIC = {
@@ -24,6 +26,7 @@ _PUBLIC = {
     "instrument": "dask_slaq.adapters",
     "job": "dask_slaq.client",
     "report": "dask_slaq.client",
+    "simulate": "dask_slaq.simulation",
     "status": "dask_slaq.client",
 }
 
@@ -33,6 +36,7 @@ __all__ = [
     "instrument",
     "job",
     "report",
+    "simulate",
     "status",
 ]
 

@@ -108,3 +108,166 @@ def demo(json_file: str | None, html_file: str, **options: object) -> None:
     from dask_slaq.demo.show import Options, show
 
     raise SystemExit(show(Options(**options), json_file=json_file, html_file=html_file))
+
+
+def _policy_list(context: click.Context, parameter: click.Parameter, names: str) -> list[str]:
+    """Names between commas; an unknown one is refused with what is allowed."""
+    from dask_slaq.core.errors import UnknownPolicy
+    from dask_slaq.simulation.study import check_policy
+
+    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not found:
+        raise click.BadParameter("give at least one name")
+    for name in found:
+        try:
+            check_policy(name)
+        except UnknownPolicy as error:
+            raise click.BadParameter(str(error)) from None
+    return found
+
+
+def _capacity_changes(
+    context: click.Context, parameter: click.Parameter, changes: tuple[str, ...]
+) -> tuple[tuple[float, int], ...]:
+    """SECONDS:CORES of each change, in order of time."""
+    found = []
+    for change in changes:
+        time, _, cores = change.partition(":")
+        try:
+            found.append((float(time), int(cores)))
+        except ValueError:
+            raise click.BadParameter(f"{change!r} is not of the form SECONDS:CORES") from None
+    return tuple(sorted(found))
+
+
+@slaq.command()
+@click.option(
+    "--curves",
+    "curves",
+    multiple=True,
+    metavar="FILE",
+    show_default="curves made from the seed",
+    help="Loss curves of the jobs: JSON lines with id and loss. Can be repeated.",
+)
+@click.option(
+    "--policies",
+    default="fair,max-total,oracle",
+    show_default=True,
+    callback=_policy_list,
+    help="Names between commas: policies; oracle or oracle:POLICY, which know true curves and "
+    "running times; oracle-curves or oracle-curves:POLICY, which know true curves; srtf-oracle, "
+    "shortest remaining time to 95 % first.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=160, show_default=True, help="Jobs of a list."
+)
+@click.option("--cores", type=click.IntRange(1), default=640, show_default=True)
+@click.option(
+    "--interarrival",
+    type=click.FloatRange(0),
+    default=15.0,
+    show_default=True,
+    help="Mean seconds between two arrivals.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1), default=6, show_default=True, help="Lists of jobs."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first one.")
+@click.option(
+    "--load",
+    type=click.FloatRange(0, min_open=True),
+    show_default="the work of the paper's section 6.2",
+    help="Core-seconds that arrive in a core-second.",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Standard deviation of the noise on reports, in ranges of the curve.",
+)
+@click.option(
+    "--scaling",
+    type=click.Choice(["linear", "waves", "sublinear"]),
+    default="linear",
+    show_default=True,
+    help="True running times of iterations on N threads.",
+)
+@click.option(
+    "--max-cores", type=click.FloatRange(0, min_open=True), help="Threads of any one job at most."
+)
+@click.option(
+    "--move-pause",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Seconds in which a job computes nothing on a worker that it gained.",
+)
+@click.option(
+    "--stragglers",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of the iterations that take four times as long.",
+)
+@click.option(
+    "--capacity",
+    multiple=True,
+    metavar="SECONDS:CORES",
+    callback=_capacity_changes,
+    help="From then on there are so many cores. Can be repeated.",
+)
+@click.option(
+    "--epoch",
+    type=click.FloatRange(0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Seconds between two decisions.",
+)
+@click.option(
+    "--dispatch",
+    type=click.Choice(["shares", "index"]),
+    default="shares",
+    show_default=True,
+    help="Who has the threads between two decisions: every job its share, or job by job as many "
+    "as it can use, in the policy's order.",
+)
+@click.option(
+    "--gap",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Least seconds between two decisions; 0 to react to arrivals and ends at once.",
+)
+@click.option(
+    "--floor",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Part of its fair share that every job keeps over time.",
+)
+@click.option(
+    "--normalizer",
+    type=click.Choice(["range", "largest-change"]),
+    default="range",
+    show_default=True,
+    help="What losses are divided by.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    callback=_writable,
+    help="Write the figures to FILE; - for standard output.",
+)
+def simulate(
+    policies: list[str], curves: tuple[str, ...], json_file: str | None, **settings: object
+) -> None:
+    """Simulate a cluster on which training jobs arrive, under several policies.
+
+    The engine is the one of the live plugin; jobs, clock and cores are simulated. The defaults
+    are the setting of section 6.2 of the SLAQ paper.
+    """
+    from dask_slaq.simulation.show import show
+
+    show(policies, curves, settings, json_file=json_file)

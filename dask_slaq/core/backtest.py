@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.experts import HORIZONS, Belief
+from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.history import Rows
 from dask_slaq.core.view import MOST, View
 
@@ -15,16 +15,18 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 #: Horizons of a forecast that are kept for scoring.
-N_KEPT = 13
+N_KEPT = 12
 #: A forecast is replaced when it has been scored over so many reports, and sooner in a young
 #: job, whose experts learn most from each report: after one, and one more for each `YOUTH`.
 CYCLE, YOUTH = 5, 4
 #: Reports before a first forecast is kept: of fewer, all experts make the same.
 FIRST = 2
 #: Weight of the score so far against that of one more report.
-MEMORY = 0.85
+MEMORY = 0.7
 #: Weight of an expert is its score to the power of minus this.
-SHARPNESS = 6.0
+SHARPNESS = 5.0
+#: What lies beyond is as good as infinite, but can be multiplied by zero.
+FAR = 1e290
 #: Ahead of this many iterations nothing is scored.
 FARTHEST = int(HORIZONS[N_KEPT - 1])
 #: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
@@ -40,14 +42,19 @@ class Backtest(Rows):
     ----------
     noise_cost : (n_experts,) array
         Error that noise of standard deviation 1 adds to the forecast of each expert.
+    handicap : (n_experts,) array
+        Factor of the errors of each expert.
     """
 
-    def __init__(self, noise_cost: FloatArray) -> None:
+    def __init__(self, noise_cost: FloatArray, handicap: FloatArray) -> None:
         n = len(noise_cost)
+        self._handicap = handicap
         self._noise_cost = noise_cost
         super().__init__(
             {
-                "said": ((n, N_KEPT), np.float64, 0.0),  # losses, raw units
+                "said": ((n, N_KEPT), np.float32, 0.0),  # losses, in the units of the view then
+                "newest": ((), np.float64, 0.0),  # of that view, raw
+                "unit": ((), np.float64, 1.0),
                 "said_at": ((), np.int64, 0),  # reports by then; 0: nothing said yet
                 "seen_at": ((), np.int64, 0),  # reports scored already
                 "score": ((n,), np.float64, 1.0),  # error by the mean expert's
@@ -56,7 +63,7 @@ class Backtest(Rows):
 
     def weights(self, rows: IntArray) -> FloatArray:
         """Weights of the experts, (n_rows, n_experts), each row summing to 1."""
-        weight: FloatArray = self.column["score"][rows] ** -SHARPNESS
+        weight: FloatArray = (self._handicap * self.column["score"][rows]) ** -SHARPNESS
         weight /= weight.sum(axis=1, keepdims=True)
         return weight
 
@@ -82,7 +89,9 @@ class Backtest(Rows):
         held = (age >= 0) & (age < view.known[:, None]) & (said_at > 0)[:, None]
         came = np.take_along_axis(view.losses, np.where(held, age, 0), axis=1)
         with np.errstate(over="ignore"):  # the loss may have left its old range far behind
-            said = (column["said"][rows] - view.newest[:, None, None]) / view.unit[:, None, None]
+            scale = np.minimum(column["unit"][rows] / view.unit, FAR)
+            shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -FAR, FAR)
+        said = column["said"][rows] * scale[:, None, None] + shift[:, None, None]
         told = np.clip(said, -MOST, MOST) @ TO_EVERY_LEAD[:, : len(lead)]
         error = np.where(held[:, None, :], told - came[:, None, :], 0.0)
         bias = np.abs(error.cumsum(axis=2)) / np.maximum(held.cumsum(axis=1), 1)[:, None, :]
@@ -102,8 +111,9 @@ class Backtest(Rows):
         served = view.total - said_at >= np.minimum(CYCLE, 1 + said_at // YOUTH)
         due = np.flatnonzero(served & (view.total >= FIRST))
         said = np.stack([b.level[due, None] - b.fall[due, :N_KEPT] for b in beliefs], axis=1)
-        said = view.newest[due, None, None] + view.unit[due, None, None] * said
-        column["said"][rows[due]] = said
+        column["said"][rows[due]] = np.clip(said, -MOST, MOST)
+        column["newest"][rows[due]] = view.newest[due]
+        column["unit"][rows[due]] = view.unit[due]
         column["said_at"][rows[due]] = view.total[due]
         column["seen_at"][rows[due]] = view.total[due]
 

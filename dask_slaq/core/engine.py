@@ -3,6 +3,8 @@
 Three rules. Time and workers come in as arguments; the engine asks no clock and does no I/O.
 A refused call raises and leaves every job as it was. Nothing is fitted for a job without new
 reports. The simulator and the scheduler plugin run this same class.
+
+State is one row a job in shared arrays, and a decision is a pass over these.
 """
 
 from __future__ import annotations
@@ -12,17 +14,25 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-from dask_slaq.core import quality, runtime
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
-from dask_slaq.core.jobs import Grant, Job, check_job_settings
-from dask_slaq.core.loss import Forecast, LossPredictor, Status
-from dask_slaq.core.placement import place
-from dask_slaq.core.policies import Snapshot
+from dask_slaq.core import quality
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.gains import Gains, Interpolation, work_to_target
+from dask_slaq.core.grants import Decision, Grant, Grants
+from dask_slaq.core.jobs import Jobs, Order, check_job_settings
+from dask_slaq.core.loss import Forecast, LossPredictor
+from dask_slaq.core.placement import Placement, place_all
+from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
+from dask_slaq.core.speeds import Speeds
 
-FloatArray = npt.NDArray[np.float64]
+__all__ = ["Engine", "Grant", "Predictor"]
+
+FloatArray = NDArray[np.float64]
+
+#: Policies that go by weights alone.
+BLIND = ("none", "fair")
 
 
 class Predictor(Protocol):
@@ -50,6 +60,15 @@ class Engine:
         Credit floor: fraction in [0, 1] of its fair entitlement that every job keeps over time.
     predictor : Predictor, optional
         A `LossPredictor` unless given.
+    move_pause : float
+        Seconds in which a newly granted thread does not compute yet, for its data is moving.
+
+    Attributes
+    ----------
+    jobs : Jobs
+        A mapping of str to `Job`.
+    grants : Grants
+        A mapping of str to `Grant`: what every job holds since the last `reallocate`.
 
     Raises
     ------
@@ -64,6 +83,7 @@ class Engine:
         normalizer: str = "range",
         floor: float = 0.5,
         predictor: Predictor | None = None,
+        move_pause: float = 0.0,
     ) -> None:
         if not (epoch > 0 and math.isfinite(epoch)):
             raise InvalidSetting(f"epoch must be a positive number of seconds, not {epoch!r}")
@@ -72,13 +92,17 @@ class Engine:
         if normalizer not in quality.NORMALIZERS:
             allowed = ", ".join(quality.NORMALIZERS)
             raise InvalidSetting(f"normalizer must be one of {allowed}, not {normalizer!r}")
+        if not (move_pause >= 0 and math.isfinite(move_pause)):
+            raise InvalidSetting(f"move_pause must be seconds >= 0, not {move_pause!r}")
         self.policy = policy_named(policy)
         self.epoch = epoch
         self.normalizer = normalizer
         self.floor = floor
-        self.jobs: dict[str, Job] = {}
-        self.grants: dict[str, Grant] = {}
+        self.move_pause = move_pause
+        self.jobs = Jobs()
+        self.grants = Grants()
         self._predictor: Predictor = LossPredictor() if predictor is None else predictor
+        self._sets: Placement | None = None
         self._last: float | None = None
 
     def add_job(
@@ -99,14 +123,18 @@ class Engine:
         DuplicateJob, InvalidSetting
             Nothing was added.
         """
-        if job in self.jobs:
-            raise DuplicateJob(
-                f"a job named {job!r} is running already; names are unique on one scheduler"
-            )
+        self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target)
         if reports:
             self._predictor.add(job, target=target)
-        self.jobs[job] = Job(weight, min_share, max_share, reports)
+        self.jobs.add(
+            job,
+            weight=weight,
+            floor=min_share or 0.0,
+            most=math.inf if max_share is None else max_share,
+            target=math.nan if target is None else target,
+            reports=reports,
+        )
 
     def remove_job(self, job: str, now: float) -> None:
         """Forget a job and all that was learned of it.
@@ -115,10 +143,11 @@ class Engine:
         ------
         UnknownJob
         """
-        if self._job(job).reports:
+        row = self.jobs.row(job)
+        if self.jobs.table.column["reports"][row]:
             self._predictor.remove(job)
-        del self.jobs[job]
-        self.grants.pop(job, None)
+        self.jobs.remove(job)
+        self.grants.position.pop(job, None)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Record the loss of the job's next iteration. O(1).
@@ -127,13 +156,15 @@ class Engine:
         ------
         UnknownJob, NonFiniteLoss
         """
-        state = self._job(job)
+        row = self.jobs.row(job)
         self._predictor.report(job, loss)
-        state.iteration += 1
-        state.loss = float(loss)
-        state.runtime.observe_iteration()
+        column = self.jobs.table.column
+        column["iteration"][row] += 1
+        column["loss"][row] = loss
+        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
+        self.jobs.runtimes.observe_iteration(row, elapsed)
 
-    def observe_task(self, job: str, seconds: float, at_once: int = 1) -> None:
+    def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Charge a finished task: compute `seconds`, and how many of the job's tasks that are
         worth a slot were ready or running `at_once`. O(1).
 
@@ -141,16 +172,16 @@ class Engine:
         ------
         UnknownJob
         """
-        self._job(job).runtime.observe_task(seconds, at_once)
+        self.jobs.runtimes.observe_task(self.jobs.row(job), seconds, at_once)
 
-    def observe_demand(self, job: str, tasks: int) -> None:
+    def observe_demand(self, job: str, tasks: float) -> None:
         """Set how many of the job's tasks are ready or running now.
 
         Raises
         ------
         UnknownJob
         """
-        self._job(job).demand = tasks
+        self.jobs.table.column["demand"][self.jobs.row(job)] = tasks
 
     def reallocate(
         self,
@@ -159,7 +190,7 @@ class Engine:
         *,
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
-    ) -> dict[str, Grant]:
+    ) -> Mapping[str, Grant]:
         """Decide what every job holds until the next epoch.
 
         Parameters
@@ -175,154 +206,96 @@ class Engine:
 
         Returns
         -------
-        dict of str to Grant
+        Mapping of str to Grant
             The changes: jobs whose grant differs from the one before. All of them are in `grants`.
         """
-        names = tuple(sorted(self.jobs))
-        capacity = sum(workers.values())
-        self._entitle(capacity, now)
-        reported = [name for name in names if self.jobs[name].reports]
+        order, capacity = self.jobs.order(), sum(workers.values())
+        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
+        self._last = now
+        self.jobs.pass_time(capacity, elapsed)
         self._predictor.fit()
-        forecast = self._predictor.forecast(reported)
-        snapshot = self._snapshot(names, forecast, workers, eligible or {})
+        self.jobs.runtimes.learn(order.rows)
+        forecast = self._predictor.forecast(order.reported)
+        speeds = self.jobs.runtimes.speeds(order.rows)
+        room = order.room(workers, eligible or {})
+        snapshot = self._snapshot(order, forecast, speeds, room, capacity)
         allocation = self.policy(snapshot)
-        share = self._whole_waves(snapshot, allocation.share)
-        sets = place(
-            dict(zip(names, share.tolist(), strict=True)),
-            workers,
-            {name: grant.workers for name, grant in self.grants.items()},
-            eligible=eligible,
-            affinity=affinity,
+        # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
+        fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
+        whole = (allocation.share >= 1) & snapshot.known
+        share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
+        sets = place_all(
+            order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
         )
-        gain = snapshot.gain(share)
-        before, self.grants = self.grants, {}
-        for i, name in enumerate(names):
-            job = self.jobs[name]
-            tokens = self._tokens(job, float(share[i]))
-            self.grants[name] = Grant(
-                share=float(share[i]),
-                index=float(allocation.index[i]),
-                workers=sets.get(name, {}),
-                tokens=tokens,
-                most=math.inf if job.max_share is None else job.max_share,
-                iteration=job.iteration,
-                loss=job.loss,
-                normalized=float(snapshot.normalized[i]),
-                predicted=float(gain[i]) if snapshot.known[i] else math.nan,
-                why=self._why(job, bool(snapshot.known[i]), float(gain[i]), tokens),
-            )
-        return {name: grant for name, grant in self.grants.items() if before.get(name) != grant}
-
-    def _job(self, job: str) -> Job:
-        try:
-            return self.jobs[job]
-        except KeyError:
-            running = ", ".join(map(repr, sorted(self.jobs))) or "none"
-            raise UnknownJob(f"no job named {job!r} is running; running are: {running}") from None
+        decision = self._decision(order, snapshot, Allocation(share, allocation.index), sets)
+        self.jobs.runtimes.grant(order.rows, share, decision.tokens)
+        before, self.grants = self.grants, Grants(decision, order.position)
+        self._sets = sets
+        return self.grants.since(before)
 
     def _snapshot(
         self,
-        names: tuple[str, ...],
+        order: Order,
         forecast: Forecast,
-        workers: Mapping[str, int],
-        eligible: Mapping[str, Collection[str]],
+        speeds: Speeds,
+        room: FloatArray,
+        capacity: int,
     ) -> Snapshot:
-        """What the policy is to see; `forecast` has the reporting jobs in the order of `names`."""
-        jobs = [self.jobs[name] for name in names]
-        capacity = sum(workers.values())
-        row = np.flatnonzero([job.reports for job in jobs])
-        n = len(names)
-        work = np.array([job.runtime.work for job in jobs], float)
-        width = np.array([job.runtime.width for job in jobs], float)
-        weight = np.array([job.weight for job in jobs], float)
+        """What the policy is to see; `forecast` has the reporting jobs in the order of names."""
+        column, at = self.jobs.table.column, order.reporting
+        n = len(order.names)
         normalized = np.ones(n)
-        normalized[row] = quality.normalized(forecast, self.normalizer)
+        normalized[at] = quality.normalized(forecast, self.normalizer)
         known = np.zeros(n, bool)
-        known[row] = (forecast.status != Status.TOO_FEW_REPORTS) & (work[row] > 0)
-        reduction = forecast.reduction / quality.scale(forecast, self.normalizer)[:, None]
-
-        def gain(threads: FloatArray) -> FloatArray:
-            ahead = runtime.iterations(work, width, np.asarray(threads, float), self.epoch)
-            out = np.zeros(n)
-            out[row] = interpolate(forecast.horizons, reduction, ahead[row])
-            return out
-
-        cap = np.array(
-            [
-                min(
-                    available(workers, eligible.get(name)),
-                    capacity if job.max_share is None else job.max_share,
-                    useful(job, capacity),
-                )
-                for name, job in zip(names, jobs, strict=True)
-            ],
-            float,
+        known[at] = forecast.n_reports > 0
+        held = self.jobs.runtimes.column["share"][order.rows]
+        gain = Gains(
+            Interpolation(forecast.horizons, forecast.reduction),
+            quality.scale(forecast, self.normalizer),
+            at,
+            speeds,
+            held,
+            self.epoch,
+            self.move_pause,
         )
-        floor = np.array([job.min_share or 0.0 for job in jobs], float)
+        cap = np.minimum(np.minimum(room, column["most"][order.rows]), speeds.useful)
+        work = speeds.core_seconds(held)
+        to_target = np.full(n, np.inf)
+        to_target[at] = work_to_target(forecast, column["target"][order.rows][at], work[at])
         return Snapshot(
-            jobs=names,
+            jobs=order.names,
             capacity=capacity,
-            weight=weight,
-            floor=np.minimum(floor, cap),
+            weight=column["weight"][order.rows],
+            floor=np.minimum(column["floor"][order.rows], cap),
             cap=cap,
-            known=known,
+            known=known & (speeds.work > 0),
             normalized=normalized,
             gain=gain,
-            reporting=np.array([job.reports for job in jobs], bool),
+            to_target=to_target,
+            speed=lambda threads: speeds(threads) * work,
+            reporting=column["reports"][order.rows],
         )
 
-    def _whole_waves(self, snapshot: Snapshot, share: FloatArray) -> FloatArray:
-        """Trim whole-thread shares to the fewest threads with as many waves: those between two
-        wave counts buy nothing, and are lent instead; but not below a floor."""
-        width = np.array([self.jobs[name].runtime.width for name in snapshot.jobs], float)
-        fewest = np.maximum(np.ceil(width / runtime.waves(width, share)), snapshot.floor)
-        return np.where((share >= 1) & snapshot.known, np.minimum(share, fewest), share)
-
-    def _entitle(self, capacity: int, now: float) -> None:
-        """Credit each job that has work with its fair share of the time since the last call."""
-        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
-        self._last = now
-        busy = [job for job in self.jobs.values() if job.demand]
-        total = sum(job.weight for job in busy)
-        for job in busy:
-            fair = min(capacity * job.weight / total, float(job.demand))
-            job.entitled += fair * elapsed
-
-    def _tokens(self, job: Job, share: float) -> float:
-        """Core-seconds to serve before any index: what the job is behind its credit floor, and an
-        epoch of its floor in threads. What never reports comes last, so its share is its floor."""
-        floor = (job.min_share or 0.0) if job.reports else share
-        behind = self.floor * job.entitled - job.runtime.attained
-        return max(behind, floor * self.epoch, 0.0)
-
-    def _why(self, job: Job, known: bool, gain: float, tokens: float) -> str:
-        if not job.reports:
-            reason = "reports no loss: fair share"
-        elif self.policy.name in ("none", "fair"):
-            reason = "equal shares by weight"
-        elif not known:
-            reason = "too few reports to predict: explored"
-        else:
-            reason = f"predicted to lower its normalized loss by {gain:.2g} in {self.epoch:g} s"
-        return reason + (f"; {tokens:.2g} core-seconds behind its floor" if tokens > 0 else "")
-
-
-def available(workers: Mapping[str, int], eligible: Collection[str] | None) -> int:
-    """Threads of the workers that a job may use."""
-    return sum(workers.values() if eligible is None else (workers.get(w, 0) for w in eligible))
-
-
-def useful(job: Job, capacity: int) -> float:
-    """Threads beyond which a job gains nothing: the parallel tasks of its iterations."""
-    return float(capacity) if job.runtime.work == 0 else max(job.runtime.width, 1.0)
-
-
-def interpolate(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
-    """Each row of `y` (n, n_x) over the common grid `x`, linearly, at one point a row."""
-    at = np.minimum(at, x[-1])
-    right = np.clip(np.searchsorted(x, at, side="left"), 1, len(x) - 1)
-    left = right - 1
-    row = np.arange(len(at))
-    fraction = (at - x[left]) / (x[right] - x[left])
-    low = y[row, left]
-    return np.asarray(low + fraction * (y[row, right] - low))
+    def _decision(
+        self,
+        order: Order,
+        snapshot: Snapshot,
+        allocation: Allocation,
+        sets: Placement,
+    ) -> Decision:
+        column, rows = self.jobs.table.column, order.rows
+        share = allocation.share
+        return Decision(
+            reports=snapshot.reporting,
+            share=share,
+            index=allocation.index,
+            tokens=self.jobs.tokens(share, self.floor, self.epoch),
+            most=column["most"][rows],
+            iteration=column["iteration"][rows],
+            loss=column["loss"][rows],
+            normalized=snapshot.normalized,
+            predicted=np.where(snapshot.known, snapshot.gain(share), math.nan),
+            sets=sets,
+            blind=self.policy.name in BLIND,
+            epoch=self.epoch,
+        )

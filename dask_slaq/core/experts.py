@@ -1,9 +1,4 @@
-"""Experts: each turns the recent losses of many jobs into forecasts of all of them at once.
-
-A belief is the present level, (n_jobs,), and the fall from there,
-(n_jobs, n_horizons): 0 at horizon 0, nondecreasing and concave up to rounding, both in the
-units of the view.
-"""
+"""Experts: each turns the recent losses of many jobs into forecasts of all of them at once."""
 
 from __future__ import annotations
 
@@ -12,37 +7,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.view import View
+from dask_slaq.core.belief import HORIZONS, Belief
+from dask_slaq.core.projection import Atoms, recent, whole_run
+from dask_slaq.core.view import MOST, View
 
-__all__ = ["HORIZONS", "Belief", "Panel"]
+__all__ = ["Panel"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Iterations ahead that a forecast lists: dense near the present, then by a fixed ratio.
-HORIZONS: FloatArray = np.array(
-    [
-        *(0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 28, 36, 47, 60, 78, 100, 150, 220, 330, 500),
-        *(750, 1100, 1700, 2500, 3800, 5700, 8500, 13e3, 20e3, 30e3, 45e3, 67e3, 100e3),
-    ],
-)
 #: Smaller drops, as a fraction of the window's span, are rounding.
 ROUNDING = 1e-15
 #: Memory of the regressions on drops: weight of a report one iteration older.
-DROP_MEMORY = 0.85
-#: Longest time scale of an atom, in lengths of the history: little is known beyond it.
-LONGEST = 1.5
-#: Atoms of the whole-run expert that are kept: each job has its own time axis there.
-BEST = 3
-#: Rows of a matrix product that are done at a time.
-BLOCK = 32
-
-
-class Belief(NamedTuple):
-    """What one expert says."""
-
-    level: FloatArray  # (n_jobs,)
-    fall: FloatArray  # (n_jobs, n_horizons)
+DROP_MEMORY = 0.8
+#: The same of the regression on the logs of losses.
+LOSS_MEMORY = 0.5
+#: Reports that the fast expert and the regressions on drops look at: older ones weigh nothing.
+SHORT = 20
 
 
 class Panel:
@@ -65,24 +46,36 @@ class Panel:
 
     #: Error that noise of standard deviation 1 adds to each forecast: what a backtest over a
     #: few noisy reports cannot tell apart.
-    noise_cost: FloatArray = np.array([1.0, 4.0, 4.0, 0.8, 0.3, 0.1])
+    noise_cost: FloatArray = np.array([1.0, 10.0, 10.0, 10.0, 1.2, 0.3, 0.1])
+    #: Factor of each error: what is known of the experts before any report. On smooth curves the
+    #: power has no bias from the first forecast on, and whatever ignores the order in time has.
+    handicap: FloatArray = np.array([2.5, 1.2, 0.8, 0.9, 1.5, 2.5, 2.5])
 
     def __init__(self, window: int, n_means: int) -> None:
-        self._fast = Atoms(window, 0.7)
+        self._fast = Atoms(min(window, SHORT), 0.7)
         self._slow = Atoms(window, 0.9)
         self._whole = Atoms(n_means, 0.9)
 
     def ask(self, view: View) -> list[Belief]:
         """Return the belief of each expert."""
         drops = log_drops(view)
-        return [
+        by_power = power(view, drops)
+        beliefs = [
             hold(view),
             geometric(view, drops),
-            power(view, drops),
+            by_power,
+            to_zero(view, by_power),
             recent(view, self._fast),
             recent(view, self._slow),
             whole_run(view, self._whole),
         ]
+        return [_above_zero(belief, view) for belief in beliefs]
+
+
+def _above_zero(belief: Belief, view: View) -> Belief:
+    """End the fall at a loss of zero, if the loss has one."""
+    level = np.maximum(belief.level, view.zero)
+    return Belief(level, np.minimum(belief.fall, (level - view.zero)[:, None]))
 
 
 def hold(view: View) -> Belief:
@@ -101,7 +94,8 @@ class Drops(NamedTuple):
 
 def log_drops(view: View) -> Drops:
     """Weigh the drops of each job and take their logs."""
-    drops = view.losses[:, 1:] - view.losses[:, :-1]
+    losses = view.losses[:, :SHORT]
+    drops = losses[:, 1:] - losses[:, :-1]
     age = np.arange(drops.shape[1])
     weight = np.where(age < view.known[:, None] - 1, DROP_MEMORY**age, 0.0)
     falls = drops > ROUNDING
@@ -139,6 +133,25 @@ def power(view: View, drops: Drops) -> Belief:
     return Belief(np.zeros(len(fall)), fall)
 
 
+def to_zero(view: View, otherwise: Belief) -> Belief:
+    """The loss itself falls as a power of the iteration: log loss = a - p log i.
+
+    Losses that zero does not bound are as the belief `otherwise` has them.
+    """
+    losses = view.losses[:, :SHORT] - view.zero[:, None]
+    age = np.arange(losses.shape[1])
+    now = view.total[:, None].astype(np.float64)
+    x = np.log(np.maximum(now - age, 0.5) / now)
+    usable = (losses > 0) & (age < view.known[:, None])
+    weight = np.where(usable, LOSS_MEMORY**age, 0.0)
+    log = np.log(np.where(usable, losses, 1.0))
+    _, slope = _line(x, Drops(log, weight, now[:, 0]), 0.0, 1e-3)
+    power = np.clip(-slope, 0.0, 20.0)[:, None]
+    fall = -view.zero[:, None] * -np.expm1(-power * np.log1p(HORIZONS / now))
+    bounded = (view.zero > -MOST)[:, None]
+    return Belief(otherwise.level, np.where(bounded, fall, otherwise.fall))
+
+
 def _line(x: FloatArray, drops: Drops, prior: float, pull: float) -> tuple[FloatArray, FloatArray]:
     """Weighted line through the log drops of each job: height at x = 0, and slope.
 
@@ -153,133 +166,3 @@ def _line(x: FloatArray, drops: Drops, prior: float, pull: float) -> tuple[Float
     sxy = (pulled * drops.log).sum(axis=1)
     slope = (sxy + pull * prior) / (np.maximum(sxx, 0.0) + pull)
     return mean_y - slope * mean_x, slope
-
-
-class Atoms:
-    """Decreasing curves on a grid: exponentials e^(-rho t) and powers (1 + t/s)^-p.
-
-    `t` is in iterations from now, negative in the past. Fitting loss = base + factor * atom has
-    a closed form, and its sums over the atoms depend only on how many reports are known, so
-    they are tabled here once.
-
-    Parameters
-    ----------
-    window : int
-    memory : float
-        Weight of a report that is one iteration older, in (0, 1].
-    """
-
-    def __init__(self, window: int, memory: float) -> None:
-        rho = np.geomspace(0.25 / window, 2.0, 14)
-        s = np.geomspace(2.0, 32.0 * window, 24)
-        p = np.array([0.5, 1.5])
-        n_powers = len(s) * len(p)
-        self.rho = np.concatenate([rho, np.zeros(n_powers)])
-        self.s = np.concatenate([np.full(len(rho), np.inf), np.repeat(s, len(p))])
-        self.p = np.concatenate([np.zeros(len(rho)), np.tile(p, len(s))])
-        self.time_scale = 1.0 / (self.rho + self.p / self.s)
-        self.weight: FloatArray = memory ** np.arange(window, dtype=np.float64)
-        t = -np.arange(window, dtype=np.float64)[:, None]
-        reached = t > -self.s  # a power has its pole at -s
-        base = np.where(reached, 1.0 + t / self.s, 1.0)
-        #: (window, n_atoms), 0 beyond the pole
-        self.past = np.where(reached, base**-self.p * np.exp(-self.rho * t), 0.0)
-        #: (n_atoms, n_horizons), from 1 at the present
-        self.fall = -np.expm1(self.log(np.arange(len(self.rho)), HORIZONS))
-        # Sums over the newest 0, 1, 2, … reports.
-        w = self.weight[:, None]
-        self.sum_w = np.maximum(_running(w), 1e-300)  # (window + 1, 1)
-        self.n_effective = self.sum_w**2 / np.maximum(_running(w**2), 1e-300)
-        #: (window + 1, n_atoms) each
-        self.mean = _running(w * self.past) / self.sum_w
-        variance = _running(w * self.past**2) - self.sum_w * self.mean**2
-        known = np.arange(window + 1)[:, None]
-        sure = (self.s > known - 0.5) & (variance > 1e-12)
-        self.per_variance = np.where(sure, 1.0 / np.where(sure, variance, 1.0), 0.0)
-
-    def log(self, atom: IntArray, t: FloatArray) -> FloatArray:
-        """Logs of atoms `atom`, (..., k), at times `t` >= 0, (..., n): (..., k, n)."""
-        t = t[..., None, :]
-        rho, s, p = (a[atom][..., None] for a in (self.rho, self.s, self.p))
-        # Bounded below: subnormal numbers would make products many times slower.
-        log: FloatArray = np.maximum(-rho * t - p * np.log1p(t / s), -60.0)
-        return log
-
-
-def _running(terms: FloatArray) -> FloatArray:
-    """Sums over the first 0, 1, 2, … rows."""
-    return np.concatenate([np.zeros((1, terms.shape[1])), np.cumsum(terms, axis=0)])
-
-
-def _product(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Matrix product in blocks of rows, each too small for BLAS to split over threads.
-
-    Its threads wait by spinning, which on busy cores takes far longer than the product.
-    """
-    out = np.empty((len(left), right.shape[1]))
-    for i in range(0, len(left), BLOCK):
-        np.matmul(left[i : i + BLOCK], right, out=out[i : i + BLOCK])
-    return out
-
-
-class Fit(NamedTuple):
-    """Fit of loss = base + factor * atom for every atom."""
-
-    mean: FloatArray  # (n_jobs,) weighted mean of the losses: base + factor * mean of the atom
-    factor: FloatArray  # (n_jobs, n_atoms), >= 0, so that the curve falls
-    share: FloatArray  # (n_jobs, n_atoms), sums to 1: weight of the evidence
-
-
-def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Atoms) -> Fit:
-    """Fit all atoms to all jobs by weighted least squares, in one matrix product.
-
-    Parameters
-    ----------
-    losses : (n_jobs, window) array
-    known : (n_jobs,) array
-    length : (n_jobs,) array
-        Length of the whole history, in columns of `losses`.
-    atoms : Atoms
-    """
-    weight = np.where(np.arange(losses.shape[1]) < known[:, None], atoms.weight, 0.0)
-    mean = (weight * losses).sum(axis=1, keepdims=True) / atoms.sum_w[known]
-    centred = losses - mean
-    weight *= centred
-    variance = (weight * centred).sum(axis=1, keepdims=True)
-    cov = np.maximum(_product(weight, atoms.past), 0.0)
-    factor = cov * atoms.per_variance[known]
-    factor *= atoms.time_scale < LONGEST * length[:, None] + 1.0
-    # Share of the variance that each atom explains; an atom that cannot be fitted explains none.
-    cov *= factor / np.where(variance > 0, variance, 1.0)
-    unexplained = np.maximum(1.0 - cov, 1e-9)
-    # Likelihood of the best fit, its exponent halved: neighbours' residuals are not independent.
-    evidence = np.log(unexplained, out=unexplained)
-    evidence *= -0.5 * atoms.n_effective[known]
-    evidence -= evidence.max(axis=1, keepdims=True)
-    share = np.exp(np.maximum(evidence, -40.0))
-    share /= share.sum(axis=1, keepdims=True)
-    return Fit(mean[:, 0], factor, share)
-
-
-def recent(view: View, atoms: Atoms) -> Belief:
-    """Mix the atoms by their evidence in the newest reports."""
-    fit = project(view.losses, view.known, view.total.astype(np.float64), atoms)
-    amount = fit.share * fit.factor
-    # An atom is 1 at the present.
-    level = fit.mean + (amount * (1.0 - atoms.mean)[view.known]).sum(axis=1)
-    return Belief(level, _product(amount, atoms.fall))
-
-
-def whole_run(view: View, atoms: Atoms) -> Belief:
-    """Mix the best atoms by their evidence in means over the whole run."""
-    fit = project(view.means, view.means_known, view.total / view.stride, atoms)
-    best = np.argpartition(-fit.share, BEST - 1, axis=1)[:, :BEST]
-    share, factor = (np.take_along_axis(a, best, axis=1) for a in (fit.share, fit.factor))
-    share = share / share.sum(axis=1, keepdims=True)
-    time = (view.age[:, None] + HORIZONS) / view.stride[:, None]
-    log = atoms.log(best, time)
-    amount = share * factor
-    now = np.exp(log[:, :, 0])
-    level = fit.mean + (amount * (now - atoms.mean[view.means_known[:, None], best])).sum(axis=1)
-    fall = ((amount * now)[:, :, None] * -np.expm1(log - log[:, :, :1])).sum(axis=1)
-    return Belief(level, fall)

@@ -19,7 +19,7 @@ IntArray = NDArray[np.int64]
 
 
 class Rows:
-    """Arrays that share their first axis; rows are reused, and doubled when all are taken.
+    """Arrays that share their first axis; rows are reused, a quarter more made when all are taken.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Rows:
     def acquire(self) -> int:
         """Return the number of a blank row."""
         if not self._free:
-            self._double()
+            self._grow()
         row = self._free.pop()
         for name, array in self.column.items():
             array[row] = self._fill[name]
@@ -48,11 +48,11 @@ class Rows:
         """Give `row` back for reuse."""
         self._free.append(row)
 
-    def _double(self) -> None:
-        more = max(16, self._capacity)
+    def _grow(self) -> None:
+        more = max(16, self._capacity // 4)
         for name, array in self.column.items():
             self.column[name] = np.concatenate(
-                [array, np.empty((more, *array.shape[1:]), array.dtype)]
+                [array, np.zeros((more, *array.shape[1:]), array.dtype)]
             )
         self._free.extend(range(self._capacity + more - 1, self._capacity - 1, -1))
         self._capacity += more
@@ -90,39 +90,60 @@ class Histories(Rows):
             }
         )
 
-    def append(self, row: int, loss: float) -> None:
-        """Store the next report of the job in `row`."""
-        column = self.column
-        count = int(column["count"][row])
-        ring = column["ring"][row]
-        if count == 0:
-            column["first"][row] = loss
-        else:
-            change = abs(loss - ring[(count - 1) % self.window])
-            column["largest"][row] = max(column["largest"][row], change)
-        column["lowest"][row] = min(column["lowest"][row], loss)
-        ring[count % self.window] = loss
-        column["count"][row] = count + 1
-        self._append_to_mean(row, loss)
+    def append(self, rows: IntArray, losses: FloatArray) -> None:
+        """Store reports in the order in which they came.
 
-    def _append_to_mean(self, row: int, loss: float) -> None:
+        Parameters
+        ----------
+        rows : (n_reports,) array
+            A row may come more than once.
+        losses : (n_reports,) array
+        """
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        first = np.flatnonzero(np.diff(ordered, prepend=-1))
+        size = np.diff(first, append=len(ordered))
+        for n in range(int(size.max(initial=0))):  # the first report of each row, the second, …
+            at = order[first[size > n] + n]
+            self._append(rows[at], losses[at])
+
+    def _append(self, rows: IntArray, losses: FloatArray) -> None:
+        """Store one report of each of these rows, all different."""
+        column, ring = self.column, self.column["ring"]
+        count = column["count"][rows]
+        before = ring[rows, (count - 1) % self.window]
+        change = np.where(count > 0, np.abs(losses - before), 0.0)
+        column["first"][rows] = np.where(count > 0, column["first"][rows], losses)
+        column["largest"][rows] = np.maximum(column["largest"][rows], change)
+        column["lowest"][rows] = np.minimum(column["lowest"][rows], losses)
+        ring[rows, count % self.window] = losses
+        column["count"][rows] = count + 1
+        self._append_to_mean(rows, losses)
+
+    def _append_to_mean(self, rows: IntArray, losses: FloatArray) -> None:
         column = self.column
-        n = int(column["partial_count"][row]) + 1
-        mean = float(column["partial"][row])
-        mean += (loss - mean) / n  # a running mean: a sum could overflow
-        if n < column["stride"][row]:
-            column["partial"][row], column["partial_count"][row] = mean, n
-            return
-        column["partial"][row], column["partial_count"][row] = 0.0, 0
-        filled = int(column["filled"][row])
-        means = column["means"][row]
-        means[filled] = mean
-        filled += 1
-        if filled == self.n_means:
-            filled //= 2
-            means[:filled] = 0.5 * means[0::2] + 0.5 * means[1::2]
-            column["stride"][row] *= 2
-        column["filled"][row] = filled
+        n = column["partial_count"][rows] + 1
+        mean = column["partial"][rows]
+        mean += (losses - mean) / n  # a running mean: a sum could overflow
+        whole = n == column["stride"][rows]
+        column["partial"][rows] = np.where(whole, 0.0, mean)
+        column["partial_count"][rows] = np.where(whole, 0, n)
+        rows, mean = rows[whole], mean[whole]
+        filled = column["filled"][rows]
+        column["means"][rows, filled] = mean
+        column["filled"][rows] = filled + 1
+        full = rows[filled + 1 == self.n_means]
+        if len(full):
+            means, half = column["means"][full], self.n_means // 2
+            column["means"][full, :half] = 0.5 * means[:, 0::2] + 0.5 * means[:, 1::2]
+            column["filled"][full] = half
+            column["stride"][full] *= 2
+
+    def newest(self, rows: IntArray) -> FloatArray:
+        """The newest report, (n_rows,), of jobs that have one."""
+        count = self.column["count"][rows]
+        newest: FloatArray = self.column["ring"][rows, (count - 1) % self.window]
+        return newest
 
     def recent(self, rows: IntArray, back: IntArray) -> tuple[FloatArray, IntArray]:
         """Newest reports as of `back` reports ago, newest first, and how many there are.

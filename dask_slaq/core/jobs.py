@@ -1,83 +1,231 @@
-"""A job as the engine sees it, what it is granted, and the settings it may have."""
+"""The jobs as the engine sees them: one row a job in shared arrays, and what may be set."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.runtime import JobRuntime
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
+from dask_slaq.core.history import Rows
+from dask_slaq.core.runtime import Runtimes
+
+__all__ = ["Job", "JobRuntime", "Jobs", "Order", "check_job_settings"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
-@dataclass
+class Order(NamedTuple):
+    """The jobs in the order of their names, which is that of all arrays of one decision."""
+
+    names: tuple[str, ...]
+    rows: IntArray  # (n_jobs,)
+    position: dict[str, int]  # of each name
+    reported: tuple[str, ...]  # names of those that report
+    reporting: IntArray  # (n_reported,) their positions
+
+    def room(
+        self, workers: Mapping[str, int], eligible: Mapping[str, Collection[str]]
+    ) -> FloatArray:
+        """Threads (n_jobs,) of the workers that each job may use; all, if it is not listed."""
+        room = np.full(len(self.names), float(sum(workers.values())))
+        for name, addresses in eligible.items():
+            if name in self.position:
+                room[self.position[name]] = sum(workers.get(address, 0) for address in addresses)
+        return room
+
+
+class Jobs(Mapping[str, "Job"]):
+    """All jobs by name; a `Job` is made when one is asked for.
+
+    Attributes
+    ----------
+    table : Rows
+        Columns ``weight``, ``floor`` and ``most`` (threads, 0 and inf for none), ``target``
+        (loss, nan for none), ``reports``, ``iteration``, ``loss``, ``demand``, ``entitled``: see
+        `Job`.
+    runtimes : Runtimes
+        What was seen of their iterations, in the same rows.
+    """
+
+    def __init__(self) -> None:
+        number = ((), np.float64, 0.0)
+        self.table = Rows(
+            {
+                "weight": number,
+                "floor": number,
+                "most": ((), np.float64, math.inf),
+                "target": ((), np.float64, math.nan),
+                "reports": ((), np.bool_, True),
+                "iteration": ((), np.int64, 0),
+                "loss": ((), np.float64, math.nan),
+                "demand": number,
+                "entitled": number,
+            }
+        )
+        self.runtimes = Runtimes()
+        self._row: dict[str, int] = {}
+        self._sorted: list[str] = []
+        self._order: Order | None = None
+
+    def __getitem__(self, name: str) -> Job:
+        return Job(self, self.row(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._row
+
+    def row(self, name: str) -> int:
+        """The row of a job.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        try:
+            return self._row[name]
+        except KeyError:
+            running = ", ".join(map(repr, sorted(self._row)[:100])) or "none"
+            raise UnknownJob(f"no job named {name!r} is running; running are: {running}") from None
+
+    def refuse_duplicate(self, name: str) -> None:
+        """Raise `DuplicateJob` if there is such a job."""
+        if name in self._row:
+            raise DuplicateJob(
+                f"a job named {name!r} is running already; names are unique on one scheduler"
+            )
+
+    def add(self, name: str, **settings: float) -> None:
+        """Give a job a row, and set some of its columns."""
+        row = self.table.acquire()
+        self.runtimes.acquire()  # the tables take and free rows together, so they agree
+        for column, value in settings.items():
+            self.table.column[column][row] = value
+        self._row[name] = row
+        self._sorted.append(name)
+        self._order = None
+
+    def remove(self, name: str) -> None:
+        """Forget a job."""
+        row = self._row.pop(name)
+        self.table.release(row)
+        self.runtimes.forget(row)
+        self._order = None
+
+    def order(self) -> Order:
+        """The jobs by name, sorted when some came or went."""
+        if self._order is None:
+            if len(self._sorted) > len(self._row):
+                self._sorted = list(dict.fromkeys(n for n in self._sorted if n in self._row))
+            self._sorted.sort()
+            names = tuple(self._sorted)
+            rows = np.fromiter(map(self._row.__getitem__, names), np.int64, len(names))
+            reporting = np.flatnonzero(self.table.column["reports"][rows])
+            reported = names
+            if len(reporting) < len(names):
+                reported = tuple(names[i] for i in reporting.tolist())
+            position = dict(zip(names, range(len(names)), strict=True))
+            self._order = Order(names, rows, position, reported, reporting)
+        return self._order
+
+    def pass_time(self, capacity: float, elapsed: float) -> None:
+        """Let `elapsed` seconds go by, and credit each job that has work with its fair share of
+        the capacity, in threads."""
+        rows, column = self.order().rows, self.table.column
+        self.runtimes.advance(rows, elapsed)
+        demand = column["demand"][rows]
+        weight = np.where(demand > 0, column["weight"][rows], 0.0)
+        total = weight.sum()
+        if total > 0:
+            column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
+
+    def tokens(self, share: FloatArray, credit: float, epoch: float) -> FloatArray:
+        """Core-seconds (n_jobs,) to serve before any index: what a job has less than the part
+        `credit` of its entitlement, and an epoch of its floor in threads. What never reports comes
+        last, so its share is its floor."""
+        rows, column = self.order().rows, self.table.column
+        floor = np.where(column["reports"][rows], column["floor"][rows], share)
+        behind = credit * column["entitled"][rows] - self.runtimes.column["attained"][rows]
+        tokens: FloatArray = np.maximum(np.maximum(behind, floor * epoch), 0.0)
+        return tokens
+
+
+def _cell(name: str, doc: str, none: float | None = None) -> Any:
+    """A property that reads and writes a column; `none` stands for None there."""
+
+    def read(job: Job) -> Any:
+        value = job._jobs.table.column[name].item(job._row)
+        return None if none is not None and _same(value, none) else value
+
+    def write(job: Job, value: float | None) -> None:
+        job._jobs.table.column[name][job._row] = none if value is None else value
+
+    return property(read, write, doc=doc)
+
+
 class Job:
-    """One training run as the engine sees it.
+    """One training run: a window on its row, valid until the job is removed."""
 
-    Attributes
-    ----------
-    weight : float
-        Relative importance, > 0.
-    min_share, max_share : float or None
-        Floor and cap in threads.
-    reports : bool
-        False for a stand-in that has no loss (other clients' tasks): it gets a fair share.
-    iteration, loss : int, float
-        Reports so far, and the last raw loss (nan before the first).
-    demand : int
-        Tasks that are ready or running now.
-    entitled : float
-        Core-seconds that a fair scheduler would have given it while it had work to do.
-    """
+    __slots__ = ("_jobs", "_row")
 
-    weight: float = 1.0
-    min_share: float | None = None
-    max_share: float | None = None
-    reports: bool = True
-    iteration: int = 0
-    loss: float = math.nan
-    demand: int = 0
-    entitled: float = 0.0
-    runtime: JobRuntime = field(default_factory=JobRuntime)
+    weight: float = _cell("weight", "Relative importance, > 0.")
+    min_share: float | None = _cell("floor", "Floor in threads.", none=0.0)
+    max_share: float | None = _cell("most", "Cap in threads.", none=math.inf)
+    target: float | None = _cell("target", "Loss it should reach.", none=math.nan)
+    reports: bool = _cell("reports", "False for what has no loss: it gets a fair share.")
+    iteration: int = _cell("iteration", "Reports so far.")
+    loss: float = _cell("loss", "Last raw loss, nan before the first.")
+    demand: float = _cell("demand", "Tasks that are ready or running now.")
+    entitled: float = _cell(
+        "entitled", "Core-seconds that a fair scheduler would have given it while it had work."
+    )
+
+    def __init__(self, jobs: Jobs, row: int) -> None:
+        self._jobs, self._row = jobs, row
+
+    @property
+    def runtime(self) -> JobRuntime:
+        """What was seen of its iterations, as of now."""
+        column = self._jobs.runtimes.column
+        return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Job):
+            return NotImplemented
+        return all(map(_same, self._values(), other._values()))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        names = [*self._jobs.table.column, "runtime"]
+        pairs = zip(names, self._values(), strict=True)
+        return f"Job({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+    def _values(self) -> list[Any]:
+        column = self._jobs.table.column
+        return [*(array.item(self._row) for array in column.values()), self.runtime]
 
 
-@dataclass(frozen=True)
-class Grant:
-    """What one job holds until the next reallocation.
+class JobRuntime(NamedTuple):
+    """What was seen of one job's iterations."""
 
-    Attributes
-    ----------
-    share : float
-        Threads.
-    index : float
-        Order of dispatch; higher first.
-    workers : Mapping of str to float
-        The worker set: threads on each worker; fractions are time-shared.
-    tokens : float
-        Core-seconds by which the job is behind its floor; served before any index.
-    most : float
-        Its cap in threads: beyond that it is served when nobody else has anything ready.
-    iteration : int
-        Reports received.
-    loss, normalized, predicted : float
-        Last raw loss; remaining loss in [0, 1]; predicted fall of the normalized loss by the next
-        epoch with `share` threads.
-    why : str
-        The reason in words.
-    """
+    work: float  # core-seconds of one iteration, 0 until one was seen from report to report
+    width: float  # tasks of one iteration that run in parallel, at least 1
+    attained: float  # core-seconds charged to the job so far
+    scaled: bool  # whether its times follow Ernest's law, and not the linear one
 
-    share: float
-    index: float
-    workers: Mapping[str, float]
-    tokens: float
-    most: float
-    iteration: int
-    loss: float
-    normalized: float
-    predicted: float
-    why: str
+
+def _same(one: object, other: object) -> bool:
+    return one == other or (one != one and other != other)
 
 
 def check_job_settings(

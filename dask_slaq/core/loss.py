@@ -2,23 +2,26 @@
 
 Rule 1: forecasts change in `fit` only; a report is stored and nothing else.
 Rule 2: a failed fit is a status, never a nan in disguise.
-Rule 3: a constant added to a job's losses, or one they are multiplied by, changes only units.
+Rule 3: a factor on the losses of a job changes only units; so does a constant, but for losses that
+were never negative, which are taken to be bounded by zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.backtest import Backtest
+from dask_slaq.core.bands import AT, Bands
+from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
-from dask_slaq.core.experts import HORIZONS, Panel
-from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.experts import Panel
+from dask_slaq.core.history import Histories
+from dask_slaq.core.outlook import Outlook, Status
 from dask_slaq.core.view import MOST, View, look
 
 __all__ = ["Forecast", "LossPredictor", "Status"]
@@ -26,25 +29,13 @@ __all__ = ["Forecast", "LossPredictor", "Status"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Reports before a curve is extrapolated.
-MIN_REPORTS = 4
 #: Larger losses are refused: differences of two must not overflow.
 MAX_LOSS = 1e300
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
-#: A forecast carries this many iterations, and so many more for each report.
-REACH, REACH_PER_REPORT = 60.0, 5.0
-#: Share of the window's span that no job is denied, but one that diverges.
-DOUBT = 1e-3
+#: Reports that wait for the next fit, of all jobs; when there are more, they are taken in at once.
+MOST_WAITING = 100_000
 #: Jobs that are fitted at once: what fits in a processor's cache.
 CHUNK = 256
-
-
-class Status(IntEnum):
-    """What a forecast rests on."""
-
-    TOO_FEW_REPORTS = 0
-    OK = 1
-    DIVERGING = 2
 
 
 @dataclass(frozen=True)
@@ -98,25 +89,17 @@ class LossPredictor:
     is bounded: beside the window, a run's start, extremes and coarse means are kept.
     """
 
-    def __init__(self, *, window: int = 64) -> None:
+    def __init__(self, *, window: int = 32) -> None:
         if window < 8:
             raise InvalidSetting(f"window is {window}; it must be at least 8 reports")
         self._row: dict[str, int] = {}
-        self._dirty: set[int] = set()
+        self._new_rows: list[int] = []
+        self._new_losses: list[float] = []
         self._history = Histories(window)
         self._panel = Panel(window, self._history.n_means)
-        self._backtest = Backtest(self._panel.noise_cost)
-        self._fits = Rows(
-            {
-                "target": ((), np.float64, np.nan),
-                "reduction": ((len(HORIZONS),), np.float64, 0.0),
-                "level": ((), np.float64, np.nan),
-                "remaining": ((), np.float64, 0.0),
-                "noise": ((), np.float64, 0.0),
-                "status": ((), np.int64, int(Status.TOO_FEW_REPORTS)),
-                "total": ((), np.int64, 0),
-            }
-        )
+        self._backtest = Backtest(self._panel.noise_cost, self._panel.handicap)
+        self._outlook = Outlook()
+        self._bands = Bands()
 
     def add(self, job: str, *, target: float | None = None) -> None:
         """Start to follow `job`.
@@ -140,9 +123,9 @@ class LossPredictor:
             raise NonFiniteLoss(f"the target of job {job!r} is {target!r}; {ALLOWED}")
         row = self._history.acquire()
         # The tables take and free rows together, so they agree on the number.
-        self._backtest.acquire()
-        self._fits.acquire()
-        self._fits.column["target"][row] = np.nan if target is None else target
+        for table in (self._backtest, self._outlook, self._bands):
+            table.acquire()
+        self._outlook.column["target"][row] = np.nan if target is None else target
         self._row[job] = row
 
     def remove(self, job: str) -> None:
@@ -155,10 +138,10 @@ class LossPredictor:
         """
         row = self._find(job)
         del self._row[job]
-        self._dirty.discard(row)
-        self._history.release(row)
-        self._backtest.release(row)
-        self._fits.release(row)
+        self._take_in()
+        self._outlook.column["reported"][row] = False
+        for table in (self._history, self._backtest, self._outlook, self._bands):
+            table.release(row)
 
     def report(self, job: str, loss: float) -> None:
         """Store the loss of the next iteration of `job`; it counts from the next fit on.
@@ -182,21 +165,30 @@ class LossPredictor:
             value = nan
         if not abs(value) <= MAX_LOSS:
             raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}; {ALLOWED}")
-        self._history.append(row, value)
-        self._dirty.add(row)
+        self._new_rows.append(row)
+        self._new_losses.append(value)
+        if len(self._new_rows) >= MOST_WAITING:
+            self._take_in()
 
     def fit(self) -> int:
-        """Refit the jobs that reported since the last fit.
+        """Take in what was reported since the last fit, and refit the jobs with news.
 
         Returns
         -------
         int
+            Jobs that were refitted.
         """
-        rows = np.array(sorted(self._dirty), dtype=np.int64)
-        self._dirty.clear()
-        for start in range(0, len(rows), CHUNK):
-            self._fit(rows[start : start + CHUNK])
-        return len(rows)
+        self._take_in()
+        outlook, history = self._outlook, self._history
+        rows = np.flatnonzero(outlook.column["reported"])
+        outlook.column["reported"][rows] = False
+        self._bands.learn(rows, history)
+        news = rows[~outlook.move_along(rows, history)]
+        for start in range(0, len(news), CHUNK):
+            self._fit(news[start : start + CHUNK])
+        now = outlook.column
+        self._bands.test(rows, now["level"][rows], now["reduction"][rows], now["total"][rows])
+        return len(news)
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of `jobs`, in that order, as of the last fit.
@@ -215,18 +207,48 @@ class LossPredictor:
             If one of `jobs` is not followed.
         """
         rows = np.array([self._find(job) for job in jobs], dtype=np.int64)
-        history, fits = self._history.column, self._fits.column
+        history, outlook = self._history.column, self._outlook.column
         return Forecast(
             horizons=HORIZONS,
-            reduction=fits["reduction"][rows],
+            reduction=outlook["reduction"][rows],
             start=history["first"][rows],
-            level=fits["level"][rows],
-            remaining=fits["remaining"][rows],
+            level=outlook["level"][rows],
+            remaining=outlook["remaining"][rows],
             largest_change=history["largest"][rows],
-            noise=fits["noise"][rows],
-            n_reports=fits["total"][rows],
-            status=fits["status"][rows],
+            noise=outlook["noise"][rows],
+            n_reports=outlook["total"][rows],
+            status=outlook["status"][rows],
         )
+
+    def band(self, jobs: Sequence[str]) -> tuple[FloatArray, FloatArray]:
+        """Return bounds of the losses that `jobs` will report, as of the last fit.
+
+        Parameters
+        ----------
+        jobs : sequence of str
+
+        Returns
+        -------
+        lower, upper : (n_jobs, n_horizons) array
+            At the horizons of a `Forecast`: one report in ten is to fall below, one above.
+
+        Raises
+        ------
+        UnknownJob
+            If one of `jobs` is not followed.
+        """
+        rows = np.array([self._find(job) for job in jobs], dtype=np.int64)
+        outlook = self._outlook.column
+        return self._bands.bounds(rows, outlook["level"][rows], outlook["reduction"][rows])
+
+    def _take_in(self) -> None:
+        """Move the reports that wait into the histories, all at once."""
+        rows = np.array(self._new_rows, dtype=np.int64)
+        losses = np.array(self._new_losses)
+        self._new_rows.clear()
+        self._new_losses.clear()
+        self._history.append(rows, losses)
+        self._outlook.column["reported"][rows] = True
 
     def _find(self, job: str) -> int:
         try:
@@ -239,11 +261,15 @@ class LossPredictor:
         self._weigh(rows, view)
         beliefs = self._panel.ask(view)
         self._backtest.remember(rows, view, beliefs)
-        weight = self._backtest.weights(rows).T
-        level = sum(w * b.level for w, b in zip(weight, beliefs, strict=True))
-        fall = sum(w[:, None] * b.fall for w, b in zip(weight, beliefs, strict=True))
-        fall = _hold_beyond_reach(np.minimum(fall, MOST), view.total)
-        self._store(rows, view, view.newest + view.unit * level, view.unit[:, None] * fall)
+        said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
+        weight = self._backtest.weights(rows).T[:, :, None]
+        belief = (weight * said).sum(axis=0)
+        np.minimum(belief, MOST, out=belief)
+        self._outlook.store(rows, view, self._history, belief)
+        ahead = (said[:, :, 1 + AT] - said[:, :, :1]) - (belief[:, 1 + AT] - belief[:, :1])
+        spread = np.sqrt((weight * ahead**2).sum(axis=0))
+        raw = view.unit[:, None]
+        self._bands.store(rows, view.unit * view.noise, raw * spread, raw * belief[:, 1 + AT])
 
     def _weigh(self, rows: IntArray, view: View) -> None:
         """Score the experts, by a forecast in hindsight where there is none of late."""
@@ -254,48 +280,3 @@ class LossPredictor:
             past = look(self._history, rows[some], back[some])
             self._backtest.remember(rows[some], past, self._panel.ask(past))
             self._backtest.score(rows[some], view.of(some))
-
-    def _store(self, rows: IntArray, view: View, level: FloatArray, fall: FloatArray) -> None:
-        """Judge the forecasts, level and fall in raw units, and keep them."""
-        fits, history = self._fits.column, self._history.column
-        first, lowest = history["first"][rows], history["lowest"][rows]
-        noise = view.unit * view.noise
-        latest = view.newest + view.unit * view.losses[:, :3].min(axis=1)
-        diverging = latest - lowest > 0.5 * (first - lowest) + 3.0 * noise
-        status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))
-        status[view.total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
-        fall[diverging] = 0.0
-        span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
-        fall += _exploration(view.total, noise, span)
-        remaining = fall[:, -1].copy()
-        hint = level - fits["target"][rows]
-        hinted = (status != Status.OK) & (hint > 0)
-        patience = np.maximum(view.total[hinted, None], 10.0)
-        fall[hinted] = hint[hinted, None] * (HORIZONS / (HORIZONS + patience))
-        remaining[hinted] = hint[hinted]
-        fits["reduction"][rows] = np.maximum.accumulate(fall, axis=1)
-        fits["remaining"][rows] = np.maximum(remaining, fits["reduction"][rows, -1])
-        fits["level"][rows] = level
-        fits["noise"][rows] = noise
-        fits["status"][rows] = status
-        fits["total"][rows] = view.total
-
-
-def _exploration(total: IntArray, noise: FloatArray, span: FloatArray) -> FloatArray:
-    """Fall that the reports cannot rule out, added so that no job is given up.
-
-    n noisy reports show a slope to noise * sqrt(12 / n^3): a fall of noise * sqrt(12 / n)
-    over as many iterations again would go unseen.
-    """
-    unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
-    return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
-
-
-def _hold_beyond_reach(fall: FloatArray, total: IntArray) -> FloatArray:
-    """Hold forecasts constant from where the history no longer carries them."""
-    reach = REACH + REACH_PER_REPORT * total
-    right = np.clip(np.searchsorted(HORIZONS, reach), 1, len(HORIZONS) - 1)
-    left, row = right - 1, np.arange(len(fall))
-    part = np.clip((reach - HORIZONS[left]) / (HORIZONS[right] - HORIZONS[left]), 0.0, 1.0)
-    most: FloatArray = fall[row, left] * (1.0 - part) + fall[row, right] * part
-    return np.minimum(fall, most[:, None])

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from dask_slaq.core.allocation import fair_fill, fit_floors, hand_out, while_it_lasts
+from dask_slaq.core.allocation import fair_fill, fit_floors, hand_out
 from dask_slaq.core.errors import UnknownPolicy
 from dask_slaq.core.hull import on_hull
 from dask_slaq.core.snapshot import Allocation, Snapshot
@@ -84,11 +84,11 @@ class _Priced:
         """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
         raise NotImplementedError
 
-    def ahead(
-        self, snapshot: Snapshot, judged: BoolArray, room: FloatArray, budget: float
+    def first(
+        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """Threads (n_jobs,) that go out before all worths, each within its `room`; none here."""
-        return np.zeros(len(room))
+        """Threads (n_jobs,) that go out before all worths, on top of `lower`; none here."""
+        return lower
 
     def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
         """Order of dispatch (n_jobs,)."""
@@ -106,7 +106,7 @@ class _Priced:
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
         fair = fair_fill(weight, floor, cap, capacity)
         lower, upper = np.where(judged, floor, fair), np.where(judged, cap, fair)
-        lower = lower + self.ahead(snapshot, judged, upper - lower, capacity - lower.sum())
+        lower = self.first(snapshot, judged, lower, upper)
         worth = _Worth(self, snapshot)
         share = hand_out(worth, lower, upper, capacity, _by_name(snapshot.jobs))
         share = fair_fill(weight, share, cap, capacity)
@@ -158,11 +158,12 @@ class MaxTotal(_Priced):
 class FirstToTarget(MaxTotal):
     """The least work left to its target first, as shortest remaining time; then by gain.
 
-    Jobs short of their target get all they can use, one after the other in the order of the
-    core-seconds left over weight. Those that have reached it, or for which that cannot be told,
-    share what is left as under `max-total`. Index: -1 for what never reports, below 1 beyond
-    the target (rising with the gain of the first thread), 1 to 2 before it (falling with the work
-    left), above 2 for new jobs.
+    Each thread goes where it adds most to the speed of a job in relation to the core-seconds left
+    to its target over its weight. While jobs scale well, that is to the one with the least left,
+    as much as it can use, and so on; where further threads add little, to several. Those that have
+    reached it, or for which that cannot be told, share what is left as under `max-total`. Index:
+    -1 for what never reports, below 1 beyond the target (rising with the gain of the first
+    thread), 1 to 2 before it (falling with the work left), above 2 for new jobs.
 
     Examples
     --------
@@ -178,17 +179,17 @@ class FirstToTarget(MaxTotal):
 
     name = "first-to-target"
 
-    def ahead(
-        self, snapshot: Snapshot, judged: BoolArray, room: FloatArray, budget: float
+    def first(
+        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """All that jobs short of their target can use, the least work left first."""
+        """Each thread where it shortens the time to a target by the largest part."""
         left = _work_left(snapshot)
-        short = np.flatnonzero(judged & np.isfinite(left))
-        place = np.argsort(_by_name(snapshot.jobs))
-        short = short[np.lexsort((place[short], left[short]))]
-        given = np.zeros(len(room))
-        given[short] = while_it_lasts(room[short], budget)
-        return given
+
+        def worth(start: FloatArray, stop: FloatArray) -> FloatArray:
+            return (snapshot.speed(stop) - snapshot.speed(start)) / ((stop - start) * left)
+
+        upper = np.where(judged & np.isfinite(left), upper, lower)
+        return hand_out(worth, lower, upper, snapshot.capacity, _by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
         """Order of dispatch: a job's index depends on nothing but the job."""

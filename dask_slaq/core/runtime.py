@@ -1,122 +1,246 @@
-"""Runtime model: how many iterations a job completes in an epoch on N threads.
+"""Runtime model: how many iterations jobs complete on N threads, learned from what they did.
 
-One iteration of a job costs ``W = c.S`` core-seconds (§4.1 of the paper), learned from the
-compute seconds charged between two reports, and runs as ``P`` parallel tasks. On N threads these
-run in ``ceil(P / N)`` waves, so the job computes at the speed of ``P / ceil(P / N)`` threads.
+One iteration of a job costs ``W = c.S`` core-seconds (§4.1 of the paper) and runs as ``P``
+parallel tasks, in ``ceil(P / N)`` waves on N threads. That is the model until a job's own times
+or the other jobs' clearly speak against it; then it is Ernest's law (`scaling`).
+
+Rule 1: a job that waits for threads is not slow. Seconds are counted while it held some.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
-FloatArray = npt.NDArray[np.float64]
+from dask_slaq.core import scaling
+from dask_slaq.core.history import Rows
+from dask_slaq.core.population import GOOD, Population, clearly_better
+from dask_slaq.core.speeds import Speeds, waves
 
-# Weight of the newest iteration in the running means: the last few iterations decide.
-_NEWEST = 0.3
+__all__ = ["Runtimes"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+#: Weight of the newest iteration in the running means: the last few iterations decide.
+NEWEST = 0.3
+#: Weight of an observation of scaling that is one epoch older: other thread counts come rarely.
+MEMORY = 0.98
+#: Standard deviation of the log of thread counts from which on a job's times tell how it scales.
+SPREAD = 0.2
+#: Factor beyond the fewest and the most threads tried up to which a job's optimum is believed.
+GROWTH = 2.0
+#: Seconds; nothing is learned from iterations that take less.
+SHORTEST = 1e-9
+#: What is forgotten with the first interval, when the second is known.
+_SEEN = (
+    "iterations", "core_seconds", "held_seconds", "least", "most", "sums", "wave_sums", "log_sums",
+)  # fmt: skip
+#: A job with so many observations is judged anew at every so-many-th decision only.
+YOUNG, SELDOM = 12.0, 4
+#: Jobs that are judged at once: what fits in a processor's cache.
+CHUNK = 2048
+#: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
+_SQUARED, _ONCE, _COUNT = 5, 8, 14
 
 
-@dataclass
-class JobRuntime:
-    """What has been seen of one job's iterations.
+class Runtimes(Rows):
+    """What was seen of the iterations of all jobs; a row is one job.
 
-    Attributes
-    ----------
-    work : float
-        Core-seconds of one iteration, 0 until one iteration was seen from report to report.
-    width : float
-        Tasks of one iteration that run in parallel; at least 1.
-    attained : float
-        Core-seconds charged to the job so far.
+    Columns to read: ``work``, core-seconds of one iteration, 0 until one was seen from report to
+    report; ``width``, tasks of one iteration that run in parallel, at least 1; ``attained``,
+    core-seconds charged so far; ``most``, the most threads an iteration had on average;
+    ``scaled``, whether Ernest's law holds for the job.
     """
 
-    work: float = 0.0
-    width: float = 1.0
-    attained: float = 0.0
-    _since_report: float = 0.0
-    _most_at_once: int = 0
-    _reports: int = 0
+    def __init__(self) -> None:
+        number = ((), np.float64, 0.0)
+        super().__init__(
+            {
+                "work": number,
+                "width": ((), np.float64, 1.0),
+                "attained": number,
+                "reports": ((), np.int64, 0),
+                # Since the last report.
+                "charged": number,
+                "at_once": number,
+                # Threads now, whether it is served at all, and seconds so far in which it was.
+                "share": number,
+                "served": number,
+                "held": number,
+                "held_at_report": number,
+                # Whole iterations since they were last learned from.
+                "iterations": number,
+                "core_seconds": number,
+                "held_seconds": number,
+                "most_share": number,
+                # What was learned.
+                "least": ((), np.float64, np.inf),
+                "most": number,
+                "sums": ((15,), np.float64, 0.0),
+                "wave_sums": ((2,), np.float64, 0.0),
+                "log_sums": ((2,), np.float64, 0.0),
+                "law": ((scaling.N_TERMS,), np.float64, 0.0),
+                "scaled": ((), np.bool_, 0.0),
+            }
+        )
+        self._population = Population()
+        self._turn = 0
 
-    def observe_task(self, seconds: float, tasks_at_once: int = 1) -> None:
+    def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
         """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
         worth a slot were ready or running with it."""
-        self.attained += seconds
-        self._since_report += seconds
-        self._most_at_once = max(self._most_at_once, tasks_at_once)
+        column = self.column
+        column["attained"][row] += seconds
+        column["charged"][row] += seconds
+        if at_once > column["at_once"][row]:
+            column["at_once"][row] = at_once
 
-    def observe_iteration(self) -> None:
-        """End one iteration: what was charged since the last report is its work.
+    def observe_iteration(self, row: int, elapsed: float = 0.0) -> None:
+        """End one iteration, `elapsed` seconds after the last `advance`.
 
-        The first interval also holds start-up (imports, compilation, data loading), so it only
-        counts until a second one is known.
+        What was charged since the last report is its work. The first interval also holds start-up
+        (imports, compilation, data loading), so it only counts until a second one is known.
         """
-        self._reports += 1
-        if self._since_report > 0.0:
-            if self.work == 0.0 or self._reports <= 2:
-                self.work = self._since_report
-            else:
-                self.work += _NEWEST * (self._since_report - self.work)
-        if self._most_at_once:
+        column = self.column
+        reports = column["reports"].item(row) + 1
+        column["reports"][row] = reports
+        charged = column["charged"].item(row)
+        held = column["held"].item(row) + column["served"].item(row) * elapsed
+        if charged > 0.0:
+            work = column["work"].item(row)
+            known = work > 0.0 and reports > 2
+            if not known:
+                for name in _SEEN:
+                    column[name][row] = self._fill[name]
+            column["work"][row] = work + NEWEST * (charged - work) if known else charged
+            column["iterations"][row] += 1.0
+            column["core_seconds"][row] += charged
+            column["held_seconds"][row] += held - column["held_at_report"].item(row)
+            column["charged"][row] = 0.0
+        column["held_at_report"][row] = held
+        at_once = column["at_once"].item(row)
+        if at_once:
             # Wide at once, narrow slowly: a barrier's last task must not shrink the estimate.
-            narrowed = self.width + _NEWEST * (self._most_at_once - self.width)
-            self.width = max(float(self._most_at_once), narrowed, 1.0)
-        self._since_report = 0.0
-        self._most_at_once = 0
+            width = column["width"].item(row)
+            column["width"][row] = max(at_once, width + NEWEST * (at_once - width), 1.0)
+            column["at_once"][row] = 0.0
+
+    def advance(self, rows: IntArray, elapsed: float) -> None:
+        """Let `elapsed` seconds go by with the threads that jobs hold."""
+        self.column["held"][rows] += self.column["served"][rows] * elapsed
+
+    def grant(self, rows: IntArray, share: FloatArray, tokens: FloatArray) -> None:
+        """Jobs hold so many threads from now on, and are served so many core-seconds anyway."""
+        column = self.column
+        column["share"][rows] = share
+        column["served"][rows] = (share > 0) | (tokens > 0)
+        column["most_share"][rows] = np.maximum(column["most_share"][rows], share)
+
+    def forget(self, row: int) -> None:
+        """Release the row of a job that is gone; how it scaled stays known of its kind."""
+        at = np.array([row])
+        if self._telling(at)[0]:
+            self._population.remember(self.column["sums"][at])
+        self.release(row)
+
+    def learn(self, rows: IntArray) -> None:
+        """Learn from the iterations that `rows` ended since the last call."""
+        new = rows[self.column["iterations"][rows] > 0]
+        if not len(new):
+            return
+        new = self._observe(new)
+        before = self._population.nonlinear
+        telling = rows[self._telling(rows)]
+        if len(telling):
+            sums, logs = self.column["sums"][telling], self.column["log_sums"][telling]
+            usual = math.exp(logs[:, 1].sum() / sums[:, _COUNT].sum())
+            self._population.learn(sums, usual)
+        self._turn += 1
+        changed = rows
+        if self._population.nonlinear == before:
+            turn = (new + self._turn) % SELDOM == 0
+            changed = new[turn | (self.column["sums"][new, _COUNT] < YOUNG)]
+        for start in range(0, len(changed), CHUNK):
+            self._judge(changed[start : start + CHUNK])
+
+    def speeds(self, rows: IntArray) -> Speeds:
+        """How fast jobs iterate, by what is known now."""
+        column = self.column
+        work, width = column["work"][rows], column["width"][rows]
+        scaled = np.flatnonzero(column["scaled"][rows] & (work > 0))
+        mine = rows[scaled]
+        law = column["law"][mine]
+        unseen = column["sums"][rows, _COUNT] == 0
+        useful = np.where(work > 0, width, np.inf)
+        useful[unseen] = np.minimum(useful[unseen], self._population.optimum())
+        highest = np.minimum(column["most"][mine] * GROWTH, width[scaled])
+        best = np.minimum(scaling.optimum(law), highest)
+        useful[scaled] = np.maximum(np.floor(best), 1.0)
+        return Speeds(work, width, useful, scaled, law)
+
+    def _observe(self, rows: IntArray) -> IntArray:
+        """Take in the iterations since the last call as one observation; the rows that had one."""
+        column = self.column
+        core, held = column["core_seconds"][rows], column["held_seconds"][rows]
+        most = np.maximum(column["most_share"][rows], column["width"][rows])
+        seconds = core / column["iterations"][rows]
+        for name in ("iterations", "core_seconds", "held_seconds"):
+            column[name][rows] = 0.0
+        column["most_share"][rows] = column["share"][rows]
+        seen = (held > 0) & (seconds > SHORTEST)
+        rows, seconds = rows[seen], seconds[seen]
+        threads = np.clip(core[seen] / held[seen], 1.0, np.maximum(most[seen], 1.0))
+        seconds = seconds / threads
+        column["least"][rows] = np.minimum(column["least"][rows], threads)
+        column["most"][rows] = np.maximum(column["most"][rows], threads)
+        column["sums"][rows] = MEMORY * column["sums"][rows] + scaling.moments(threads, seconds)
+        width = column["width"][rows]
+        wave = waves(width, threads) / (width * seconds)
+        log = np.log(threads)
+        for name, value in (("wave_sums", wave), ("log_sums", log)):
+            both = np.stack([value * value, value], axis=1)
+            column[name][rows] = MEMORY * column[name][rows] + both
+        return rows
+
+    def _telling(self, rows: IntArray) -> BoolArray:
+        """Whether jobs were seen of late on thread counts that differ."""
+        count = self.column["sums"][rows, _COUNT]
+        squares, logs = self.column["log_sums"][rows].T
+        telling: BoolArray = squares * count - logs * logs > (SPREAD * count) ** 2
+        return telling
+
+    def _judge(self, rows: IntArray) -> None:
+        """Choose each job's form: the simplest that its own times and the others' support."""
+        column = self.column
+        sums, waved = column["sums"][rows], column["wave_sums"][rows]
+        count = sums[:, _COUNT]
+        simple = np.minimum(
+            _error_of_one_term(sums[:, _SQUARED], sums[:, _ONCE], count),
+            _error_of_one_term(waved[:, 0], waved[:, 1], count),
+        )
+        open_ = (count > 0) & ((simple > GOOD**2 * count) | self._population.nonlinear)
+        column["scaled"][rows[~open_]] = False
+        if open_.any():
+            rows, sums, simple, count = rows[open_], sums[open_], simple[open_], count[open_]
+            law = self._population.laws(sums)
+            error = scaling.residual(sums, law)
+            least = column["least"][rows]
+            law = scaling.bounded(
+                law, np.minimum(least, self._population.optimum()) / GROWTH, least
+            )
+            scaled = clearly_better(simple, error, count)
+            if self._population.nonlinear:
+                scaled |= ~clearly_better(error, simple, count)
+            column["law"][rows] = law
+            column["scaled"][rows] = scaled
 
 
-def speed(width: npt.ArrayLike, threads: npt.ArrayLike) -> FloatArray:
-    """Threads' worth of compute that jobs attain on their threads.
-
-    Parameters
-    ----------
-    width : array_like, shape (n_jobs,)
-        Parallel tasks of one iteration, at least 1.
-    threads : array_like, shape (n_jobs,)
-        Threads granted, possibly fractional (time-shared).
-
-    Returns
-    -------
-    ndarray, shape (n_jobs,)
-        Nondecreasing and concave in `threads`; `width` at most. Slots are filled task by task
-        and lent at barriers, so a fraction of a wave is not lost: the upper hull of the wave
-        counts, which is the straight line up to `width`.
-
-    Examples
-    --------
-    >>> speed([8, 8, 3], [4, 16, 2.5]).tolist()
-    [4.0, 8.0, 2.5]
-    """
-    value: FloatArray = np.minimum(np.asarray(threads, float), np.asarray(width, float))
-    return value
-
-
-def waves(width: npt.ArrayLike, threads: npt.ArrayLike) -> FloatArray:
-    """Waves in which one iteration runs on whole threads: ``ceil(P / N)``.
-
-    Examples
-    --------
-    >>> waves([8, 8, 8], [8, 7, 3]).tolist()
-    [1.0, 2.0, 3.0]
-    """
-    value: FloatArray = np.ceil(
-        np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
-    )
-    return value
-
-
-def iterations(
-    work: npt.ArrayLike, width: npt.ArrayLike, threads: npt.ArrayLike, seconds: float
-) -> FloatArray:
-    """Iterations completed in `seconds` on `threads`; 0 where the work is not yet known.
-
-    Examples
-    --------
-    >>> iterations([2.0, 0.0], [4, 4], [4, 4], seconds=3.0).tolist()
-    [6.0, 0.0]
-    """
-    cost = np.asarray(work, float)
-    done = seconds * speed(width, threads)
-    value: FloatArray = np.divide(done, cost, out=np.zeros_like(done), where=cost > 0)
-    return value
+def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray) -> FloatArray:
+    """Sum of squared relative errors (n,) that the best multiple of one term leaves."""
+    explained = np.divide(once * once, squared, out=np.zeros_like(once), where=squared > 0)
+    left: FloatArray = np.maximum(count - explained, 0.0)
+    return left

@@ -45,6 +45,9 @@ class Snapshot:
     to_target : array, optional
         Core-seconds predicted until the job's loss is at its target: 0 where it has reached it,
         inf or nan where that cannot be told. All unknown by default.
+    speed : callable, optional
+        Threads (n_jobs,) to the core-seconds of the work in `to_target` that each job does in a
+        second; nondecreasing and concave. As many as threads by default.
     concave : bool
         False where gains have steps, as when iterations run in waves: policies that need
         concave gains then work on the upper hull.
@@ -67,6 +70,7 @@ class Snapshot:
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     concave: bool = True
     to_target: FloatArray = field(default_factory=lambda: np.zeros(0))
+    speed: Gain = np.asarray
 
     def __post_init__(self) -> None:
         if self.jobs and not len(self.reporting):

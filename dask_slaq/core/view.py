@@ -35,6 +35,7 @@ class View(NamedTuple):
     noise: FloatArray  # (n_jobs,) standard deviation
     newest: FloatArray  # (n_jobs,) raw loss that is 0 here
     unit: FloatArray  # (n_jobs,) raw loss units that are 1 here
+    zero: FloatArray  # (n_jobs,) the raw loss 0, far down where a loss was negative
 
     def of(self, which: NDArray[np.bool_]) -> View:
         """Return the view of some of the jobs."""
@@ -63,7 +64,9 @@ def look(history: Histories, rows: IntArray, back: IntArray) -> View:
         means = np.clip((means - newest[:, None]) / unit[:, None], -MOST, MOST)
     total = history.column["count"][rows] - back
     noise = report_noise(losses, known)
-    return View(losses, known, total, means, means_known, stride, age, noise, newest, unit)
+    # Losses that were never negative are taken to be of a kind that cannot be.
+    zero = np.where(history.column["lowest"][rows] >= 0, np.maximum(-newest / unit, -MOST), -MOST)
+    return View(losses, known, total, means, means_known, stride, age, noise, newest, unit, zero)
 
 
 def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import curves, jobs, live, overhead
+from benchmarks import jobs, live, overhead
 from benchmarks.dask_ml_fits import runner
 from benchmarks.measure import JobTrace, Run, ratios, summarize, table
-from benchmarks.oracle import OraclePredictor
+from dask_slaq.simulation import curves
+from dask_slaq.simulation.oracles import OraclePredictor
 
 TINY = ["--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4"]
 

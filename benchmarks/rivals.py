@@ -1,0 +1,354 @@
+"""Other ways to forecast a loss curve, under the same harness as the default predictor.
+
+A rival sees the reports so far, oldest first, and answers with the loss so many iterations
+ahead. One object follows one curve, its origins in increasing order, so it may keep what it
+learned. Where a rival fails, or answers what is not finite, the last report stands in for it
+and the failure is counted.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NEWEST", "PACKAGES", "RIVALS", "Record", "Rival", "available", "follow"]
+
+Array = NDArray[np.float64]
+
+#: Reports that the costly rivals look at: the newest.
+NEWEST = 200
+#: Weight of a report one iteration older, in the authors' fits.
+DECAY = 0.8
+#: The authors' weights are below 1e-9 beyond so many reports.
+WEIGHTED = 100
+
+
+class Rival(Protocol):
+    """Forecasts one curve."""
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        """Loss at each of `horizons`, iterations ahead of the last of `history`.
+
+        Parameters
+        ----------
+        history : (n_reports,) array
+            At least 5, oldest first.
+        horizons : (n_horizons,) array
+        """
+
+
+class Hold:
+    """Nothing changes."""
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        return np.full(len(horizons), history[-1])
+
+
+class LastDelta:
+    """The paper's strawman: every iteration to come changes the loss as the last one did."""
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        return history[-1] + (history[-1] - history[-2]) * horizons
+
+
+class Aitken:
+    """Geometric guess from the last two drops, the delta-squared process.
+
+    Where they do not shrink there is no such limit, and the last report is held.
+    """
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        before, last = np.diff(history[-3:])
+        ratio = last / before if before else 0.0
+        if not 0.0 < ratio < 1.0:
+            return np.full(len(horizons), history[-1])
+        return history[-1] + last * ratio * np.expm1(horizons * np.log(ratio)) / (ratio - 1.0)
+
+
+class Paper:
+    """The paper's fits (§4.1): exponential weights, the better of its two families.
+
+    Sublinear 1 / (a k² + b k + c) + d and linear or faster mu^(k - b) + c. Both fall: their
+    parameters go to `curve_fit` as logarithms, with the gradient, from the best point of a
+    grid on which the linear parameters are solved for. The limit of losses that were never
+    negative is not negative either.
+    """
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        losses = history[-WEIGHTED:]
+        low, span = losses.min(), np.ptp(losses)
+        if span == 0.0:
+            return np.full(len(horizons), history[-1])
+        # Time and loss of order 1; both families stay what they are.
+        n = len(losses)
+        k, y = np.arange(n) / n, (losses - low) / span
+        weight = DECAY ** np.arange(n - 1, -1, -1)
+        level = float(weight @ y / weight.sum())
+        best, answer = float(weight @ (y - level) ** 2), np.full(len(horizons), level)
+        for family in (_Sublinear, _Geometric):
+            try:
+                parameters = _fit(family, k, y, weight, _bottom(low, span))
+            except (RuntimeError, np.linalg.LinAlgError):
+                continue
+            if parameters is None:
+                continue
+            cost = float(weight @ (y - family.value(k, *parameters)) ** 2)
+            if cost < best:
+                best, answer = cost, family.value((n - 1 + horizons) / n, *parameters)
+        return low + span * answer
+
+
+def _bottom(low: float, span: float) -> float:
+    """Least limit of losses whose least is `low`, in ranges above that."""
+    return -low / span if low >= 0.0 else -np.inf
+
+
+class _Sublinear:
+    """1 / (a k² + b k + c) + d, parameters log a, log b, log c and d."""
+
+    @staticmethod
+    def value(k: Array, a: float, b: float, c: float, d: float) -> Array:
+        return 1.0 / (np.exp(a) * k**2 + np.exp(b) * k + np.exp(c)) + d
+
+    @staticmethod
+    def gradient(k: Array, a: float, b: float, c: float, d: float) -> Array:
+        parts = np.array([np.exp(a) * k**2, np.exp(b) * k, np.full(len(k), np.exp(c))])
+        slope = -parts / parts.sum(axis=0) ** 2
+        return np.vstack([slope, np.ones(len(k))]).T
+
+    #: Grid of a / c and b / c.
+    shapes = tuple((a, b) for b in np.geomspace(1e-2, 1e3, 11) for a in (1e-4, 0.1 * b, b, b * b))
+
+    @staticmethod
+    def start(shape: tuple[float, float], height: float, floor: float) -> Array:
+        return np.array(
+            [np.log(shape[0] / height), np.log(shape[1] / height), -np.log(height), floor]
+        )
+
+    @staticmethod
+    def curve(k: Array, shape: tuple[float, float]) -> Array:
+        return 1.0 / (shape[0] * k**2 + shape[1] * k + 1.0)
+
+
+class _Geometric:
+    """mu^(k - b) + c, parameters log -log mu, the log of mu^-b, and c."""
+
+    @staticmethod
+    def value(k: Array, rate: float, height: float, c: float) -> Array:
+        return np.exp(height - np.exp(rate) * k) + c
+
+    @staticmethod
+    def gradient(k: Array, rate: float, height: float, c: float) -> Array:
+        fall = np.exp(height - np.exp(rate) * k)
+        return np.vstack([-fall * np.exp(rate) * k, fall, np.ones(len(k))]).T
+
+    shapes = tuple(np.geomspace(1e-2, 1e2, 17))
+
+    @staticmethod
+    def start(shape: float, height: float, floor: float) -> Array:
+        return np.array([np.log(shape), np.log(height), floor])
+
+    @staticmethod
+    def curve(k: Array, shape: float) -> Array:
+        return np.exp(-shape * k)
+
+
+def _fit(
+    family: type[_Sublinear] | type[_Geometric], k: Array, y: Array, weight: Array, bottom: float
+) -> Array | None:
+    """Parameters of the weighted least-squares fit; None where the best member is constant."""
+    from scipy.optimize import curve_fit
+
+    curves = np.array([family.curve(k, shape) for shape in family.shapes])
+    total = weight.sum()
+    middle, center = weight @ y / total, curves @ weight / total
+    spread = curves - center[:, None]
+    square, cross = spread**2 @ weight, spread @ (weight * (y - middle))
+    height = np.divide(cross, square, out=np.zeros(len(curves)), where=square > 1e-300)
+    gain = np.where(height > 0, height * cross, 0.0)
+    best = int(gain.argmax())
+    if gain[best] <= 0.0:
+        return None
+    start = family.start(family.shapes[best], height[best], middle - height[best] * center[best])
+    given = {"sigma": weight**-0.5, "jac": family.gradient}
+    found, _ = curve_fit(family.value, k, y, p0=start, maxfev=400, **given)
+    if found[-1] < bottom:
+        least = np.r_[np.full(len(start) - 1, -np.inf), bottom]
+        start = np.maximum(start, least + 1e-9 * (np.isfinite(least)))
+        found, _ = curve_fit(
+            family.value, k, y, p0=start, bounds=(least, np.inf), max_nfev=100, **given
+        )
+    fitted: Array = found
+    return fitted
+
+
+class Optimus:
+    """Optimus (EuroSys 2018): 1 / (a k + b) + c by non-negative least squares.
+
+    For a c below the smallest loss, 1 / (loss - c) is a line in k; its residuals are weighted
+    back to residuals of the loss. The c that leaves least is searched for, from 0 on if no loss
+    was negative. What the fit says is how far the loss falls from its last report, to c at
+    most: its level is often far off, as it weighs all reports alike.
+    """
+
+    #: Logarithms of the distance of c from the smallest loss, in ranges of the loss.
+    gaps = np.linspace(np.log(1e-4), np.log(1e2), 15)
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        from scipy.optimize import minimize_scalar
+
+        losses = history[-NEWEST:]
+        low, span = losses.min(), np.ptp(losses)
+        if span == 0.0:
+            return np.full(len(horizons), history[-1])
+        n, total = len(losses), len(history)
+        k, y = np.arange(total - n + 1, total + 1) / total, (losses - low) / span
+
+        def cost(gap: float) -> float:
+            a, b = self._line(k, y + np.exp(gap))
+            return float(np.sum((1.0 / (a * k + b) - np.exp(gap) - y) ** 2))
+
+        step, most = self.gaps[1] - self.gaps[0], np.log(-_bottom(low, span))
+        near = min(self.gaps[self.gaps < most], default=most, key=cost)
+        around = (near - step, min(near + step, most))
+        gap = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-2}).x
+        a, b = self._line(k, y + np.exp(gap))
+        fitted = 1.0 / (a * (total + np.r_[0.0, horizons]) / total + b)
+        limit = low - span * np.exp(gap)
+        return np.maximum(history[-1] + span * (fitted[1:] - fitted[0]), limit)
+
+    @staticmethod
+    def _line(k: Array, above: Array) -> Array:
+        from scipy.optimize import nnls
+
+        # d(1/x) = -dx / x²: with these weights the residuals are those of the loss.
+        root = above**2
+        line, _ = nnls(np.column_stack([k, np.ones(len(k))]) * root[:, None], root / above)
+        found: Array = line
+        return found
+
+
+class Holt:
+    """Holt's exponential smoothing with a damped trend, of statsmodels, on the log of the loss."""
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        from statsmodels.tsa.holtwinters import Holt as Model
+
+        series, back = _logs(history, 50)
+        model = Model(series, damped_trend=True, initialization_method="estimated")
+        ahead = model.fit().forecast(int(horizons.max()))
+        return back(np.asarray(ahead)[horizons.astype(int) - 1])
+
+
+class Arima:
+    """ARIMA(1, 1, 1) of statsmodels on the log of the loss."""
+
+    def forecast(self, history: Array, horizons: Array) -> Array:
+        from statsmodels.tsa.arima.model import ARIMA as Model
+
+        series, back = _logs(history, 25)
+        # The same as order (1, 1, 1), and twice as fast.
+        model = Model(np.diff(series), order=(1, 0, 1), trend="n", concentrate_scale=True)
+        ahead = model.fit(cov_type="none", method_kwargs={"maxiter": 30})
+        steps = np.cumsum(ahead.forecast(int(horizons.max())))
+        return back(series[-1] + steps[horizons.astype(int) - 1])
+
+
+def _logs(history: Array, newest: int) -> tuple[Array, Callable[[Array], Array]]:
+    """Newest reports from 0 to 1, by their logs if all were positive, and the way back."""
+    positive = history.min() > 0.0
+    series = np.log(history[-newest:]) if positive else history[-newest:]
+    low, span = series.min(), np.ptp(series) or 1.0
+
+    def back(values: Array) -> Array:
+        return np.exp(low + span * values) if positive else low + span * values
+
+    return (series - low) / span, back
+
+
+#: Packages of the extra `benchmarks` that a rival needs.
+PACKAGES = {"holt-damped": "statsmodels", "arima": "statsmodels"}
+RIVALS: dict[str, Callable[[], Rival]] = {
+    "hold": Hold,
+    "last-delta": LastDelta,
+    "aitken": Aitken,
+    "paper": Paper,
+    "optimus": Optimus,
+    "holt-damped": Holt,
+    "arima": Arima,
+}
+
+
+def available() -> tuple[list[str], list[str]]:
+    """Names of the rivals that can run here, and a sentence for each that cannot."""
+    missing = {n: p for n, p in PACKAGES.items() if importlib.util.find_spec(p) is None}
+    return [name for name in RIVALS if name not in missing], [
+        f"rival {name} is left out: it needs {package} (pip install 'dask-slaq[benchmarks]')"
+        for name, package in missing.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What rivals said of one curve.
+
+    Attributes
+    ----------
+    forecasts : dict
+        Name to (n_origins, n_horizons) array of losses.
+    failures : dict
+        Name to the number of origins at which the last report stood in.
+    seconds : dict
+        Name to the time all its forecasts took.
+    """
+
+    forecasts: dict[str, Array]
+    failures: dict[str, int]
+    seconds: dict[str, float]
+
+
+def follow(
+    names: Sequence[str], loss: Array, origins: Sequence[int], horizons: Sequence[int]
+) -> Record:
+    """Let rivals forecast one curve at each origin, from the reports before it.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of `RIVALS`.
+    loss : (n_iterations,) array
+    origins : sequence of int
+        Reports seen, increasing.
+    horizons : sequence of int
+        Iterations ahead.
+    """
+    record = Record({}, {}, {})
+    ahead = np.array(horizons, dtype=float)
+    for name in names:
+        rival, failed, start = RIVALS[name](), 0, time.perf_counter()
+        table = np.empty((len(origins), len(ahead)))
+        for row, k in enumerate(origins):
+            answer = _ask(rival, loss[:k], ahead)
+            failed += answer is None
+            table[row] = loss[k - 1] if answer is None else answer
+        record.forecasts[name] = table
+        record.failures[name] = failed
+        record.seconds[name] = time.perf_counter() - start
+    return record
+
+
+def _ask(rival: Rival, history: Array, horizons: Array) -> Array | None:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # a fit that did not converge is scored by its forecast
+        try:
+            answer = rival.forecast(history, horizons)
+        except (ArithmeticError, RuntimeError, ValueError, np.linalg.LinAlgError):
+            return None
+    return answer if np.isfinite(answer).all() else None

@@ -1,0 +1,197 @@
+"""What is predicted of each job, kept from one fit to the next.
+
+A job is fitted again when its reports say something new: each time while it is young, else when
+a report was not as predicted or some have come. In between its forecast is moved along.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.belief import HORIZONS
+from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.view import View
+
+__all__ = ["Outlook", "Status"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+#: Reports before a curve is extrapolated.
+MIN_REPORTS = 4
+#: A forecast carries this many iterations, and so many more for each report.
+REACH, REACH_PER_REPORT = 60.0, 5.0
+#: Share of the window's span that no job is denied, but one that diverges.
+DOUBT = 1e-3
+#: Iterations in which a curve usually falls by half of its range.
+USUAL = 10.0
+#: A job is fitted again after one report, and one more for each `MATURITY` reports that it had,
+#: but `MOST_UNFITTED` at most.
+MATURITY, MOST_UNFITTED = 16, 6
+#: A report is news if it is off by more standard deviations of the noise, and more of the
+#: fall that was forecast by then.
+NEWS_NOISE, NEWS_FALL = 2.0, 0.2
+#: (MOST_UNFITTED, n_horizons, n_horizons): from the fall at each horizon to the fall until so
+#: many iterations after it.
+LATER: FloatArray = np.stack(
+    [
+        np.stack([np.interp(HORIZONS + n, HORIZONS, unit) for unit in np.eye(len(HORIZONS))])
+        for n in range(1, MOST_UNFITTED + 1)
+    ]
+)
+
+
+class Status(IntEnum):
+    """What a forecast rests on."""
+
+    TOO_FEW_REPORTS = 0
+    OK = 1
+    DIVERGING = 2
+
+
+class Outlook(Rows):
+    """The forecasts of the jobs, one a row; losses in raw units."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "target": ((), np.float64, np.nan),
+                "reduction": ((len(HORIZONS),), np.float64, 0.0),
+                "level": ((), np.float64, np.nan),
+                "remaining": ((), np.float64, 0.0),
+                "noise": ((), np.float64, 0.0),
+                "status": ((), np.int64, int(Status.TOO_FEW_REPORTS)),
+                "total": ((), np.int64, 0),  # reports that it rests on
+                "fitted": ((), np.int64, 0),  # reports at the last fit
+                "reported": ((), np.bool_, False),
+            }
+        )
+
+    def move_along(self, rows: IntArray, history: Histories) -> BoolArray:
+        """Move forecasts to the newest report where it was as predicted.
+
+        Parameters
+        ----------
+        rows : (n_jobs,) array
+        history : Histories
+            With the new reports.
+
+        Returns
+        -------
+        (n_jobs,) array of bool
+            Where this was done; the others are to be fitted.
+        """
+        column = self.column
+        count = history.column["count"][rows]
+        fitted = column["fitted"][rows]
+        young = count - fitted >= np.minimum(1 + fitted // MATURITY, MOST_UNFITTED)
+        moved: BoolArray = ~young & (column["status"][rows] == Status.OK)
+        kept, since = rows[moved], (count - column["total"][rows])[moved]
+        now = column["reduction"][kept, since]  # the first horizons are 0, 1, 2, …
+        error = history.newest(kept) - (column["level"][kept] - now)
+        noise = column["noise"][kept]
+        as_said = np.abs(error) <= NEWS_NOISE * noise + NEWS_FALL * now
+        moved[moved] = as_said
+        for n in np.unique(since[as_said]):
+            some = as_said & (since == n)
+            self._move(kept[some], int(n), (error - np.clip(error, -3 * noise, 3 * noise))[some])
+        return moved
+
+    def _move(self, rows: IntArray, since: int, error: FloatArray) -> None:
+        """Move forecasts by some iterations; `error` is what noise does not explain."""
+        column = self.column
+        reduction = column["reduction"][rows]
+        fallen = reduction[:, since]
+        later = reduction @ LATER[since - 1] - fallen[:, None]
+        column["reduction"][rows] = np.maximum.accumulate(np.maximum(later, 0.0), axis=1)
+        column["level"][rows] += error - fallen
+        remaining = column["remaining"][rows] - fallen
+        column["remaining"][rows] = np.maximum(remaining, column["reduction"][rows, -1])
+        column["total"][rows] += since
+
+    def store(self, rows: IntArray, view: View, history: Histories, belief: FloatArray) -> None:
+        """Judge new forecasts and keep them.
+
+        Parameters
+        ----------
+        rows : (n_jobs,) array
+        view : View
+        history : Histories
+        belief : (n_jobs, 1 + n_horizons) array
+            Level, and fall at each horizon, in the units of the view.
+        """
+        column = self.column
+        level = view.newest + view.unit * belief[:, 0]
+        fall = view.unit[:, None] * _hold_beyond_reach(belief[:, 1:], view.total)
+        noise = view.unit * view.noise
+        diverging = self._diverging(rows, view, history, noise)
+        status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))
+        status[view.total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
+        fall[diverging] = 0.0
+        span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
+        fall += _exploration(view.total, noise, span)
+        zero = view.newest + view.unit * view.zero
+        np.minimum(fall, np.maximum(level - zero, 0.0)[:, None], out=fall)
+        few = status == Status.TOO_FEW_REPORTS
+        if few.any():
+            fall[few] = _as_usual(history.column["first"][rows[few]], level[few], view.total[few])
+        remaining = fall[:, -1].copy()
+        hint = level - column["target"][rows]
+        hinted = (status != Status.OK) & (hint > 0)
+        if hinted.any():
+            patience = np.maximum(view.total[hinted, None], 10.0)
+            fall[hinted] = hint[hinted, None] * (HORIZONS / (HORIZONS + patience))
+            remaining[hinted] = hint[hinted]
+        column["reduction"][rows] = np.maximum.accumulate(fall, axis=1)
+        column["remaining"][rows] = np.maximum(remaining, column["reduction"][rows, -1])
+        column["level"][rows] = level
+        column["noise"][rows] = noise
+        column["status"][rows] = status
+        column["total"][rows] = column["fitted"][rows] = view.total
+
+    def _diverging(
+        self, rows: IntArray, view: View, history: Histories, noise: FloatArray
+    ) -> BoolArray:
+        """Where the loss has risen by half of what it fell, and noise does not explain it."""
+        first, lowest = history.column["first"][rows], history.column["lowest"][rows]
+        latest = view.newest + view.unit * view.losses[:, :3].min(axis=1)
+        risen: BoolArray = latest - lowest > 0.5 * (first - lowest) + 3.0 * noise
+        return risen
+
+
+def _exploration(total: IntArray, noise: FloatArray, span: FloatArray) -> FloatArray:
+    """Fall that the reports cannot rule out, added so that no job is given up.
+
+    n noisy reports show a slope to noise * sqrt(12 / n^3): a fall of noise * sqrt(12 / n)
+    over as many iterations again would go unseen.
+    """
+    unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
+    return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
+
+
+def _as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:
+    """Falls (n_jobs, n_horizons) of jobs of whose curves nothing is known but how they began.
+
+    Like most curves they fall by the most at first: by ``k / (k + USUAL)`` of the range in k
+    iterations. Without a fall yet, the range is in arbitrary units, of which normalized losses
+    are free.
+    """
+    done = total[:, None] - 1.0
+    fallen = np.maximum(first - level, 0.0)[:, None]
+    usual = np.where(np.abs(level) > 0, np.abs(level), 1.0)[:, None]
+    rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), usual)
+    return rest * (HORIZONS / (HORIZONS + done + USUAL))
+
+
+def _hold_beyond_reach(fall: FloatArray, total: IntArray) -> FloatArray:
+    """Hold forecasts constant from where the history no longer carries them."""
+    reach = REACH + REACH_PER_REPORT * total
+    right = np.clip(np.searchsorted(HORIZONS, reach), 1, len(HORIZONS) - 1)
+    left, row = right - 1, np.arange(len(fall))
+    part = np.clip((reach - HORIZONS[left]) / (HORIZONS[right] - HORIZONS[left]), 0.0, 1.0)
+    most: FloatArray = fall[row, left] * (1.0 - part) + fall[row, right] * part
+    return np.minimum(fall, most[:, None])

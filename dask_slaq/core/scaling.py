@@ -1,0 +1,254 @@
+"""Ernest's scaling law for many jobs at once: how an iteration's time depends on its threads.
+
+One iteration on N threads takes ``a + b/N + c.log N + d.N`` seconds: a serial part, parallel
+work, a tree of sums, and what every further thread costs; none is negative (Ernest, NSDI 2016).
+Times are fitted by least squares on relative errors from sums of squares and products, so that
+nothing is kept of single observations.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "LINEAR",
+    "N_TERMS",
+    "bounded",
+    "features",
+    "fit",
+    "fitted_seconds",
+    "moments",
+    "nnls",
+    "optimum",
+    "rescaled",
+    "residual",
+    "scale_of",
+    "square",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Terms of the law: constant, 1/N, log N, N.
+N_TERMS = 4
+#: The law of a job that scales linearly, in units of its time on one thread.
+LINEAR: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
+#: Pairs of terms, the observation itself being the last: what `moments` holds, in this order.
+_LEFT, _RIGHT = np.triu_indices(N_TERMS + 1)
+#: How often a job's unit of time occurs in each of these.
+_POWER = (_LEFT < N_TERMS).astype(float) + (_RIGHT < N_TERMS)
+#: How often each pair stands in a square matrix.
+_TIMES = np.where(_LEFT == _RIGHT, 1.0, 2.0)
+#: A term that the others explain but for this fraction is left out: it cannot be told apart.
+_SAME = 1e-10
+#: Jobs fitted at once: what fits in a processor's cache.
+_CHUNK = 2048
+
+
+def features(threads: ArrayLike) -> FloatArray:
+    """The terms of the law at `threads` (n,), at least 1: array (n, 4).
+
+    Examples
+    --------
+    >>> features([1.0, 4.0]).round(2).tolist()
+    [[1.0, 1.0, 0.0, 1.0], [1.0, 0.25, 1.39, 4.0]]
+    """
+    n = np.asarray(threads, dtype=float)
+    return np.stack([np.ones_like(n), 1.0 / n, np.log(n), n], axis=-1)
+
+
+def fitted_seconds(law: FloatArray, threads: FloatArray) -> FloatArray:
+    """Seconds of an iteration by each `law` (n, 4) on `threads` (n,), at least 1."""
+    seconds = law[..., 0] + law[..., 1] / threads + law[..., 3] * threads
+    if law[..., 2].any():
+        seconds += law[..., 2] * np.log(threads)
+    return np.asarray(seconds)
+
+
+def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
+    """What one observation of each job adds to its sums.
+
+    Parameters
+    ----------
+    threads : (n,) array
+        At least 1.
+    seconds : (n,) array
+        Time of an iteration, positive.
+
+    Returns
+    -------
+    (n, 15) array
+        Products of the terms over the seconds, and of a 1: a law is fitted where its terms over
+        the seconds sum to 1, so that errors count in proportion to the time.
+    """
+    terms = np.empty((len(threads), N_TERMS + 1))
+    np.divide(features(threads), seconds[:, None], out=terms[:, :N_TERMS])
+    terms[:, N_TERMS] = 1.0
+    return terms[:, _LEFT] * terms[:, _RIGHT]
+
+
+def rescaled(sums: FloatArray, unit: FloatArray) -> FloatArray:
+    """Moments (n, 15) of the same observations with their seconds divided by `unit` (n,)."""
+    out: FloatArray = sums * np.asarray(unit, dtype=float)[:, None] ** _POWER
+    return out
+
+
+def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The normal equations in moments (n, 15): Gram (n, 4, 4), right side (n, 4), count (n,)."""
+    full = np.empty((len(sums), N_TERMS + 1, N_TERMS + 1))
+    full[:, _LEFT, _RIGHT] = sums
+    full[:, _RIGHT, _LEFT] = sums
+    return full[:, :N_TERMS, :N_TERMS], full[:, :N_TERMS, N_TERMS], full[:, N_TERMS, N_TERMS]
+
+
+def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
+    """Sum of squared relative errors (n,) that each `law` (n, 4) leaves, at least 0."""
+    less = np.concatenate([law, np.full((len(law), 1), -1.0)], axis=1)
+    pairs = less[:, _LEFT] * less[:, _RIGHT]
+    left: FloatArray = np.maximum((sums * pairs) @ _TIMES, 0.0)
+    return left
+
+
+def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
+    """Factor (n,) by which a common `shape` (4,) fits each job's moments best; 1 for none.
+
+    Examples
+    --------
+    >>> two = moments(np.array([1.0, 2.0]), np.array([6.0, 3.0])).sum(axis=0)
+    >>> scale_of(two[None, :], LINEAR).round(9).tolist()
+    [6.0]
+    """
+    terms = np.append(shape, 1.0)
+    pairs = terms[_LEFT] * terms[_RIGHT]
+    across = sums @ np.where(_POWER == 1, pairs, 0.0)
+    along = sums @ np.where(_POWER == 2, pairs * _TIMES, 0.0)
+    return np.where(along > 0, across / np.where(along > 0, along, 1.0), 1.0)
+
+
+def fit(sums: FloatArray) -> FloatArray:
+    """Laws (n, 4) with the least squared relative errors, by moments (n, 15)."""
+    gram, right, _ = square(sums)
+    return nnls(gram, right)
+
+
+def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
+    """Non-negative least squares of many small problems, exactly.
+
+    Parameters
+    ----------
+    gram : (n, k, k) array
+        Symmetric positive semi-definite.
+    right : (n, k) array
+
+    Returns
+    -------
+    (n, k) array
+        The non-negative `x` with the least ``x.gram.x - 2 x.right``. Terms that cannot be told
+        apart from others are 0.
+
+    Notes
+    -----
+    The solution is the best non-negative one among the solutions of all subsets of terms. The
+    subsets form a tree; each is one sweep of Gauss-Jordan away from its parent, for all jobs at
+    once. That is cheap for four terms, where an active set that differs by job is not.
+
+    Examples
+    --------
+    >>> nnls(np.eye(2)[None], np.array([[3.0, -1.0]])).tolist()
+    [[3.0, 0.0]]
+    """
+    out = np.zeros_like(right)
+    edges = [*range(0, len(right), _CHUNK), len(right)]
+    for start, stop in pairwise(edges):
+        out[start:stop] = _Subsets(gram[start:stop], right[start:stop]).best()
+    return out
+
+
+class _Subsets:
+    """The search through the subsets of terms; jobs are the last axis of its arrays."""
+
+    def __init__(self, gram: FloatArray, right: FloatArray) -> None:
+        n, self.k = right.shape
+        diagonal = np.sqrt(np.einsum("nii->ni", gram))
+        # Terms of one size each, so that what is left of one shows whether it says anything new.
+        self.unit = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+        table = np.empty((self.k + 1, self.k + 1, n))
+        table[: self.k, : self.k] = np.moveaxis(
+            gram * self.unit[:, :, None] * self.unit[:, None, :], 0, -1
+        )
+        table[self.k, : self.k] = table[: self.k, self.k] = (right * self.unit).T
+        table[self.k, self.k] = 0.0
+        self.least = np.zeros(n)
+        self.which = np.zeros(n, dtype=np.int64)
+        self.solutions: list[tuple[tuple[int, ...], FloatArray]] = [((), np.zeros((0, n)))]
+        self._visit(table, (), 0, np.ones(n, dtype=bool))
+
+    def best(self) -> FloatArray:
+        """The solutions, (n, k)."""
+        x: FloatArray = np.zeros(self.unit.shape)
+        for number, (subset, solution) in enumerate(self.solutions):
+            mine = np.flatnonzero(self.which == number)
+            if len(mine) and subset:
+                x[mine[:, None], subset] = solution[:, mine].T
+        x *= self.unit
+        return x
+
+    def _visit(
+        self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: NDArray[np.bool_]
+    ) -> None:
+        """Try every subset that has `chosen` and some of the terms from `first` on.
+
+        Rows of `table` are the chosen terms, those from `first` on, and the residual; columns the
+        terms from `first` on and the right side. A term that was passed over needs neither.
+        """
+        for term in range(first, self.k):
+            done, ahead = len(chosen), term - first
+            pivot = table[done + ahead, ahead]
+            good = sound & (pivot > _SAME)
+            row = table[done + ahead, ahead + 1 :] / np.where(good, pivot, 1.0)
+            keep = [*range(done), *range(done + ahead + 1, len(table))]
+            rest = table[keep, ahead + 1 :] - table[keep, ahead, None] * row
+            child = np.concatenate([rest[:done], row[None], rest[done:]])
+            self._judge((*chosen, term), child, good)
+            if term + 1 < self.k:
+                self._visit(child, (*chosen, term), term + 1, good)
+
+    def _judge(self, subset: tuple[int, ...], table: FloatArray, sound: NDArray[np.bool_]) -> None:
+        solution, left = table[: len(subset), -1], table[-1, -1]
+        better = sound & (left < self.least) & (solution >= 0).all(axis=0)
+        self.least = np.where(better, left, self.least)
+        self.which[better] = len(self.solutions)
+        self.solutions.append((subset, solution))
+
+
+def optimum(law: FloatArray) -> FloatArray:
+    """Threads (n,) on which each `law` (n, 4) takes least time; inf if more always help.
+
+    Examples
+    --------
+    >>> optimum(np.array([[0.0, 8.0, 0.0, 0.5], [1.0, 8.0, 2.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
+    array([ 4.,  4., inf])
+    """
+    work, tree, each = law[:, 1], law[:, 2], law[:, 3]
+    # Where d N^2 + c N - b = 0; this form of the root holds for small d too.
+    below = tree + np.sqrt(tree * tree + 4.0 * each * work)
+    best = np.divide(2.0 * work, below, out=np.full(len(law), np.inf), where=below > 0)
+    return np.where((work > 0) | (tree + each == 0), best, 1.0)
+
+
+def bounded(law: FloatArray, least: FloatArray, threads: FloatArray) -> FloatArray:
+    """Laws (n, 4) that agree on `threads` (n,), but whose optimum is at `least` (n,) or above.
+
+    Examples
+    --------
+    >>> bounded(np.array([[0.0, 8.0, 0.0, 0.5]]), np.array([8.0]), np.array([16.0])).tolist()
+    [[6.0, 8.0, 0.0, 0.125]]
+    """
+    fall, rise = law[:, 1], law[:, 2] * least + law[:, 3] * least * least
+    kept = np.divide(fall, rise, out=np.ones_like(fall), where=rise > fall)
+    out = law * np.stack([np.ones_like(kept), np.ones_like(kept), kept, kept], axis=1)
+    out[:, 0] += fitted_seconds(law, threads) - fitted_seconds(out, threads)
+    return np.asarray(out)

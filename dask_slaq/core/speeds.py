@@ -1,0 +1,86 @@
+"""How fast jobs iterate on N threads, by waves of tasks or by Ernest's law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dask_slaq.core import scaling
+
+__all__ = ["Speeds", "waves"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Waves; a thread count that is an average is whole but for rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """How fast jobs iterate on threads. Arrays are (n_jobs,).
+
+    Attributes
+    ----------
+    work : array
+        Core-seconds of one iteration, 0 where not yet known.
+    width : array
+        Parallel tasks of one iteration, at least 1.
+    useful : array
+        Threads beyond which a job is not said to be faster, at least 1; inf where nothing is known.
+    scaled : (n_scaled,) array of int
+        Jobs for which Ernest's law holds.
+    law : (n_scaled, 4) array
+        Their laws.
+    """
+
+    work: FloatArray
+    width: FloatArray
+    useful: FloatArray
+    scaled: IntArray
+    law: FloatArray
+
+    def __call__(self, threads: FloatArray) -> FloatArray:
+        """Iterations a second on `threads` (n_jobs,), possibly fractional (time-shared).
+
+        Nondecreasing and concave; 0 where the work is not known. Slots are filled task by task
+        and lent at barriers, so a fraction of a wave is not lost: the upper hull of the wave
+        counts, which is the straight line up to `width`.
+        """
+        threads = np.minimum(threads, self.useful)
+        speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self.work > 0)
+        if len(self.scaled):
+            some = threads[self.scaled]
+            seconds = scaling.fitted_seconds(self.law, np.maximum(some, 1.0))
+            speed[self.scaled] = np.minimum(some, 1.0) / seconds
+        return speed
+
+    def fewest(self, threads: FloatArray) -> FloatArray:
+        """The fewest threads (n_jobs,) on which an iteration takes as many waves as on `threads`;
+        inf where no waves were seen."""
+        least: FloatArray = np.ceil(self.width / waves(self.width, threads))
+        least[self.scaled] = np.inf
+        return least
+
+    def core_seconds(self, threads: FloatArray) -> FloatArray:
+        """Core-seconds of one iteration on `threads` (n_jobs,); 0 where not known."""
+        cost = self.work.copy()
+        if len(self.scaled):
+            n = np.clip(threads[self.scaled], 1.0, self.useful[self.scaled])
+            cost[self.scaled] = n * scaling.fitted_seconds(self.law, n)
+        return cost
+
+
+def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
+    """Waves in which one iteration runs on whole threads: ``ceil(P / N)``.
+
+    Examples
+    --------
+    >>> waves([8, 8, 8], [8, 7, 3]).tolist()
+    [1.0, 2.0, 3.0]
+    """
+    each = np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
+    value: FloatArray = np.ceil(each - ROUNDING)
+    return value

@@ -1,0 +1,246 @@
+"""Oracles: what could be gained if the future were known.
+
+`OraclePredictor` knows the true curves and takes the place of the engine's loss predictor.
+`Foresight` gives any policy the true gains, by true curves and true running times.
+`ShortestRemaining` is a policy that nobody without an oracle can have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_slaq.core import quality
+from dask_slaq.core.errors import DuplicateJob, UnknownJob
+from dask_slaq.core.loss import Forecast, Status
+from dask_slaq.core.policies import Allocation, Policy, Snapshot
+from dask_slaq.simulation.jobs import SimulatedJob
+from dask_slaq.simulation.laws import Law, fastest, rate
+
+__all__ = ["Foresight", "OraclePredictor", "ShortestRemaining"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+HORIZONS = np.append(0.0, np.unique(np.round(np.geomspace(1, 1000, 25))))
+
+
+class OraclePredictor:
+    """Takes the place of `dask_slaq.core.loss.LossPredictor`.
+
+    Parameters
+    ----------
+    curves : mapping of str to array
+        True loss of each job by name, one value an iteration.
+    """
+
+    def __init__(self, curves: Mapping[str, FloatArray]) -> None:
+        self._best = {
+            name: np.minimum.accumulate(np.asarray(loss, float)) for name, loss in curves.items()
+        }
+        self._largest: dict[str, FloatArray] = {}
+        self._count: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._tables: dict[str, FloatArray] = {}
+
+    def add(self, job: str, *, target: float | None = None) -> None:
+        """Follow `job`; a target tells nothing new."""
+        if job in self._count:
+            raise DuplicateJob(f"job {job!r} is followed already")
+        if job not in self._best:
+            raise UnknownJob(f"the oracle has no curve of job {job!r}")
+        self._count[job] = 0
+        changes = -np.diff(self._best[job], prepend=self._best[job][0])
+        self._largest[job] = np.maximum.accumulate(changes)
+        self._tables[job] = self._fall(job)
+
+    def remove(self, job: str) -> None:
+        """Forget `job`."""
+        self.iterations(job)
+        del self._count[job], self._tables[job], self._largest[job]
+        self._dirty.discard(job)
+
+    def report(self, job: str, loss: float) -> None:
+        """Count one iteration."""
+        self._count[job] = self.iterations(job) + 1
+        self._dirty.add(job)
+
+    def fit(self) -> int:
+        """Look up what is ahead of those that reported; how many these are."""
+        changed = len(self._dirty)
+        for job in self._dirty:
+            self._tables[job] = self._fall(job)
+        self._dirty.clear()
+        return changed
+
+    def forecast(self, jobs: Sequence[str]) -> Forecast:
+        """Forecasts of `jobs`, in that order."""
+        counts = np.array([self.iterations(job) for job in jobs], dtype=np.int64)
+        best = [self._best[job] for job in jobs]
+        level = np.array([self._now(job) for job in jobs])
+        # Before two reports there is no change: the first one to come stands for it.
+        at = [min(max(n - 1, 1), len(b) - 1) for n, b in zip(counts, best, strict=True)]
+        return Forecast(
+            horizons=HORIZONS,
+            reduction=np.array([self._tables[job] for job in jobs]).reshape(-1, len(HORIZONS)),
+            start=np.array([b[0] for b in best]),
+            level=level,
+            remaining=level - np.array([b[-1] for b in best]),
+            largest_change=np.array(
+                [self._largest[job][k] for job, k in zip(jobs, at, strict=True)]
+            ),
+            noise=np.zeros(len(jobs)),
+            n_reports=counts,
+            status=np.full(len(jobs), int(Status.OK)),
+        )
+
+    def iterations(self, job: str) -> int:
+        """Iterations that a job has reported."""
+        if job not in self._count:
+            raise UnknownJob(f"job {job!r} is not followed")
+        return self._count[job]
+
+    def _now(self, job: str) -> float:
+        """Loss at the last report; the first one before any, as training starts from there."""
+        best = self._best[job]
+        return float(best[min(max(self._count[job] - 1, 0), len(best) - 1)])
+
+    def _fall(self, job: str) -> FloatArray:
+        """True fall at each horizon, on its concave hull."""
+        best = self._best[job]
+        at = np.clip(self._count[job] - 1 + HORIZONS.astype(int), 0, len(best) - 1)
+        return _hull(HORIZONS, self._now(job) - best[at])
+
+
+class Foresight:
+    """A policy that is given the true gains of all jobs, from their first moment on.
+
+    Parameters
+    ----------
+    policy : Policy
+        What decides by these gains.
+    jobs : sequence of SimulatedJob
+    progress : OraclePredictor
+        The engine's.
+    law : Law
+        True running times of these jobs.
+    cores : int
+        Most threads that there are.
+    epoch, normalizer
+        Those of the engine.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        jobs: Sequence[SimulatedJob],
+        progress: OraclePredictor,
+        law: Law,
+        cores: int,
+        *,
+        epoch: float,
+        normalizer: str,
+    ) -> None:
+        self.name = policy.name
+        self._policy, self._progress, self._law = policy, progress, law
+        self._epoch, self._normalizer = epoch, normalizer
+        self._row = {job.name: i for i, job in enumerate(jobs)}
+        self._fastest = fastest(law, cores)
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """What the policy decides when it sees the truth."""
+        rows = np.array([self._row[name] for name in snapshot.jobs], dtype=np.int64)
+        forecast = self._progress.forecast(snapshot.jobs)
+        fall = forecast.reduction / quality.scale(forecast, self._normalizer)[:, None]
+        most = self._fastest[rows]
+
+        def gain(threads: FloatArray) -> FloatArray:
+            ahead = self._epoch * rate(self._law, rows, np.minimum(threads, most))
+            return _interpolate(HORIZONS, fall, ahead)
+
+        truth = replace(
+            snapshot,
+            gain=gain,
+            cap=np.minimum(snapshot.cap, np.maximum(most, snapshot.floor)),
+            known=np.ones(len(rows), bool),
+            normalized=quality.normalized(forecast, self._normalizer),
+            concave=self._law.name != "waves",
+        )
+        return self._policy(truth)
+
+
+class ShortestRemaining:
+    """The job first that has the least time left to 95 % of its loss reduction.
+
+    It gets as many threads as make it fastest, then the next one; jobs beyond 95 % come last,
+    by the time left to their ends.
+
+    Parameters
+    ----------
+    jobs : sequence of SimulatedJob
+    progress : OraclePredictor
+        The engine's, which counts the iterations of each job.
+    law : Law
+        True running times of these jobs.
+    cores : int
+        Most threads that there are.
+    """
+
+    name = "srtf-oracle"
+
+    def __init__(
+        self, jobs: Sequence[SimulatedJob], progress: OraclePredictor, law: Law, cores: int
+    ) -> None:
+        self._progress, self._law = progress, law
+        self._row = {job.name: i for i, job in enumerate(jobs)}
+        self._ends = [np.append(0.0, np.cumsum(job.slowdown)) for job in jobs]
+        self._goal = [job.iterations_to(0.95) or len(job.loss) for job in jobs]
+        self._fastest = fastest(law, cores)
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Threads job by job, in order of the time left."""
+        rows = np.array([self._row[name] for name in snapshot.jobs], dtype=np.int64)
+        done = [self._progress.iterations(name) for name in snapshot.jobs]
+        most = np.clip(self._fastest[rows], 1.0, np.maximum(np.floor(snapshot.cap), 1.0))
+        seconds = self._law.seconds(rows, most)
+        to_goal = np.array(
+            [self._left(i, k, self._goal[i]) for i, k in zip(rows, done, strict=True)]
+        )
+        to_end = np.array([self._left(i, k, -1) for i, k in zip(rows, done, strict=True)])
+        beyond = to_goal <= 0
+        order = np.lexsort((np.where(beyond, to_end, to_goal) * seconds, beyond))
+        share, index = np.zeros(len(rows)), np.zeros(len(rows))
+        before = np.cumsum(most[order]) - most[order]
+        share[order] = np.clip(snapshot.capacity - before, 0.0, most[order])
+        index[order] = np.arange(len(rows), 0, -1)
+        return Allocation(share, index)
+
+    def _left(self, i: int, done: int, goal: int) -> float:
+        """Iterations of usual length from the last report to the goal."""
+        ends = self._ends[i]
+        return float(ends[goal] - ends[min(done, len(ends) - 1)])
+
+
+def _hull(x: FloatArray, y: FloatArray) -> FloatArray:
+    """The least concave function that is nowhere below `y`."""
+    corners: list[int] = []
+    xs, ys = x.tolist(), y.tolist()
+    for i in range(len(xs)):
+        while len(corners) > 1:
+            a, b = corners[-2:]
+            if (ys[b] - ys[a]) * (xs[i] - xs[a]) > (ys[i] - ys[a]) * (xs[b] - xs[a]):
+                break
+            corners.pop()
+        corners.append(i)
+    return np.interp(x, x[corners], y[corners])
+
+
+def _interpolate(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
+    """Each row of `y` (n, n_x) over the common grid `x`, linearly, at one point (n,) a row."""
+    at = np.minimum(at, x[-1])
+    right = np.maximum(np.searchsorted(x, at), 1)
+    row, part = np.arange(len(at)), (at - x[right - 1]) / (x[right] - x[right - 1])
+    return y[row, right - 1] * (1.0 - part) + y[row, right] * part

@@ -1,0 +1,110 @@
+"""``dask slaq simulate``: run a study, show its table, write its figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.simulation.curves import CurveError
+from dask_slaq.simulation.study import Settings, simulate
+
+__all__ = ["rows", "show", "table"]
+
+#: Heading, key and digits of each column.
+COLUMNS = (
+    ("t90/s", "t90_mean_s", 1),
+    ("t95/s", "t95_mean_s", 1),
+    ("end/s", "completion_mean_s", 1),
+    ("loss", "mean_normalized_loss", 3),
+    ("area/s", "area", 1),
+    ("rho", "rho_mean", 2),
+    ("p95", "rho_p95", 2),
+    ("max", "rho_max", 2),
+    ("busy", "utilization", 2),
+    ("active", "active_mean", 1),
+    ("decision/ms", "decision_seconds", 1),
+)
+_LEGEND = (
+    "Means over all jobs: seconds from arrival to 90 and 95 % of the loss reduction and to the "
+    "end;\nnormalized loss over the active jobs, and its integral a job; rho: seconds to the end "
+    "over those under fair."
+)
+
+
+def show(
+    policies: Sequence[str],
+    curves: Sequence[str],
+    settings: Mapping[str, Any],
+    *,
+    json_file: str | None = None,
+) -> None:
+    """Simulate and print or write what came of it.
+
+    Raises
+    ------
+    click.ClickException
+        If settings or curves are not valid.
+    """
+    try:
+        chosen = Settings(**settings)
+        with _progress(chosen.jobs * chosen.seeds * len({*policies, "fair"})) as update:
+            found = simulate(policies, curves or None, chosen, progress=update)
+    except (SlaqError, CurveError) as error:
+        raise click.ClickException(str(error)) from None
+    if json_file is None:
+        click.echo(table(found))
+        return
+    text = json.dumps(found, indent=2) + "\n"
+    if json_file == "-":
+        click.echo(text, nl=False)
+    else:
+        Path(json_file).write_text(text, encoding="utf-8")
+        click.echo(table(found))
+
+
+@contextmanager
+def _progress(length: int) -> Iterator[Callable[[int], object] | None]:
+    """A bar, where there is somebody to see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=length, label="Simulating", file=sys.stderr) as bar:
+        yield bar.update
+
+
+def rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """Cells of the table, the heading first."""
+    cells = [["policy", *(heading for heading, _, _ in COLUMNS)]]
+    for name, figures in found["policies"].items():
+        line = [name]
+        for _, key, digits in COLUMNS:
+            value = figures[key]
+            if value is not None and key == "decision_seconds":
+                value *= 1e3
+            line.append("-" if value is None else f"{value:.{digits}f}")
+        cells.append(line)
+    return cells
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """A readable table of a study."""
+    cells = rows(found)
+    widths = [max(len(line[k]) for line in cells) for k in range(len(cells[0]))]
+    lines = []
+    for line in cells:
+        first = line[0].ljust(widths[0])
+        rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
+        lines.append("  ".join([first, *rest]))
+    s = found["settings"]
+    title = (
+        f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
+        f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
+    )
+    return "\n".join([title, "", *lines, "", _LEGEND])

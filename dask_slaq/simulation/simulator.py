@@ -1,0 +1,341 @@
+"""The event loop: jobs on a virtual clock, decided by the engine that also runs on clusters.
+
+Events are arrivals, the ends of iterations and jobs, epochs, changes of capacity, and the ends of
+pauses. Between two of them every job computes at a constant rate, on the threads that `divide`
+gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.simulation.dispatch import divide
+from dask_slaq.simulation.jobs import SimulatedJob
+from dask_slaq.simulation.laws import Law, rate
+
+__all__ = ["Outcome", "Simulation", "simulate_jobs"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+#: Threads of a worker.
+GROUP = 16
+#: Iterations; what is nearer to an end than this has reached it.
+EPSILON = 1e-7
+#: A job that can be divided at will has so many tasks a thread of the cluster.
+DIVISIONS = 1000
+
+#: Told of every change: seconds, indices (n_active,) of the active jobs, their threads (n_active,).
+Watcher = Callable[[float, IntArray, FloatArray], None]
+
+
+@dataclass
+class Outcome:
+    """What became of the jobs of one run.
+
+    Attributes
+    ----------
+    times : list of (n_iterations,) array
+        When each iteration of each job ended, seconds after the start.
+    decisions : list of float
+        Seconds of compute of each reallocation.
+    busy : float
+        Core-seconds that tasks computed.
+    moved : int
+        Workers that jobs gained.
+    """
+
+    times: list[FloatArray]
+    decisions: list[float] = field(default_factory=list)
+    busy: float = 0.0
+    moved: int = 0
+
+
+def simulate_jobs(
+    jobs: Sequence[SimulatedJob],
+    engine: Engine,
+    law: Law,
+    cores: int,
+    *,
+    max_cores: float | None = None,
+    move_pause: float = 0.0,
+    capacity: Sequence[tuple[float, int]] = (),
+    gap: float = 0.0,
+    dispatch: str = "shares",
+    watch: Watcher | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Outcome:
+    """Run the jobs to their ends.
+
+    Parameters
+    ----------
+    jobs : sequence of SimulatedJob
+        In order of arrival.
+    engine : Engine
+        Without jobs.
+    law : Law
+        True running times of these jobs.
+    cores : int
+    max_cores : float, optional
+        Threads that any one job can use at most.
+    move_pause : float
+        Seconds for which a job computes nothing on the threads of a worker that it gained,
+        while its data moves there.
+    capacity : sequence of (seconds, cores)
+        Changes of the number of cores. Of a worker that is lost, the jobs on it lose that part
+        of their unfinished iteration.
+    gap : float
+        Least seconds between two decisions: arrivals and ends that come sooner wait for so long.
+    dispatch : {"shares", "index"}
+        Who has the threads between two decisions, see `dispatch.DISPATCH`.
+    watch : callable, optional
+        Told of every change of who computes on how many threads.
+    progress : callable, optional
+        Called with 1 when a job ends.
+    """
+    simulation = Simulation(
+        jobs,
+        engine,
+        law,
+        cores,
+        max_cores=max_cores,
+        move_pause=move_pause,
+        capacity=capacity,
+        gap=gap,
+        dispatch=dispatch,
+        watch=watch,
+    )
+    return simulation.run(progress)
+
+
+class Simulation:
+    """The state of one run; parameters as of `simulate_jobs`. Arrays are (n_jobs,)."""
+
+    def __init__(
+        self,
+        jobs: Sequence[SimulatedJob],
+        engine: Engine,
+        law: Law,
+        cores: int,
+        *,
+        max_cores: float | None = None,
+        move_pause: float = 0.0,
+        capacity: Sequence[tuple[float, int]] = (),
+        gap: float = 0.0,
+        dispatch: str = "shares",
+        watch: Watcher | None = None,
+    ) -> None:
+        n = len(jobs)
+        self.jobs, self.engine, self.law = jobs, engine, law
+        self.workers, self.cores = workers(cores), cores
+        self.max_share = max_cores
+        self.move_pause, self.gap, self.watch = move_pause, gap, watch
+        self.dispatch = dispatch
+        self.now, self.decided = 0.0, -math.inf
+        self.coming, self.changes = deque(range(n)), deque(capacity)
+        self.active: IntArray = np.zeros(0, dtype=np.int64)
+        #: Jobs that have arrived since the last decision.
+        self.new: list[int] = []
+        #: Work done and when the present iteration is, in iterations of usual length.
+        self.done, self.due = np.zeros(n), np.array([job.slowdown[0] for job in jobs])
+        self.ends = [np.cumsum(job.slowdown) for job in jobs]
+        self.last = np.array([ends[-1] for ends in self.ends])
+        self.finished = np.zeros(n, dtype=np.int64)
+        self.rate = np.zeros(n)
+        #: Core-seconds a second, and those the engine has not been told of.
+        self.compute, self.unsaid = np.zeros(n), np.zeros(n)
+        self.cap = np.minimum(law.width, math.inf if max_cores is None else max_cores)
+        #: When the data of each job is on each of its workers.
+        self.ready: list[dict[str, float]] = [{} for _ in jobs]
+        self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
+
+    def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
+        """Run to the end of the last job."""
+        decide = math.inf
+        while self.coming or len(self.active):
+            arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
+            change = self.changes[0][0] if self.changes else math.inf
+            self._advance(min(arrival, change, decide, self._next_end(), self._next_ready()))
+            ended = self._remove_ended()
+            if progress is not None and ended:
+                progress(ended)
+            if sum((ended, self._add_arrived(), self._resize())):
+                decide = min(decide, max(self.now, self.decided + self.gap))
+            if self.now >= decide:
+                self._decide()
+                decide = self.now + self.engine.epoch if len(self.active) else math.inf
+            self._divide()
+        return self.outcome
+
+    def _next_end(self) -> float:
+        """When the next job ends at the present rates."""
+        a = self.active
+        going = a[self.rate[a] > 0]
+        if not len(going):
+            return math.inf
+        return self.now + float(((self.last[going] - self.done[going]) / self.rate[going]).min())
+
+    def _next_ready(self) -> float:
+        """When the data of some job is next on a worker that it gained."""
+        if not self.move_pause:
+            return math.inf
+        later = [t for i in self.active for t in self.ready[i].values() if t > self.now]
+        return min(later, default=math.inf)
+
+    def _advance(self, at: float) -> None:
+        """Compute until `at`; report the iterations that end on the way, in order of time."""
+        a, elapsed, start = self.active, at - self.now, self.now
+        self.now = at
+        if not len(a) or elapsed <= 0:
+            return
+        before = self.done[a]
+        self.done[a] += self.rate[a] * elapsed
+        self.unsaid[a] += self.compute[a] * elapsed
+        self.outcome.busy += float(self.compute[a].sum()) * elapsed
+        reports: list[tuple[float, int, int, float]] = []
+        for j in np.flatnonzero(self.done[a] >= self.due[a] - EPSILON).tolist():
+            reports += self._ended_iterations(int(a[j]), float(before[j]), start)
+        reports.sort()
+        for time, i, k, seconds in reports:
+            job = self.jobs[i]
+            if seconds > 0:
+                self.engine.observe_task(job.name, seconds, self._at_once(i))
+            self.engine.report(job.name, float(job.reports[k]), time)
+
+    def _ended_iterations(
+        self, i: int, before: float, start: float
+    ) -> list[tuple[float, int, int, float]]:
+        """When, of whom, which iterations ended, with how many core-seconds not told so far."""
+        first, ends = int(self.finished[i]), self.ends[i]
+        stop = int(np.searchsorted(ends, self.done[i] + EPSILON, side="right"))
+        times = np.clip(start + (ends[first:stop] - before) / self.rate[i], start, self.now)
+        self.outcome.times[i][first:stop] = times
+        self.finished[i] = stop
+        self.due[i] = ends[stop] if stop < len(ends) else math.inf
+        took = np.diff(times, prepend=start) * self.compute[i]
+        rest = (self.now - times[-1]) * self.compute[i]
+        took[0] = self.unsaid[i] - took[1:].sum() - rest
+        self.unsaid[i] = rest
+        return [
+            (float(t), i, first + k, float(s))
+            for k, (t, s) in enumerate(zip(times, took, strict=True))
+        ]
+
+    def _remove_ended(self) -> int:
+        """Take the jobs that are through off the cluster."""
+        through = self.finished[self.active] == [len(self.ends[i]) for i in self.active]
+        for i in self.active[through]:
+            self.engine.remove_job(self.jobs[i].name, self.now)
+        self.active = self.active[~through]
+        return int(through.sum())
+
+    def _add_arrived(self) -> int:
+        """Let the jobs arrive whose time has come; how many there are."""
+        before = len(self.new)
+        while self.coming and self.jobs[self.coming[0]].arrival <= self.now:
+            i = self.coming.popleft()
+            self.engine.add_job(self.jobs[i].name, self.now, max_share=self.max_share)
+            self.new.append(i)
+        arrived = self.new[before:]
+        self.active = np.append(self.active, np.array(arrived, dtype=np.int64))
+        return len(arrived)
+
+    def _resize(self) -> int:
+        """Change the number of cores if it is time: workers leave, or join, at the end of the
+        list; how many changes there are."""
+        changed = 0
+        while self.changes and self.changes[0][0] <= self.now:
+            before, self.cores = self.workers, self.changes.popleft()[1]
+            self.workers = workers(self.cores)
+            self._lose(before.keys() - self.workers.keys())
+            changed += 1
+        if not (self.workers or self.changes):
+            raise InvalidSetting("jobs are left over, but there are no cores for them, ever")
+        return changed
+
+    def _lose(self, lost: Collection[str]) -> None:
+        """Undo the part of the unfinished iterations that was done on these workers."""
+        for i in self.active:
+            held = self._held(i)
+            gone = sum(threads for name, threads in held.items() if name in lost)
+            if gone:
+                k = self.finished[i]
+                begun = self.ends[i][k - 1] if k else 0.0
+                self.done[i] -= (self.done[i] - begun) * gone / sum(held.values())
+
+    def _decide(self) -> None:
+        """Let the engine decide, and note who gained workers."""
+        self.decided = self.now
+        for i in self.active[self.unsaid[self.active] > 0]:
+            name = self.jobs[i].name
+            self.engine.observe_task(name, float(self.unsaid[i]), self._at_once(i))
+            self.unsaid[i] = 0.0
+        start = perf_counter()
+        self.engine.reallocate(self.workers, self.now)
+        self.outcome.decisions.append(perf_counter() - start)
+        for i in self.new:  # its tasks come when it has been told of its grant, as on a cluster
+            self.engine.observe_demand(self.jobs[i].name, self._at_once(i))
+        self.new.clear()
+        for i in self.active:
+            ready, held = self.ready[i], self._held(i)
+            if ready.keys() != held.keys():
+                self.outcome.moved += len(held.keys() - ready.keys())
+                later = self.now + self.move_pause
+                self.ready[i] = {name: ready.get(name, later) for name in held}
+
+    def _divide(self) -> None:
+        """Who computes on how many threads from now on, and how fast."""
+        a = self.active
+        if not len(a):
+            return
+        grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
+        threads = divide(
+            grants, self.law, a, self.cap[a], self.cores, self.engine.epoch, self.dispatch
+        )
+        if self.watch is not None:
+            self.watch(self.now, a, threads)
+        threads = threads * self._arrived()
+        self.rate[a] = rate(self.law, a, threads)
+        self.compute[a] = self.law.computed(a, threads, self.rate[a])
+
+    def _arrived(self) -> FloatArray:
+        """Part (n_active,) of each job's threads that have its data."""
+        if not self.move_pause:
+            return np.ones(len(self.active))
+        return np.array([self._part(i) for i in self.active])
+
+    def _part(self, i: int) -> float:
+        ready, held = self.ready[i], self._held(i)
+        total = sum(held.values())
+        there = sum(threads for name, threads in held.items() if ready[name] <= self.now)
+        return there / total if total > 0 else 1.0
+
+    def _held(self, i: int) -> Mapping[str, float]:
+        grant = self.engine.grants.get(self.jobs[i].name)
+        return grant.workers if grant is not None else {}
+
+    def _at_once(self, i: int) -> int:
+        """Parallel tasks of an iteration."""
+        width = self.jobs[i].partitions
+        return int(width) if math.isfinite(width) else DIVISIONS * self.cores
+
+
+def workers(cores: int) -> dict[str, int]:
+    """Workers of `GROUP` threads, the last one of what is left.
+
+    >>> workers(40)
+    {'worker-0000': 16, 'worker-0001': 16, 'worker-0002': 8}
+    """
+    return {
+        f"worker-{start // GROUP:04d}": min(GROUP, cores - start)
+        for start in range(0, cores, GROUP)
+    }

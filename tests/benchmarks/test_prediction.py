@@ -1,0 +1,347 @@
+"""The prediction benchmark: forecasts from history alone, scored as its words say."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import prediction, rivals, scores
+from benchmarks.default_predictor import fit_seconds, listen
+from dask_slaq.simulation.curves import Curve
+
+HORIZONS = np.array(scores.HORIZONS, dtype=float)
+K = np.arange(60.0)
+NEEDS = {
+    name: pytest.mark.skipif(
+        name not in rivals.available()[0], reason=f"{rivals.PACKAGES.get(name)} is not installed"
+    )
+    for name in rivals.RIVALS
+}
+EVERY_RIVAL = [pytest.param(name, marks=mark) for name, mark in NEEDS.items()]
+
+
+def curve(loss, group="g", name="c", noisy=False):
+    return Curve(name, group, np.asarray(loss, dtype=float), noisy)
+
+
+def truth(trials):
+    return {trial.id: trial.truth for trial in trials}
+
+
+# What is forecast
+
+
+def test_forecasts_start_at_five_reports_and_look_ahead_of_the_last():
+    (trial,) = scores.prepare([curve(np.geomspace(1, 0.1, 20))])
+    assert trial.origins.tolist() == list(range(5, 20))
+    assert trial.truth[0].tolist() == trial.curve.loss[[5, 9, 14]].tolist()
+    assert np.isnan(trial.truth[-1]).tolist() == [False, True, True]
+
+
+def test_iterations_after_convergence_are_not_counted():
+    moving = np.geomspace(1, 0.1, 20)
+    (trial,) = scores.prepare([curve(np.r_[moving, np.full(500, moving[-1] + 1e-14)])])
+    assert len(trial.curve.loss) == 20
+    assert scores.converged(moving) == 20
+    assert scores.prepare([curve(np.ones(50)), curve(moving[:5])]) == []
+
+
+def test_fewer_origins_stand_for_all_of_them():
+    (every,) = scores.prepare([curve(1 / (1 + np.arange(1000.0)))])
+    (some,) = scores.prepare([every.curve], origins=60)
+    assert len(some.origins) <= 60 and set(some.origins) <= set(every.origins)
+    assert some.stands_for.sum() == len(every.origins)
+    held = [{t.id: np.repeat(t.newest[:, None], 3, axis=1)} for t in (every, some)]
+    error = [scores.mean_error(t, h[t.id]) for t, h in zip((every, some), held, strict=True)]
+    assert error[1] == pytest.approx(error[0], rel=0.05)
+
+
+def test_curves_of_one_id_are_kept_apart():
+    trials = scores.prepare([curve(K[::-1]), curve(K[::-1])])
+    assert [trial.id for trial in trials] == ["c", "c (2)"]
+
+
+# How it is scored
+
+
+def test_scores_of_the_truth_and_of_no_change():
+    trials = scores.prepare([curve(1 / (1 + K)), curve(0.9**K, "h", "d")])
+    perfect = scores.score(trials, truth(trials))
+    held = scores.score(trials, {t.id: np.repeat(t.newest[:, None], 3, 1) for t in trials})
+    for horizon in ("1", "5", "10"):
+        figures = perfect[horizon]
+        assert [v for v in figures.values() if isinstance(v, float)] == [0.0] * 5
+        assert set(figures["by_algorithm"]) == {"g", "h"}
+        assert held[horizon]["reduction"] == pytest.approx(1.0)
+        assert 0 < held[horizon]["mean_range"] < 1
+
+
+def test_groups_weigh_alike_and_curves_within_them():
+    # Off by 10 % on the one curve of a, by 20 % and 40 % on the two of b, of other lengths.
+    loss = {"a": 0.99 ** np.arange(30.0), "b1": 0.9 ** np.arange(90.0), "b2": 5 + K[::-1]}
+    trials = scores.prepare([curve(v, name[0], name) for name, v in loss.items()])
+    off = {"a": 1.1, "b1": 1.2, "b2": 0.6}
+    found = scores.score(trials, {t.id: off[t.id] * t.truth for t in trials})["10"]
+    assert found["by_algorithm"] == pytest.approx({"a": 0.1, "b": 0.3})
+    assert found["mean_rel"] == pytest.approx(0.2)
+    assert found["median_rel"] in (pytest.approx(0.1), pytest.approx(0.2))  # half on either side
+    assert found["p95_rel"] == pytest.approx(0.4)
+    assert scores.mean_error(trials[1], 1.2 * trials[1].truth) == pytest.approx(0.2)
+
+
+def test_a_true_loss_of_zero_has_no_relative_error():
+    trials = scores.prepare([curve([5, 4, 3, 2, 1.5, 0, 1, 0.5])])
+    found = scores.score(trials, {"c": trials[0].truth + 0.1})["1"]
+    assert found["mean_rel"] == pytest.approx((0.1 / 1 + 0.1 / 0.5) / 2)
+    assert found["mean_range"] == pytest.approx(0.02)
+
+
+def test_coverage_is_the_share_of_truths_in_the_band():
+    trials = scores.prepare([curve(K[::-1])])
+    origins = len(trials[0].origins)
+    shift = np.where(np.arange(origins) % 2, 5.0, 0.0)[:, None]
+    band = [{"c": trials[0].truth + shift + side} for side in (-1, 1)]
+    found = scores.cover(trials, *band)
+    assert found["coverage"]["1"] == pytest.approx(0.5, abs=0.02)
+    assert found["width"]["10"] == pytest.approx(2 / 59)
+
+
+# Predictors
+
+
+@pytest.mark.parametrize("name", EVERY_RIVAL)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        np.ones(40),
+        np.linspace(1, 2, 40),
+        np.r_[np.geomspace(1, 0.1, 20), 50.0, np.geomspace(0.1, 0.05, 19)],
+        1e9 + np.random.default_rng(0).standard_normal(40),
+        -np.arange(40.0),
+        1e-12 * 0.9 ** np.arange(40.0),
+    ],
+    ids=["constant", "rising", "spike", "noise", "negative", "tiny"],
+)
+def test_forecasts_of_rivals_are_finite(name, loss):
+    record = rivals.follow([name], loss, [5, 6, 21, 22, 39], scores.HORIZONS)
+    assert record.forecasts[name].shape == (5, 3)
+    assert np.isfinite(record.forecasts[name]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "error"),
+    [
+        ("hold", np.ones(60), 1e-12),
+        ("last-delta", 100 - K, 1e-9),
+        ("aitken", 3 + 0.9**K, 1e-6),
+        ("paper", 3 + 0.9**K, 1e-4),
+        ("paper", 2 + 1 / (0.01 * K**2 + 0.3 * K + 0.5), 1e-4),
+        ("optimus", 1 + 1 / (0.05 * K + 0.2), 1e-2),
+        pytest.param("holt-damped", 0.98**K, 1e-2, marks=NEEDS["holt-damped"]),
+        pytest.param("arima", 0.98**K, 1e-2, marks=NEEDS["arima"]),
+    ],
+)
+def test_each_rival_forecasts_the_curves_it_is_made_for(name, loss, error):
+    record = rivals.follow([name], loss, [20, 35, 50], scores.HORIZONS)
+    expected = loss[np.array([20, 35, 50])[:, None] - 1 + np.array(scores.HORIZONS)]
+    np.testing.assert_allclose(record.forecasts[name], expected, rtol=error)
+    assert record.failures[name] == 0
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", EVERY_RIVAL)
+def test_units_of_the_loss_do_not_matter(name, scale):
+    loss = 2 + 0.93**K + 0.3 / (1 + K)
+    plain, scaled = (
+        rivals.follow([name], s * loss, [12, 40], scores.HORIZONS).forecasts[name]
+        for s in (1.0, scale)
+    )
+    np.testing.assert_allclose(scaled, scale * plain, rtol=1e-3)
+
+
+def test_a_rival_that_fails_is_held_and_counted(monkeypatch):
+    class Broken:
+        def forecast(self, history, horizons):
+            if len(history) == 6:
+                raise RuntimeError("no fit")
+            return np.full(len(horizons), np.nan if len(history) == 7 else 1.0)
+
+    monkeypatch.setitem(rivals.RIVALS, "broken", Broken)
+    record = rivals.follow(["broken"], K, [5, 6, 7], scores.HORIZONS)
+    assert record.failures["broken"] == 2
+    assert record.forecasts["broken"][:, 0].tolist() == [1.0, K[5], K[6]]
+
+
+def test_a_missing_package_is_named_and_its_rival_left_out(monkeypatch):
+    monkeypatch.setattr(rivals, "PACKAGES", {"holt-damped": "no_such_package"})
+    names, missing = rivals.available()
+    assert "holt-damped" not in names and "paper" in names
+    assert missing == [
+        "rival holt-damped is left out: it needs no_such_package "
+        "(pip install 'dask-slaq[benchmarks]')"
+    ]
+
+
+def test_the_default_predictor_sees_no_future():
+    loss = 1 / (1 + K)
+    changed = np.r_[loss[:30], loss[30:][::-1]]
+    trials = scores.prepare([curve(loss), curve(changed, name="d")])
+    heard = listen(trials)
+    same = 30 - scores.FIRST + 1  # as of five reports to as of thirty
+    np.testing.assert_array_equal(heard.losses["c"][:same], heard.losses["d"][:same])
+    assert (heard.losses["c"][same:] != heard.losses["d"][same:]).any()
+
+
+def test_the_default_predictor_forecasts_a_geometric_curve():
+    (trial,) = trials = scores.prepare([curve(3 + 0.9**K)])
+    assert scores.mean_error(trial, listen(trials).at(trials)["c"]) < 0.005
+
+
+class Banded:
+    """Holds the last report, and is sure of the fifth digit."""
+
+    def __init__(self, band):
+        self.last, self.band = {}, band
+
+    def add(self, job):
+        self.last[job] = np.nan
+
+    def report(self, job, loss):
+        self.last[job] = loss
+
+    def fit(self):
+        return len(self.last)
+
+    def forecast(self, jobs):
+        level = np.array([self.last[job] for job in jobs])
+        said = SimpleNamespace(level=level, horizons=np.array([0.0, 20.0]))
+        said.reduction = np.zeros((len(jobs), 2))
+        if self.band:
+            said.lower, said.upper = (level[:, None] * np.array([s, s]) for s in (0.99999, 1.00001))
+        return said
+
+
+def test_a_band_is_scored_where_the_predictor_gives_one():
+    trials = scores.prepare([curve(np.r_[np.full(50, 3.0), 2.0])])
+    with_band, without = (
+        prediction.summarize(trials, {"x": heard.at(trials)}, heard, default="x")
+        for heard in (listen(trials, Banded(band)) for band in (True, False))
+    )
+    assert with_band["coverage"]["smooth"]["1"] == pytest.approx(45 / 46)
+    assert with_band["coverage"]["smooth"]["10"] == pytest.approx(36 / 37)
+    assert with_band["band_width"]["smooth"]["5"] == pytest.approx(6e-5)
+    assert "coverage" not in without and without["predictors"] == with_band["predictors"]
+
+
+def test_refits_are_timed_for_each_number_of_jobs():
+    found = fit_seconds([curve(0.9**K), curve(1 / (1 + K))], sizes=(1, 7))
+    assert list(found) == ["1", "7"] and all(s > 0 for s in found.values())
+
+
+# The command
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """Two small curve files, and refits of few jobs."""
+    monkeypatch.setattr(prediction, "fit_seconds", lambda curves: fit_seconds(curves, (1, 2)))
+    rng = np.random.default_rng(0)
+    lines = [
+        {"id": "smooth", "algorithm": "gd", "loss": (1 + 0.9**K).tolist()},
+        {"id": "noisy", "model": "net", "loss": (2 - K / 60 + 0.1 * rng.random(60)).tolist()},
+        {"id": "short", "loss": [3, 2, 1]},
+    ]
+    paths = []
+    for i, part in enumerate((lines[:1], lines[1:])):
+        paths.append(tmp_path / f"{i}.jsonl")
+        paths[-1].write_text("".join(json.dumps(line) + "\n" for line in part))
+    return [str(path) for path in paths]
+
+
+CHEAP = ["--rivals", "hold,aitken", "--processes", "1"]
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(prediction.main, [str(a) for a in arguments])
+
+
+def test_json_has_the_keys_that_others_read(files):
+    result = invoke("--curves", *files, *CHEAP, "--json", "-")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["default"] == prediction.DEFAULT
+    assert set(found["predictors"]) == {prediction.DEFAULT, "hold", "aitken"}
+    keys = {"mean_rel", "median_rel", "p95_rel", "mean_range", "reduction", "by_algorithm"}
+    for figures in found["predictors"].values():
+        assert set(figures) == {"smooth", "noisy"}
+        for kind, algorithm in (("smooth", "gd"), ("noisy", "net")):
+            assert set(figures[kind]) == {"1", "5", "10"}
+            for at in figures[kind].values():
+                assert keys <= set(at) and set(at["by_algorithm"]) == {algorithm}
+    assert set(found["curves"]) == {"smooth", "noisy"}
+    assert found["curves"]["smooth"]["aitken"] == pytest.approx(0.0, abs=1e-9)
+    assert found["settings"]["too_short"] == 1
+    assert found["best_rival"]["smooth"]["10"] == "aitken"
+    every, some = (
+        figures["smooth"]["10"]["mean_rel"]
+        for figures in (found["every_origin"], found["predictors"][prediction.DEFAULT])
+    )
+    assert some == pytest.approx(every, rel=0.1)
+    assert set(found["fit_seconds"]) == {"1", "2"}
+
+
+def test_curves_may_be_repeated_as_an_option(files):
+    one, other = (
+        invoke(*arguments, *CHEAP, "--json", "-").stdout
+        for arguments in (
+            ["--curves", *files],
+            ["--curves", files[0], f"--curves={files[1]}"],
+        )
+    )
+    assert json.loads(one)["curves"] == json.loads(other)["curves"]
+
+
+def test_rivals_in_other_processes_say_the_same(files):
+    one, two = (
+        json.loads(invoke("--curves", files[0], *CHEAP[:3], n, "--json", "-").stdout)
+        for n in ("1", "2")
+    )
+    assert one["predictors"] == two["predictors"]
+
+
+def test_a_table_and_pictures_are_written(files, tmp_path):
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "pictures"
+    result = invoke("--curves", *files, *CHEAP, "--plots", folder)
+    assert result.exit_code == 0, result.output
+    assert "1 smooth curves" in result.stdout and "aitken" in result.stdout
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "gd-smooth.png",
+        "net-noisy.png",
+        "summary.png",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--rivals", "oracle"], "unknown rival oracle: one of hold, last-delta"),
+        (["--curves", "missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["--curves", "--json", "-"], "Option '--curves' requires an argument"),
+        (["--curves"], "Option '--curves' requires an argument"),
+    ],
+)
+def test_mistakes_are_named(arguments, says):
+    result = invoke(*arguments)
+    assert result.exit_code != 0 and says in result.output
+
+
+def test_too_short_curves_are_named(tmp_path):
+    path = tmp_path / "short.jsonl"
+    path.write_text('{"id": "a", "loss": [3, 2, 1]}\n')
+    result = invoke("--curves", path)
+    assert result.exit_code != 0 and "a forecast needs 6 points that move" in result.output

@@ -1,0 +1,34 @@
+"""Small lists of jobs, and runs of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.simulation.curves import make_curves
+from dask_slaq.simulation.jobs import SimulatedJob, make_jobs
+from dask_slaq.simulation.laws import law
+from dask_slaq.simulation.measures import Run
+from dask_slaq.simulation.simulator import simulate_jobs
+
+
+def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf, slowdown=None):
+    """A job whose loss falls geometrically."""
+    loss = np.geomspace(10.0, 1.0, iterations)
+    slow = np.ones(iterations) if slowdown is None else np.asarray(slowdown, float)
+    return SimulatedJob(name, "made", arrival, loss, loss, work, partitions, slow)
+
+
+def run(jobs, policy="fair", *, cores=16, scaling="linear", engine=None, **settings):
+    """Simulate these jobs."""
+    engine = Engine(policy, epoch=3.0) if engine is None else engine
+    return Run(0, jobs, simulate_jobs(jobs, engine, law(scaling, jobs), cores, **settings))
+
+
+@pytest.fixture(scope="session")
+def some_jobs():
+    """Two dozen jobs at a load of .9 on 64 cores."""
+    return make_jobs(make_curves(0), 1, jobs=24, interarrival=10.0, work=64 * 10 * 0.9)
