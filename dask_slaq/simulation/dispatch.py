@@ -71,7 +71,8 @@ def divide(
     else:
         threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
     useful = law.useful(jobs, threads)
-    return lend(law, jobs, useful, cap, cores, index) if (useful < threads).any() else threads
+    spare = cores - useful.sum() > NEGLIGIBLE
+    return lend(law, jobs, useful, cap, cores, index) if spare else threads
 
 
 def by_index(

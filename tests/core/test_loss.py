@@ -105,6 +105,14 @@ def test_few_reports_are_a_status(n: int) -> None:
     assert_well_formed(forecast)
 
 
+def test_a_job_that_began_is_said_to_fall_as_most_do() -> None:
+    began, fell = predict([8.0]), predict([8.0, 6.0, 5.0])
+    assert fall(began, 5) == pytest.approx(began.remaining[0] / 2, rel=0.5)
+    assert fell.remaining[0] > 0
+    assert_well_formed(began)
+    assert_well_formed(fell)
+
+
 def test_constant_job_has_nothing_to_gain() -> None:
     forecast = predict([3.0] * 50)
     assert forecast.level[0] == 3
@@ -470,7 +478,9 @@ def test_target_stands_in_for_a_diverging_curve() -> None:
 
 
 def test_a_target_that_is_reached_says_nothing() -> None:
-    assert predict([2.0], target=3.0).remaining[0] == 0
+    np.testing.assert_array_equal(
+        predict([2.0], target=3.0).reduction, predict([2.0]).reduction
+    )
 
 
 # Parts
