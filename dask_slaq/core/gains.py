@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -44,7 +45,7 @@ class Interpolation:
 
     def __init__(self, x: FloatArray, y: FloatArray) -> None:
         self._x, self._flat = x, np.ascontiguousarray(y).reshape(-1)
-        self._first = np.arange(len(y)) * len(x)
+        self._first: IntArray = np.arange(len(y)) * len(x)
         self._inverse = 1.0 / np.diff(x)
         self._find = _finder(x)
 
@@ -63,6 +64,12 @@ class Interpolation:
         high *= at
         high += low
         return high
+
+    def of(self, rows: IntArray) -> Interpolation:
+        """For some of the tables alone, which are not copied."""
+        some = copy(self)
+        some._first = self._first[rows]
+        return some
 
 
 def _finder(x: FloatArray) -> Callable[[FloatArray], IntArray]:
@@ -118,6 +125,21 @@ class Gains:
         gain = np.zeros(len(ahead))
         gain[self.reporting] = self.fall(ahead[self.reporting]) / self.scale
         return gain
+
+    def of(self, rows: IntArray) -> Gains:
+        """Of some of the jobs alone."""
+        at = np.full(len(self.held), -1)
+        at[self.reporting] = np.arange(len(self.reporting))
+        reporting = np.flatnonzero(at[rows] >= 0)
+        mine = at[rows[reporting]]
+        return replace(
+            self,
+            fall=self.fall.of(mine),
+            scale=self.scale[mine],
+            reporting=reporting,
+            speeds=self.speeds.of(rows),
+            held=self.held[rows],
+        )
 
     def iterations(self, threads: FloatArray) -> FloatArray:
         """Iterations (n_jobs,) completed in an epoch.

@@ -57,6 +57,14 @@ class Speeds:
             speed[self.scaled] = np.minimum(some, 1.0) / seconds
         return speed
 
+    def of(self, rows: IntArray) -> Speeds:
+        """Of some of the jobs alone."""
+        at = np.full(len(self.work), -1)
+        at[self.scaled] = np.arange(len(self.scaled))
+        scaled = np.flatnonzero(at[rows] >= 0)
+        law = self.law[at[rows[scaled]]]
+        return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, law)
+
     def fewest(self, threads: FloatArray) -> FloatArray:
         """The fewest threads (n_jobs,) on which an iteration takes as many waves as on `threads`;
         inf where no waves were seen."""

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from dask_slaq.core import gains
 from dask_slaq.core.belief import HORIZONS
-from dask_slaq.core.gains import Interpolation, work_to_target
+from dask_slaq.core.gains import Gains, Interpolation, work_to_target
 from dask_slaq.core.loss import Forecast, Status
+from dask_slaq.core.speeds import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
 
@@ -89,3 +90,30 @@ def test_a_nearer_target_needs_no_more_work(falls, fallen, target):
     assert far >= 0
     if not math.isnan(target):
         assert work(table, target + 1.0) <= far
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.4])
+@pytest.mark.parametrize("silent", [0, 10])
+def test_gains_of_some_jobs_are_theirs(silent, pause):
+    rng = np.random.default_rng(silent)
+    n = 30
+    reporting = np.sort(rng.permutation(n)[silent:])
+    falls = np.cumsum(rng.random((len(reporting), 5)), axis=1)
+    work, useful = rng.choice([0.0, 1.0, 3.0], n), rng.uniform(1, 9, n)
+    scaled, law = np.sort(rng.permutation(n)[:8]), rng.uniform(0.1, 1, (8, 4))
+    buy = Gains(
+        Interpolation(np.array([0.0, 1.0, 2.0, 5.0, 10.0]), falls),
+        rng.uniform(1, 2, len(reporting)),
+        reporting,
+        Speeds(work, np.full(n, 4.0), useful, scaled, law),
+        held=rng.uniform(0, 5, n),
+        epoch=2.0,
+        pause=pause,
+    )
+    threads = rng.uniform(0, 9, n)
+    for rows in (np.arange(n), np.array([3, 7, 28]), np.arange(0, n, 2), np.zeros(0, int)):
+        some = buy.of(rows)
+        assert some(threads[rows]).tolist() == buy(threads)[rows].tolist()
+        fewer = np.arange(0, len(rows), 2)
+        again = some.of(fewer)(threads[rows[fewer]])
+        assert again.tolist() == buy(threads)[rows[fewer]].tolist()
