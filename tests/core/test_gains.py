@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from dask_slaq.core import gains
 from dask_slaq.core.experts import HORIZONS
-from dask_slaq.core.gains import Interpolation, work_to_target
+from dask_slaq.core.gains import Gains, Interpolation, work_to_target
 from dask_slaq.core.loss import Forecast, Status
+from dask_slaq.core.speeds import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
 
@@ -89,3 +90,23 @@ def test_a_nearer_target_needs_no_more_work(falls, fallen, target):
     assert far >= 0
     if not math.isnan(target):
         assert work(table, target + 1.0) <= far
+
+
+@given(st.floats(0.1, 10), st.floats(0, 12), st.floats(0, 12))
+def test_threads_that_are_not_held_gain_less_by_the_pause(epoch, pause, held):
+    n = 41
+    threads = np.linspace(0.0, 10.0, n)
+    one = np.ones(n)
+    speeds = Speeds(2.0 * one, 8.0 * one, 8.0 * one, np.zeros(0, np.int64), np.zeros((0, 4)))
+    fall = Interpolation(HORIZONS, np.tile(1 - 0.5**HORIZONS, (n, 1)))
+
+    def gains(pause: float) -> np.ndarray:
+        return Gains(fall, one, np.arange(n), speeds, held * one, epoch, pause)(threads)
+
+    slow, free = gains(pause), gains(0.0)
+    assert slow[0] == 0 and (np.diff(slow) >= 0).all()
+    assert (np.diff(slow, n=2) <= 1e-9).all()
+    assert (slow <= free + 1e-12).all()
+    assert slow[threads <= held] == pytest.approx(free[threads <= held])
+    if pause >= epoch:
+        assert slow[threads >= held] == pytest.approx(slow.max())
