@@ -143,8 +143,7 @@ class Engine:
         ------
         UnknownJob
         """
-        row = self.jobs.row(job)
-        if self.jobs.table.column["reports"][row]:
+        if self.jobs[job].reports:
             self._predictor.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
@@ -161,8 +160,7 @@ class Engine:
         column = self.jobs.table.column
         column["iteration"][row] += 1
         column["loss"][row] = loss
-        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
-        self.jobs.runtimes.observe_iteration(row, elapsed)
+        self.jobs.runtimes.observe_iteration(row, self._since(now))
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Charge a finished task: compute `seconds`, and how many of the job's tasks that are
@@ -210,9 +208,8 @@ class Engine:
             The changes: jobs whose grant differs from the one before. All of them are in `grants`.
         """
         order, capacity = self.jobs.order(), sum(workers.values())
-        elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
+        self.jobs.pass_time(capacity, self._since(now))
         self._last = now
-        self.jobs.pass_time(capacity, elapsed)
         self._predictor.fit()
         self.jobs.runtimes.learn(order.rows)
         forecast = self._predictor.forecast(order.reported)
@@ -232,6 +229,10 @@ class Engine:
         before, self.grants = self.grants, Grants(decision, order.position)
         self._sets = sets
         return self.grants.since(before)
+
+    def _since(self, now: float) -> float:
+        """Seconds since the last reallocation; a clock that goes back stands still."""
+        return 0.0 if self._last is None else max(now - self._last, 0.0)
 
     def _snapshot(
         self,

@@ -172,7 +172,7 @@ class Grants(Mapping[str, Grant]):
         changed = np.ones(len(at), dtype=bool)
         if before.decision is not None and before.position:
             changed = (at < 0) | self.decision.differs(before.decision, at)
-            changed |= ~self.decision.sets.kept & (self.decision.share > 0)
+            changed |= ~self.decision.sets.kept
         names = list(self.position)
         return Grants(self.decision, {names[i]: i for i in np.flatnonzero(changed).tolist()})
 

@@ -90,8 +90,7 @@ class Population:
 
     def _on_one_scale(self, sums: FloatArray) -> FloatArray:
         """The moments (15,) of all jobs together, each in units of its own scale."""
-        own: FloatArray = scaling.rescaled(sums, scaling.scale_of(sums, self.shape)).sum(axis=0)
-        return own
+        return scaling.pooled(sums, scaling.scale_of(sums, self.shape))
 
 
 def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> BoolArray:

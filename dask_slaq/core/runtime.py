@@ -152,7 +152,7 @@ class Runtimes(Rows):
         new = rows[self.column["iterations"][rows] > 0]
         if not len(new):
             return
-        new = self._observe(new)
+        new = np.concatenate([self._observe(some) for some in _chunks(new)])
         before = self._population.nonlinear
         telling = rows[self._telling(rows)]
         if len(telling):
@@ -164,8 +164,8 @@ class Runtimes(Rows):
         if self._population.nonlinear == before:
             turn = (new + self._turn) % SELDOM == 0
             changed = new[turn | (self.column["sums"][new, _COUNT] < YOUNG)]
-        for start in range(0, len(changed), CHUNK):
-            self._judge(changed[start : start + CHUNK])
+        for some in _chunks(changed):
+            self._judge(some)
 
     def speeds(self, rows: IntArray) -> Speeds:
         """How fast jobs iterate, by what is known now."""
@@ -237,6 +237,10 @@ class Runtimes(Rows):
                 scaled |= ~clearly_better(error, simple, count)
             column["law"][rows] = law
             column["scaled"][rows] = scaled
+
+
+def _chunks(rows: IntArray) -> list[IntArray]:
+    return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
 
 
 def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray) -> FloatArray:

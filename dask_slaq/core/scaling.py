@@ -23,6 +23,7 @@ __all__ = [
     "moments",
     "nnls",
     "optimum",
+    "pooled",
     "rescaled",
     "residual",
     "scale_of",
@@ -94,6 +95,13 @@ def rescaled(sums: FloatArray, unit: FloatArray) -> FloatArray:
     """Moments (n, 15) of the same observations with their seconds divided by `unit` (n,)."""
     out: FloatArray = sums * np.asarray(unit, dtype=float)[:, None] ** _POWER
     return out
+
+
+def pooled(sums: FloatArray, unit: FloatArray) -> FloatArray:
+    """Moments (15,) of all observations together, each job's seconds divided by its `unit` (n,)."""
+    once, twice = unit @ sums, (unit * unit) @ sums
+    total: FloatArray = np.where(_POWER == 2, twice, np.where(_POWER == 1, once, sums.sum(axis=0)))
+    return total
 
 
 def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

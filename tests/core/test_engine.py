@@ -332,6 +332,8 @@ def test_mistakes_name_the_value_and_what_is_allowed():
         (InvalidSetting, {"floor": -0.1}),
         (InvalidSetting, {"floor": 1.1}),
         (InvalidSetting, {"normalizer": "max"}),
+        (InvalidSetting, {"move_pause": -1.0}),
+        (InvalidSetting, {"move_pause": math.nan}),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused(error, settings):
@@ -443,3 +445,101 @@ def test_any_predictor_with_the_same_methods_will_do():
     engine.remove_job("a", 2.0)
     engine.remove_job("other", 2.0)
     assert oracle.calls[-1] == ("remove", "a")
+
+
+def test_jobs_and_grants_are_mappings_of_what_is_asked_for():
+    engine = trained("fair")
+    engine.reallocate(WORKERS, 1.0)
+    assert list(engine.jobs) == list(CURVES)
+    assert sorted(engine.grants) == sorted(CURVES)
+    job = engine.jobs["young"]
+    assert (job.min_share, job.max_share, job.target) == (None, None, None)
+    job.min_share = 3.0
+    assert engine.jobs["young"].min_share == 3.0
+    assert engine.jobs["young"] == job != engine.jobs["old"]
+    assert "min" not in engine.grants
+    assert engine.grants.get("gone") is None
+    with pytest.raises(KeyError):
+        engine.grants["gone"]
+    assert "iteration=5" in repr(job)
+
+
+def test_a_job_that_comes_back_is_a_change():
+    engine = trained("fair", floor=0.0)
+    engine.reallocate(WORKERS, 1.0)
+    engine.remove_job("young", 2.0)
+    engine.add_job("young", 2.0)
+    assert "young" in engine.reallocate(WORKERS, 2.0)
+
+
+def test_a_job_that_moves_only_is_a_change():
+    engine = trained("fair", floor=0.0)
+    engine.reallocate({"w0": 8}, 1.0)
+    changes = engine.reallocate({"w1": 8}, 2.0)
+    assert set(changes) == set(CURVES)
+    assert set(changes["old"].workers) == {"w1"}
+
+
+def strong(n: float) -> float:
+    """Seconds of an iteration that is fastest on eight threads."""
+    return 0.4 + 6.4 / n + 0.1 * n
+
+
+def epochs(engine, cores: int, count: int, names: tuple[str, ...], start: float) -> list[dict]:
+    """Run jobs under this law of running times; the shares of every epoch."""
+    held, now = [], start
+    for k in range(count):
+        engine.reallocate({"w": cores}, now)
+        held.append(shares(engine))
+        for name in (name for name in names if held[-1][name] > 0):
+            threads = max(held[-1][name], 1.0)
+            iterations = max(round(30.0 * min(held[-1][name], 1.0) / strong(threads)), 1)
+            took = 30.0 / iterations
+            for i in range(iterations):
+                engine.observe_task(name, held[-1][name] * took, 1000)
+                engine.report(name, 0.97 ** (3 * k + i), now + (i + 1) * took)
+            engine.observe_demand(name, 1000)
+        now += 30.0
+    return held
+
+
+@pytest.mark.parametrize("policy", ["fair", "max-total", "max-min"])
+def test_a_job_that_scales_badly_is_not_granted_beyond_its_optimum(policy):
+    engine = Engine(policy, epoch=3.0)
+    for name in "ab":
+        engine.add_job(name, 0.0)
+    epochs(engine, 64, 4, ("a", "b"), 0.0)  # 32 threads each
+    engine.add_job("c", 120.0)
+    epochs(engine, 48, 8, ("a", "b", "c"), 120.0)
+    last = epochs(engine, 64, 8, ("a", "b", "c"), 360.0)[-1]
+    assert all(engine.jobs[name].runtime.scaled for name in "abc")
+    assert max(last.values()) <= 10
+    assert sum(last.values()) >= 15
+
+
+def test_a_pause_keeps_threads_where_they_are_unless_others_value_them_clearly_more():
+    kept = {}
+    for pause in (0.0, 1.9):
+        engine = trained("max-total", epoch=2.0, floor=0.0, move_pause=pause)
+        for name in ("old", "slow"):
+            engine.remove_job(name, 0.0)
+        engine.reallocate(WORKERS, 1.0)
+        assert engine.grants["young"].share == 8
+        engine.add_job("new", 1.0)
+        for k in range(AGES["young"]):
+            for _ in range(8):
+                engine.observe_task("new", 0.125, 8)
+            engine.report("new", CURVES["young"](k), 1.0)
+        engine.reallocate(WORKERS, 2.0)
+        kept[pause] = engine.grants["young"].share
+    assert kept[1.9] > kept[0.0]
+
+
+def test_a_pause_as_long_as_the_epoch_still_lets_a_new_job_start():
+    engine = Engine("max-total", epoch=1.0, move_pause=5.0)
+    engine.add_job("a", 0.0)
+    for k in range(6):
+        engine.observe_task("a", 1.0, 8)
+        engine.report("a", 0.8**k, float(k))
+    engine.reallocate(WORKERS, 1.0)
+    assert engine.grants["a"].share == pytest.approx(8)

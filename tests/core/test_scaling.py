@@ -65,7 +65,9 @@ def test_another_unit_of_time_is_a_factor(threads, terms, unit):
     seconds = scaling.fitted_seconds(np.array(terms), n)
     sums = scaling.moments(n, seconds)
     expected = scaling.moments(n, seconds / unit)
-    assert scaling.rescaled(sums, np.full(len(n), unit)) == pytest.approx(expected, rel=1e-9)
+    units = np.full(len(n), unit)
+    assert scaling.rescaled(sums, units) == pytest.approx(expected, rel=1e-9)
+    assert scaling.pooled(sums, units) == pytest.approx(expected.sum(axis=0), rel=1e-9)
 
 
 @given(laws, st.floats(0.01, 100))
