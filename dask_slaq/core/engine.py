@@ -10,8 +10,7 @@ State is one row a job in shared arrays, and a decision is a pass over these.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.gains import Gains, Interpolation, work_to_target
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
-from dask_slaq.core.loss import Forecast, LossPredictor
+from dask_slaq.core.loss import Forecast, LossPredictor, Predictor
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
@@ -31,18 +30,11 @@ __all__ = ["Engine", "Grant", "Predictor"]
 
 FloatArray = NDArray[np.float64]
 
+#: Threads of a job that has work to do, where sets are strict.
+LEAST = 0.05
+
 #: Policies that go by weights alone.
 BLIND = ("none", "fair")
-
-
-class Predictor(Protocol):
-    """What the engine asks of a loss predictor; see `LossPredictor`."""
-
-    def add(self, job: str, *, target: float | None = None) -> None: ...
-    def remove(self, job: str) -> None: ...
-    def report(self, job: str, loss: float) -> None: ...
-    def fit(self) -> int: ...
-    def forecast(self, jobs: Sequence[str]) -> Forecast: ...
 
 
 class Engine:
@@ -62,6 +54,9 @@ class Engine:
         A `LossPredictor` unless given.
     move_pause : float
         Seconds in which a newly granted thread does not compute yet, for its data is moving.
+    strict : bool
+        Whether jobs run on the workers of their sets only: then none with work to do is left
+        without, since another job may be waiting for that work.
 
     Attributes
     ----------
@@ -84,6 +79,7 @@ class Engine:
         floor: float = 0.5,
         predictor: Predictor | None = None,
         move_pause: float = 0.0,
+        strict: bool = False,
     ) -> None:
         if not (epoch > 0 and math.isfinite(epoch)):
             raise InvalidSetting(f"epoch must be a positive number of seconds, not {epoch!r}")
@@ -99,6 +95,7 @@ class Engine:
         self.normalizer = normalizer
         self.floor = floor
         self.move_pause = move_pause
+        self.strict = strict
         self.jobs = Jobs()
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor() if predictor is None else predictor
@@ -260,6 +257,9 @@ class Engine:
             self.move_pause,
         )
         cap = np.minimum(np.minimum(room, column["most"][order.rows]), speeds.useful)
+        floor = column["floor"][order.rows]
+        if self.strict:
+            floor = np.where(column["demand"][order.rows] > 0, np.maximum(floor, LEAST), floor)
         work = speeds.core_seconds(held)
         to_target = np.full(n, np.inf)
         to_target[at] = work_to_target(forecast, column["target"][order.rows][at], work[at])
@@ -267,7 +267,7 @@ class Engine:
             jobs=order.names,
             capacity=capacity,
             weight=column["weight"][order.rows],
-            floor=np.minimum(column["floor"][order.rows], cap),
+            floor=np.minimum(floor, cap),
             cap=cap,
             known=known & (speeds.work > 0),
             normalized=normalized,

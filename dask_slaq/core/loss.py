@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from dask_slaq.core.history import Histories
 from dask_slaq.core.outlook import Outlook, Status
 from dask_slaq.core.view import MOST, View, look
 
-__all__ = ["Forecast", "LossPredictor", "Status"]
+__all__ = ["Forecast", "LossPredictor", "Predictor", "Status"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -73,6 +74,16 @@ class Forecast:
     noise: FloatArray
     n_reports: IntArray
     status: IntArray
+
+
+class Predictor(Protocol):
+    """What the engine asks of a loss predictor; see `LossPredictor`."""
+
+    def add(self, job: str, *, target: float | None = None) -> None: ...
+    def remove(self, job: str) -> None: ...
+    def report(self, job: str, loss: float) -> None: ...
+    def fit(self) -> int: ...
+    def forecast(self, jobs: Sequence[str]) -> Forecast: ...
 
 
 class LossPredictor:

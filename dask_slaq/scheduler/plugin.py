@@ -118,6 +118,7 @@ class SlaqPlugin(SchedulerPlugin):
             normalizer=chosen.normalizer,
             floor=chosen.floor,
             predictor=self.predictor,
+            strict=not chosen.lend,
         )
         self.pools = Pools(
             scheduler,

@@ -478,9 +478,7 @@ def test_target_stands_in_for_a_diverging_curve() -> None:
 
 
 def test_a_target_that_is_reached_says_nothing() -> None:
-    np.testing.assert_array_equal(
-        predict([2.0], target=3.0).reduction, predict([2.0]).reduction
-    )
+    np.testing.assert_array_equal(predict([2.0], target=3.0).reduction, predict([2.0]).reduction)
 
 
 # Parts
