@@ -157,7 +157,7 @@ class Engine:
         column = self.jobs.table.column
         column["iteration"][row] += 1
         column["loss"][row] = loss
-        self.jobs.runtimes.observe_iteration(row, self._since(now))
+        self.jobs.runtimes.end_iteration(row, self._since(now))
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Charge a finished task: compute `seconds`, and how many of the job's tasks that are
@@ -205,6 +205,7 @@ class Engine:
             The changes: jobs whose grant differs from the one before. All of them are in `grants`.
         """
         order, capacity = self.jobs.order(), sum(workers.values())
+        self.jobs.runtimes.observe_iterations()
         self.jobs.pass_time(capacity, self._since(now))
         self._last = now
         self._predictor.fit()

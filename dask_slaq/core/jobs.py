@@ -195,6 +195,7 @@ class Job:
     @property
     def runtime(self) -> JobRuntime:
         """What was seen of its iterations, as of now."""
+        self._jobs.runtimes.observe_iterations()
         column = self._jobs.runtimes.column
         return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
 

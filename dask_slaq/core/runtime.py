@@ -87,6 +87,7 @@ class Runtimes(Rows):
                 "scaled": ((), np.bool_, 0.0),
             }
         )
+        self._ended: list[tuple[int, float, float]] = []
         self._population = Population()
         self._turn = 0
 
@@ -99,35 +100,56 @@ class Runtimes(Rows):
         if at_once > column["at_once"][row]:
             column["at_once"][row] = at_once
 
-    def observe_iteration(self, row: int, elapsed: float = 0.0) -> None:
-        """End one iteration, `elapsed` seconds after the last `advance`.
+    def end_iteration(self, row: int, elapsed: float = 0.0) -> None:
+        """Note that an iteration ended `elapsed` seconds after the last `advance`. O(1)."""
+        self._ended.append((row, elapsed, self.column["charged"].item(row)))
 
-        What was charged since the last report is its work. The first interval also holds start-up
-        (imports, compilation, data loading), so it only counts until a second one is known.
+    def observe_iterations(self) -> None:
+        """Take in the iterations that ended, all at once.
+
+        Notes
+        -----
+        What was charged since the last report is the work of those ended since. The first interval
+        also holds start-up (imports, compilation, data loading), so it only counts until another
+        one is known.
         """
+        if not self._ended:
+            return
+        ended = np.array(self._ended)
+        self._ended.clear()
         column = self.column
-        reports = column["reports"].item(row) + 1
-        column["reports"][row] = reports
-        charged = column["charged"].item(row)
-        held = column["held"].item(row) + column["served"].item(row) * elapsed
-        if charged > 0.0:
-            work = column["work"].item(row)
-            known = work > 0.0 and reports > 2
-            if not known:
-                for name in _SEEN:
-                    column[name][row] = self._fill[name]
-            column["work"][row] = work + NEWEST * (charged - work) if known else charged
-            column["iterations"][row] += 1.0
-            column["core_seconds"][row] += charged
-            column["held_seconds"][row] += held - column["held_at_report"].item(row)
-            column["charged"][row] = 0.0
-        column["held_at_report"][row] = held
-        at_once = column["at_once"].item(row)
-        if at_once:
-            # Wide at once, narrow slowly: a barrier's last task must not shrink the estimate.
-            width = column["width"].item(row)
-            column["width"][row] = max(at_once, width + NEWEST * (at_once - width), 1.0)
-            column["at_once"][row] = 0.0
+        rows, at, n = np.unique(ended[:, 0].astype(np.int64), False, True, True)
+        last = np.zeros((len(rows), 2))
+        last[at] = ended[:, 1:]  # of several, the last one stays
+        held = column["held"][rows] + column["served"][rows] * last[:, 0]
+        lasted = held - column["held_at_report"][rows]
+        column["held_at_report"][rows] = held
+        self._observe_work(rows, n, lasted, last[:, 1])
+        column["reports"][rows] += n
+        at_once, width = column["at_once"][rows], column["width"][rows]
+        # Wide at once, narrow slowly: a barrier's last task must not shrink the estimate.
+        wider = np.maximum(np.maximum(at_once, width + NEWEST * (at_once - width)), 1.0)
+        column["width"][rows] = np.where(at_once > 0, wider, width)
+        column["at_once"][rows] = 0.0
+
+    def _observe_work(
+        self, rows: IntArray, n: IntArray, lasted: FloatArray, charged: FloatArray
+    ) -> None:
+        """Share what was charged among the `n` iterations ended, which took so long."""
+        column = self.column
+        some = charged > 0.0
+        rows, n, lasted, charged = rows[some], n[some], lasted[some], charged[some]
+        work = column["work"][rows]
+        known = (work > 0.0) & (column["reports"][rows] >= 2)
+        for name in _SEEN:
+            column[name][rows[~known]] = self._fill[name]
+        one = charged / n
+        later = work + (1.0 - (1.0 - NEWEST) ** n) * (one - work)
+        column["work"][rows] = np.where(known, later, one)
+        column["iterations"][rows] += n
+        column["core_seconds"][rows] += charged
+        column["held_seconds"][rows] += lasted
+        column["charged"][rows] -= charged
 
     def advance(self, rows: IntArray, elapsed: float) -> None:
         """Let `elapsed` seconds go by with the threads that jobs hold."""
@@ -142,6 +164,7 @@ class Runtimes(Rows):
 
     def forget(self, row: int) -> None:
         """Release the row of a job that is gone; how it scaled stays known of its kind."""
+        self.observe_iterations()
         at = np.array([row])
         if self._telling(at)[0]:
             self._population.remember(self.column["sums"][at])

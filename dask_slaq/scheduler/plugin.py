@@ -58,7 +58,7 @@ class SlaqPlugin(SchedulerPlugin):
     Parameters
     ----------
     policy : str
-        ``none``, ``fair``, ``max-total`` or ``max-min``.
+        ``none``, ``fair``, ``max-total``, ``max-min`` or ``first-to-target``.
     epoch : str or float
         Time between two reallocations, as ``"1s"`` or in seconds.
     lend : bool

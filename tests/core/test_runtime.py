@@ -30,7 +30,8 @@ class One:
     def iteration(self, *tasks: float, at_once: int = 1) -> None:
         for task in tasks:
             self.runtimes.observe_task(self.row, task, at_once)
-        self.runtimes.observe_iteration(self.row)
+        self.runtimes.end_iteration(self.row)
+        self.runtimes.observe_iterations()
 
     def run(self, threads: float, time: float, iterations: int = 1, width: int = 1000) -> None:
         """An epoch of iterations that take `time` seconds each on so many threads."""
