@@ -20,9 +20,9 @@ WORK = 500.0
 #: Seconds from the first to the last of the staggered arrivals, and of the burst.
 LAST_ARRIVAL = 22.0
 BURST = 2.0
-#: Partitions of a job's data, drawn from these: mostly more than the cluster has threads, as data
+#: Partitions of a job's data, drawn from these: two or three to a thread of the cluster, as data
 #: sets are chunked, so that a job can use whatever it is given.
-PARTITIONS = (12, 16, 24, 32)
+PARTITIONS = (24, 32, 48)
 
 
 @dataclass(frozen=True)

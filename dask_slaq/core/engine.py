@@ -217,7 +217,7 @@ class Engine:
         allocation = self.policy(snapshot)
         # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
-        whole = (allocation.share >= 1) & snapshot.known
+        whole = (allocation.share >= 1) & snapshot.known & (not self.strict)
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
         sets = place_all(
             order.names, share, workers, self._sets, eligible=eligible, affinity=affinity

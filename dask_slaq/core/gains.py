@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.loss import Forecast, Status
+from dask_slaq.core.loss import Forecast
 from dask_slaq.core.quality import predicted_range
 from dask_slaq.core.speeds import Speeds
 
@@ -185,6 +185,6 @@ def work_to_target(
     step = np.divide(fall - low, high - low, out=np.zeros_like(fall), where=high > low)
     ahead = x[right - 1] + np.clip(step, 0.0, 1.0) * (x[right] - x[right - 1])
     work = ahead * work_per_iteration
-    in_sight = (forecast.status != Status.TOO_FEW_REPORTS) & (work_per_iteration > 0)
+    in_sight = (forecast.n_reports > 0) & (work_per_iteration > 0)
     in_sight &= (fall <= y[:, -1]) & np.isfinite(fall)
     return np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, work, 0.0), np.inf)

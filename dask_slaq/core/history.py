@@ -19,7 +19,7 @@ IntArray = NDArray[np.int64]
 
 
 class Rows:
-    """Arrays that share their first axis; rows are reused, a quarter more made when all are taken.
+    """Arrays that share their first axis; rows are reused, and some more made when all are taken.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Rows:
         self._free.append(row)
 
     def _grow(self) -> None:
-        more = max(16, self._capacity // 4)
+        more = max(16, self._capacity // 16)
         for name, array in self.column.items():
             self.column[name] = np.concatenate(
                 [array, np.zeros((more, *array.shape[1:]), array.dtype)]

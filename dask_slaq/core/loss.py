@@ -192,11 +192,11 @@ class LossPredictor:
         self._take_in()
         outlook, history = self._outlook, self._history
         rows = np.flatnonzero(outlook.column["reported"])
-        outlook.column["reported"][rows] = False
         self._bands.learn(rows, history)
         news = rows[~outlook.move_along(rows, history)]
         for start in range(0, len(news), CHUNK):
             self._fit(news[start : start + CHUNK])
+        outlook.column["reported"][rows] = False
         now = outlook.column
         self._bands.test(rows, now["level"][rows], now["reduction"][rows], now["total"][rows])
         return len(news)

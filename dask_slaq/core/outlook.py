@@ -138,7 +138,9 @@ class Outlook(Rows):
         np.minimum(fall, np.maximum(level - zero, 0.0)[:, None], out=fall)
         few = status == Status.TOO_FEW_REPORTS
         if few.any():
-            fall[few] = _as_usual(history.column["first"][rows[few]], level[few], view.total[few])
+            usual = _as_usual(history.column["first"][rows[few]], level[few], view.total[few])
+            left = np.where(level > zero, level - zero, np.inf)
+            fall[few] = np.minimum(usual, left[few, None])
         remaining = fall[:, -1].copy()
         hint = level - column["target"][rows]
         hinted = (status != Status.OK) & (hint > 0)
@@ -156,11 +158,15 @@ class Outlook(Rows):
     def _diverging(
         self, rows: IntArray, view: View, history: Histories, noise: FloatArray
     ) -> BoolArray:
-        """Where the loss has risen by half of what it fell, and noise does not explain it."""
+        """Where the loss rises, by half of what it fell by now, and noise does not explain it."""
         first, lowest = history.column["first"][rows], history.column["lowest"][rows]
         latest = view.newest + view.unit * view.losses[:, :3].min(axis=1)
         risen: BoolArray = latest - lowest > 0.5 * (first - lowest) + 3.0 * noise
-        return risen
+        # The lowest may be a glitch or a start from below: what falls now is not given up.
+        known = np.arange(view.losses.shape[1]) < view.known[:, None]
+        mean = np.where(known, view.losses, 0.0).sum(axis=1) / view.known
+        rising: BoolArray = risen & (view.losses[:, :3].min(axis=1) > mean)
+        return rising
 
 
 def _exploration(total: IntArray, noise: FloatArray, span: FloatArray) -> FloatArray:

@@ -41,6 +41,8 @@ _SEEN = (
 )  # fmt: skip
 #: A job with so many observations is judged anew at every so-many-th decision only.
 YOUNG, SELDOM = 12.0, 4
+#: Iterations that wait to be taken in, of all jobs; when there are more, it is done at once.
+MOST_WAITING = 100_000
 #: Jobs that are judged at once: what fits in a processor's cache.
 CHUNK = 2048
 #: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
@@ -77,6 +79,7 @@ class Runtimes(Rows):
                 "core_seconds": number,
                 "held_seconds": number,
                 "most_share": number,
+                "unjudged": ((), np.int64, 0),  # observations since its form was chosen
                 # What was learned.
                 "least": ((), np.float64, np.inf),
                 "most": number,
@@ -89,7 +92,6 @@ class Runtimes(Rows):
         )
         self._ended: list[tuple[int, float, float]] = []
         self._population = Population()
-        self._turn = 0
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
         """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
@@ -103,6 +105,8 @@ class Runtimes(Rows):
     def end_iteration(self, row: int, elapsed: float = 0.0) -> None:
         """Note that an iteration ended `elapsed` seconds after the last `advance`. O(1)."""
         self._ended.append((row, elapsed, self.column["charged"].item(row)))
+        if len(self._ended) >= MOST_WAITING:
+            self.observe_iterations()
 
     def observe_iterations(self) -> None:
         """Take in the iterations that ended, all at once.
@@ -119,12 +123,18 @@ class Runtimes(Rows):
         self._ended.clear()
         column = self.column
         rows, at, n = np.unique(ended[:, 0].astype(np.int64), False, True, True)
-        last = np.zeros((len(rows), 2))
+        last, first = np.zeros((2, len(rows), 2))
         last[at] = ended[:, 1:]  # of several, the last one stays
-        held = column["held"][rows] + column["served"][rows] * last[:, 0]
-        lasted = held - column["held_at_report"][rows]
+        first[at[::-1]] = ended[::-1, 1:]
+        served = column["served"][rows]
+        held = column["held"][rows] + served * last[:, 0]
+        lasted, charged = held - column["held_at_report"][rows], last[:, 1].copy()
+        start_up = (column["reports"][rows] == 0) & (n > 1)
+        lasted[start_up] = (served * (last - first)[:, 0])[start_up]
+        charged[start_up] -= first[start_up, 1]
         column["held_at_report"][rows] = held
-        self._observe_work(rows, n, lasted, last[:, 1])
+        column["charged"][rows] -= last[:, 1]
+        self._observe_work(rows, np.where(start_up, n - 1, n), lasted, charged)
         column["reports"][rows] += n
         at_once, width = column["at_once"][rows], column["width"][rows]
         # Wide at once, narrow slowly: a barrier's last task must not shrink the estimate.
@@ -149,7 +159,6 @@ class Runtimes(Rows):
         column["iterations"][rows] += n
         column["core_seconds"][rows] += charged
         column["held_seconds"][rows] += lasted
-        column["charged"][rows] -= charged
 
     def advance(self, rows: IntArray, elapsed: float) -> None:
         """Let `elapsed` seconds go by with the threads that jobs hold."""
@@ -182,11 +191,12 @@ class Runtimes(Rows):
             sums, logs = self.column["sums"][telling], self.column["log_sums"][telling]
             usual = math.exp(logs[:, 1].sum() / sums[:, _COUNT].sum())
             self._population.learn(sums, usual)
-        self._turn += 1
+        self.column["unjudged"][new] += 1
         changed = rows
         if self._population.nonlinear == before:
-            turn = (new + self._turn) % SELDOM == 0
-            changed = new[turn | (self.column["sums"][new, _COUNT] < YOUNG)]
+            due = self.column["unjudged"][new] >= SELDOM
+            changed = new[due | (self.column["sums"][new, _COUNT] < YOUNG)]
+        self.column["unjudged"][changed] = 0
         for some in _chunks(changed):
             self._judge(some)
 

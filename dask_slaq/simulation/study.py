@@ -247,7 +247,7 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
     kind, of = parse_policy(name)
     common: dict[str, Any] = {"epoch": settings.epoch, "normalizer": settings.normalizer}
     if not kind:
-        return Engine(of, floor=settings.floor, **common)
+        return Engine(of, floor=settings.floor, move_pause=settings.move_pause, **common)
     known = OraclePredictor({job.name: job.loss for job in jobs})
     # Of what is possible at best, nobody is held up by a floor.
     floor = 0.0 if kind == "srtf-oracle" else settings.floor

@@ -36,7 +36,7 @@ def test_interpolation_is_that_of_numpy_row_by_row(x, data):
     assert (at == before).all()
 
 
-def forecast(reduction, *, fallen=0.0, remaining=None, status=Status.OK, horizons=None) -> Forecast:
+def forecast(reduction, *, fallen=0.0, remaining=None, n_reports=9, horizons=None) -> Forecast:
     """Of one job, at loss 5."""
     x = np.array([0.0, 1.0, 2.0, 10.0]) if horizons is None else horizons
     y = np.array([reduction], float)
@@ -49,8 +49,8 @@ def forecast(reduction, *, fallen=0.0, remaining=None, status=Status.OK, horizon
         remaining=y[:, -1] if remaining is None else remaining * one,
         largest_change=one,
         noise=0 * one,
-        n_reports=np.array([9]),
-        status=np.array([int(status)]),
+        n_reports=np.array([n_reports]),
+        status=np.array([int(Status.OK)]),
     )
 
 
@@ -75,7 +75,7 @@ def test_nothing_is_left_where_the_target_is_reached():
 def test_what_is_not_in_sight_or_not_known_is_infinite():
     assert work(forecast([0.0, 4.0, 6.0, 10.0]), target=-6.0) == math.inf
     assert work(forecast([0.0, 4.0, 6.0, 8.0], remaining=100.0)) == math.inf
-    assert work(forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)) == math.inf
+    assert work(forecast([0.0, 4.0, 6.0, 10.0], n_reports=0)) == math.inf
     assert work(forecast([0.0, 4.0, 6.0, 10.0]), cost=0.0) == math.inf
 
 

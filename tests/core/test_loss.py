@@ -470,6 +470,25 @@ def test_target_gives_the_range_until_the_curve_can() -> None:
     np.testing.assert_array_equal(predict(later, target=-50.0).reduction, predict(later).reduction)
 
 
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [10.0, 9.0, 8.0, 0.0, *(6 + 2 * 0.8**k for k in range(20))],  # a glitch downwards
+        [1.0, 3.0, 4.0, *(3.9 * 0.9**k for k in range(6))],  # a start from below
+        [*(0.8**k for k in range(20)), 0.9, *(0.9 * 0.8**k for k in range(8))],  # a restart
+    ],
+)
+def test_what_falls_again_is_not_given_up(losses: list[float]) -> None:
+    forecast = predict(losses)
+    assert forecast.status[0] == Status.OK
+    assert fall(forecast, 10) > 0.005 * forecast.level[0]
+
+
+def test_a_young_loss_is_not_said_to_fall_below_zero() -> None:
+    forecast = predict([10.0, 1.0])
+    assert forecast.remaining[0] <= forecast.level[0]
+
+
 def test_target_stands_in_for_a_diverging_curve() -> None:
     forecast = predict(np.linspace(1, 2, 20), target=0.0)
     assert forecast.status[0] == Status.DIVERGING

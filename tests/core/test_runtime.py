@@ -33,6 +33,13 @@ class One:
         self.runtimes.end_iteration(self.row)
         self.runtimes.observe_iterations()
 
+    def iterations(self, *work: float) -> None:
+        """Several between two looks at them."""
+        for task in work:
+            self.runtimes.observe_task(self.row, task)
+            self.runtimes.end_iteration(self.row)
+        self.runtimes.observe_iterations()
+
     def run(self, threads: float, time: float, iterations: int = 1, width: int = 1000) -> None:
         """An epoch of iterations that take `time` seconds each on so many threads."""
         rows = np.array([self.row])
@@ -258,3 +265,21 @@ def test_speed_is_finite_nondecreasing_and_concave(terms, counts, seed):
     assert (np.diff(value) >= -1e-12 * value.max()).all()
     assert (np.diff(value, n=2) <= 1e-9 * value.max()).all()
     assert np.isfinite(cost).all() and (cost >= 0).all()
+
+
+def test_start_up_does_not_count_where_several_iterations_are_taken_in_at_once():
+    job = One()
+    job.iterations(50.0, 2.0, 2.0)
+    assert job.work == 2.0
+    job.iterations(2.0, 2.0)
+    assert job.work == 2.0
+
+
+def test_what_is_charged_after_a_report_belongs_to_the_next_iteration():
+    job = One()
+    job.iterations(9.0, 2.0, 2.0)
+    job.runtimes.observe_task(job.row, 1.5)
+    job.runtimes.end_iteration(job.row)
+    job.runtimes.observe_task(job.row, 0.5)
+    job.runtimes.observe_iterations()
+    assert job.charged == 0.5
