@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from dask_slaq.core import quality
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.gains import Gains, Interpolation, work_to_target
+from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
 from dask_slaq.core.loss import Forecast, LossPredictor, Predictor
+from dask_slaq.core.outlook import unreported
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
@@ -244,9 +245,10 @@ class Engine:
         column, at = self.jobs.table.column, order.reporting
         n = len(order.names)
         normalized = np.ones(n)
+        attained = self.jobs.runtimes.column["attained"][order.rows]
+        done = np.divide(attained, speeds.work, out=np.zeros(n), where=speeds.work > 0)
+        forecast = unreported(forecast, done[at])
         normalized[at] = quality.normalized(forecast, self.normalizer)
-        known = np.zeros(n, bool)
-        known[at] = forecast.n_reports > 0
         held = self.jobs.runtimes.column["share"][order.rows]
         gain = Gains(
             Interpolation(forecast.horizons, forecast.reduction),
@@ -263,14 +265,16 @@ class Engine:
             floor = np.where(column["demand"][order.rows] > 0, np.maximum(floor, LEAST), floor)
         work = speeds.core_seconds(held)
         to_target = np.full(n, np.inf)
-        to_target[at] = work_to_target(forecast, column["target"][order.rows][at], work[at])
+        target = column["target"][order.rows][at]
+        left = iterations_to_target(forecast, target, done[at])
+        to_target[at] = np.where(work[at] > 0, work[at] * left, np.inf)
         return Snapshot(
             jobs=order.names,
             capacity=capacity,
             weight=column["weight"][order.rows],
             floor=np.minimum(floor, cap),
             cap=cap,
-            known=known & (speeds.work > 0),
+            known=column["reports"][order.rows] & (speeds.work > 0),
             normalized=normalized,
             gain=gain,
             to_target=to_target,
@@ -287,6 +291,7 @@ class Engine:
     ) -> Decision:
         column, rows = self.jobs.table.column, order.rows
         share = allocation.share
+        told = snapshot.known & (column["iteration"][rows] > 0)
         return Decision(
             reports=snapshot.reporting,
             share=share,
@@ -296,7 +301,7 @@ class Engine:
             iteration=column["iteration"][rows],
             loss=column["loss"][rows],
             normalized=snapshot.normalized,
-            predicted=np.where(snapshot.known, snapshot.gain(share), math.nan),
+            predicted=np.where(told, snapshot.gain(share), math.nan),
             sets=sets,
             blind=self.policy.name in BLIND,
             epoch=self.epoch,

@@ -10,11 +10,11 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.loss import Forecast
+from dask_slaq.core.outlook import USUAL, Forecast, Status
 from dask_slaq.core.quality import predicted_range
 from dask_slaq.core.speeds import Speeds
 
-__all__ = ["Gains", "Interpolation", "work_to_target"]
+__all__ = ["Gains", "Interpolation", "iterations_to_target"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -158,23 +158,23 @@ class Gains:
         return self.speeds(self.held)
 
 
-def work_to_target(
-    forecast: Forecast, targets: FloatArray, work_per_iteration: FloatArray
-) -> FloatArray:
-    """Predict the work that each job still needs to reach its target quality.
+def iterations_to_target(forecast: Forecast, targets: FloatArray, done: FloatArray) -> FloatArray:
+    """Predict the iterations that each job still needs to reach its target quality.
 
     Parameters
     ----------
     forecast : Forecast
     targets : (n_jobs,) array
         Loss to reach, nan for 90 % of the predicted range.
-    work_per_iteration : (n_jobs,) array
-        Core-seconds, 0 where not known.
+    done : (n_jobs,) array
+        Iterations so far, as far as they are known without reports.
 
     Returns
     -------
     (n_jobs,) array
-        Core-seconds: 0 once the target is reached, inf where it is not in sight or not known.
+        0 once the target is reached, inf where it is not in sight. Of a curve that cannot be
+        extrapolated yet it is as many as take half of a usual one, and as many as are done: new
+        jobs come early, and one that never reports falls back.
     """
     to_part = forecast.remaining - (1.0 - TARGET) * predicted_range(forecast)
     fall = np.where(np.isnan(targets), to_part, forecast.level - targets)
@@ -184,7 +184,7 @@ def work_to_target(
     low, high = y[row, right - 1], y[row, right]
     step = np.divide(fall - low, high - low, out=np.zeros_like(fall), where=high > low)
     ahead = x[right - 1] + np.clip(step, 0.0, 1.0) * (x[right] - x[right - 1])
-    work = ahead * work_per_iteration
-    in_sight = (forecast.n_reports > 0) & (work_per_iteration > 0)
-    in_sight &= (fall <= y[:, -1]) & np.isfinite(fall)
-    return np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, work, 0.0), np.inf)
+    in_sight = (fall <= y[:, -1]) & np.isfinite(fall)
+    left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)
+    few = (forecast.status == Status.TOO_FEW_REPORTS) & np.isnan(targets)
+    return np.where(few, USUAL + done, left)

@@ -9,7 +9,6 @@ were never negative, which are taken to be bounded by zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import nan
 from typing import Protocol
 
@@ -22,7 +21,7 @@ from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.experts import Panel
 from dask_slaq.core.history import Histories
-from dask_slaq.core.outlook import Outlook, Status
+from dask_slaq.core.outlook import Forecast, Outlook, Status
 from dask_slaq.core.view import MOST, View, look
 
 __all__ = ["Forecast", "LossPredictor", "Predictor", "Status"]
@@ -37,43 +36,6 @@ ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
 MOST_WAITING = 100_000
 #: Jobs that are fitted at once: what fits in a processor's cache.
 CHUNK = 256
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Forecasts of several jobs, as of the last fit; losses in the raw units of each job.
-
-    Attributes
-    ----------
-    horizons : (n_horizons,) array
-        Iterations ahead, increasing from 0.
-    reduction : (n_jobs, n_horizons) array
-        Predicted fall from `level`: 0 at 0, nondecreasing, concave, finite. Part of it is what
-        the reports cannot rule out, more with their noise and less with their number: a noisy
-        job is never said to gain nothing at all.
-    start : (n_jobs,) array
-        Loss at the first report, nan before it.
-    level : (n_jobs,) array
-        Present loss, smoothed as far as noise demands, nan before the first report.
-    remaining : (n_jobs,) array
-        Predicted total still to fall, at least the last reduction.
-    largest_change : (n_jobs,) array
-        Largest change between two successive reports so far.
-    noise : (n_jobs,) array
-        Standard deviation of the noise of one report.
-    n_reports : (n_jobs,) array
-    status : (n_jobs,) array of `Status` values
-    """
-
-    horizons: FloatArray
-    reduction: FloatArray
-    start: FloatArray
-    level: FloatArray
-    remaining: FloatArray
-    largest_change: FloatArray
-    noise: FloatArray
-    n_reports: IntArray
-    status: IntArray
 
 
 class Predictor(Protocol):

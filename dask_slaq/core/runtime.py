@@ -201,14 +201,18 @@ class Runtimes(Rows):
             self._judge(some)
 
     def speeds(self, rows: IntArray) -> Speeds:
-        """How fast jobs iterate, by what is known now."""
+        """How fast jobs iterate, by what is known now; a new one as the others usually do."""
         column = self.column
         work, width = column["work"][rows], column["width"][rows]
-        scaled = np.flatnonzero(column["scaled"][rows] & (work > 0))
+        new = work == 0
+        if new.any() and not new.all():
+            work = np.where(new, np.exp(np.log(work[~new]).mean()), work)
+            width = np.where(new, np.median(width[~new]), width)
+        scaled = np.flatnonzero(column["scaled"][rows] & ~new)
         mine = rows[scaled]
         law = column["law"][mine]
         unseen = column["sums"][rows, _COUNT] == 0
-        useful = np.where(work > 0, width, np.inf)
+        useful = np.where(new, np.inf, width)
         useful[unseen] = np.minimum(useful[unseen], self._population.optimum())
         highest = np.minimum(column["most"][mine] * GROWTH, width[scaled])
         best = np.minimum(scaling.optimum(law), highest)

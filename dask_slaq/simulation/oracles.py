@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dask_slaq.core import quality
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.gains import work_to_target
+from dask_slaq.core.gains import iterations_to_target
 from dask_slaq.core.loss import Forecast, Status
 from dask_slaq.core.policies import Allocation, Policy, Snapshot
 from dask_slaq.simulation.jobs import SimulatedJob
@@ -162,16 +162,14 @@ class Foresight:
             ahead = self._epoch * rate(self._law, rows, np.minimum(threads, most))
             return _interpolate(HORIZONS, fall, ahead)
 
-        # Before its first report a job is known here, too.
-        begun = replace(forecast, n_reports=np.maximum(forecast.n_reports, 1))
-        one = np.ones(len(rows))
+        none = np.zeros(len(rows))
         truth = replace(
             snapshot,
             gain=gain,
             cap=np.minimum(snapshot.cap, np.maximum(most, snapshot.floor)),
             known=np.ones(len(rows), bool),
             normalized=quality.normalized(forecast, self._normalizer),
-            to_target=work_to_target(begun, np.nan * one, one),  # in iterations
+            to_target=iterations_to_target(forecast, none + np.nan, none),
             speed=lambda threads: rate(self._law, rows, np.minimum(threads, most)),
             concave=self._law.name != "waves",
         )

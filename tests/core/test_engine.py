@@ -108,6 +108,20 @@ def test_threads_go_to_the_job_whose_loss_falls_most():
     assert engine.grants["old"].normalized < 0.01 < engine.grants["young"].normalized < 1
 
 
+def test_a_job_that_never_reports_does_not_go_before_all_others_for_ever():
+    engine = trained("max-total")
+    engine.add_job("silent", 0.0)
+    indices = []
+    for now in range(1, 30):
+        engine.observe_demand("silent", 8)
+        engine.reallocate(WORKERS, float(now))
+        indices.append(engine.grants["silent"].index)
+        for _ in range(8):
+            engine.observe_task("silent", 1.0, 8)
+    assert indices == sorted(indices, reverse=True)
+    assert indices[-1] < 0.1 * indices[0]
+
+
 def test_strict_sets_leave_no_job_that_has_work_without_a_worker():
     # Others may be waiting for that work: two jobs can share a key.
     engine = trained("max-total", floor=0.0, strict=True)
@@ -134,7 +148,12 @@ def test_a_new_job_is_explored_with_a_fair_share(policy):
     engine = trained(policy)
     engine.add_job("new", 1.0)
     engine.reallocate(WORKERS, 1.0)
-    assert engine.grants["new"].share >= 1.0
+    if (
+        policy == "first-to-target"
+    ):  # others have less left; it is still before those that are there
+        assert engine.grants["new"].index > engine.grants["old"].index
+    else:
+        assert engine.grants["new"].share >= 1.0
     assert math.isnan(engine.grants["new"].predicted)
     assert math.isnan(engine.grants["new"].loss)
     assert engine.grants["new"].normalized == 1.0
@@ -525,7 +544,7 @@ def test_a_job_that_scales_badly_is_not_granted_beyond_its_optimum(policy):
     epochs(engine, 48, 8, ("a", "b", "c"), 120.0)
     last = epochs(engine, 64, 8, ("a", "b", "c"), 360.0)[-1]
     assert all(engine.jobs[name].runtime.scaled for name in "abc")
-    assert max(last.values()) <= 10
+    assert max(last.values()) <= 12
     assert sum(last.values()) >= 15
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core import gains
 from dask_slaq.core.belief import HORIZONS
-from dask_slaq.core.gains import Gains, Interpolation, work_to_target
+from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.loss import Forecast, Status
 from dask_slaq.core.speeds import Speeds
 
@@ -36,7 +36,7 @@ def test_interpolation_is_that_of_numpy_row_by_row(x, data):
     assert (at == before).all()
 
 
-def forecast(reduction, *, fallen=0.0, remaining=None, n_reports=9, horizons=None) -> Forecast:
+def forecast(reduction, *, fallen=0.0, remaining=None, status=Status.OK, horizons=None) -> Forecast:
     """Of one job, at loss 5."""
     x = np.array([0.0, 1.0, 2.0, 10.0]) if horizons is None else horizons
     y = np.array([reduction], float)
@@ -49,34 +49,38 @@ def forecast(reduction, *, fallen=0.0, remaining=None, n_reports=9, horizons=Non
         remaining=y[:, -1] if remaining is None else remaining * one,
         largest_change=one,
         noise=0 * one,
-        n_reports=np.array([n_reports]),
-        status=np.array([int(Status.OK)]),
+        n_reports=np.array([9]),
+        status=np.array([int(status)]),
     )
 
 
-def work(forecast: Forecast, target: float = math.nan, cost: float = 2.0) -> float:
-    return float(work_to_target(forecast, np.array([target]), np.array([cost]))[0])
+def left(forecast: Forecast, target: float = math.nan, done: float = 0.0) -> float:
+    return float(iterations_to_target(forecast, np.array([target]), np.array([done]))[0])
 
 
-def test_work_is_that_of_the_iterations_until_nine_tenths_of_the_range():
-    assert work(forecast([0.0, 4.0, 6.0, 10.0])) == pytest.approx(2.0 * 8.0)
-    assert work(forecast([0.0, 4.0, 6.0, 10.0], fallen=30.0)) == pytest.approx(2.0 * 2.0)
+def test_iterations_are_those_until_nine_tenths_of_the_range():
+    assert left(forecast([0.0, 4.0, 6.0, 10.0])) == pytest.approx(8.0)
+    assert left(forecast([0.0, 4.0, 6.0, 10.0], fallen=30.0)) == pytest.approx(2.0)
 
 
 def test_a_target_of_ones_own_is_a_loss():
-    assert work(forecast([0.0, 4.0, 6.0, 10.0]), target=3.0) == pytest.approx(2.0 * 0.5)
+    assert left(forecast([0.0, 4.0, 6.0, 10.0]), target=3.0) == pytest.approx(0.5)
 
 
 def test_nothing_is_left_where_the_target_is_reached():
-    assert work(forecast([0.0, 0.1, 0.2, 1.0], fallen=9.0)) == 0.0
-    assert work(forecast([0.0, 4.0, 6.0, 10.0]), target=5.0) == 0.0
+    assert left(forecast([0.0, 0.1, 0.2, 1.0], fallen=9.0)) == 0.0
+    assert left(forecast([0.0, 4.0, 6.0, 10.0]), target=5.0) == 0.0
 
 
-def test_what_is_not_in_sight_or_not_known_is_infinite():
-    assert work(forecast([0.0, 4.0, 6.0, 10.0]), target=-6.0) == math.inf
-    assert work(forecast([0.0, 4.0, 6.0, 8.0], remaining=100.0)) == math.inf
-    assert work(forecast([0.0, 4.0, 6.0, 10.0], n_reports=0)) == math.inf
-    assert work(forecast([0.0, 4.0, 6.0, 10.0]), cost=0.0) == math.inf
+def test_what_is_not_in_sight_is_infinite():
+    assert left(forecast([0.0, 4.0, 6.0, 10.0]), target=-6.0) == math.inf
+    assert left(forecast([0.0, 4.0, 6.0, 8.0], remaining=100.0)) == math.inf
+
+
+def test_a_young_job_has_a_few_iterations_to_go_and_falls_back_if_it_never_reports():
+    young = forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)
+    assert left(young, done=1.0) < left(young, done=5.0) < math.inf
+    assert left(young, target=3.0) == pytest.approx(0.5)
 
 
 @given(
@@ -86,10 +90,10 @@ def test_what_is_not_in_sight_or_not_known_is_infinite():
 )
 def test_a_nearer_target_needs_no_more_work(falls, fallen, target):
     table = forecast([0.0, *np.cumsum(falls)], fallen=fallen)
-    far = work(table, target)
+    far = left(table, target)
     assert far >= 0
     if not math.isnan(target):
-        assert work(table, target + 1.0) <= far
+        assert left(table, target + 1.0) <= far
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.4])
