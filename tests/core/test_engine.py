@@ -150,7 +150,7 @@ def test_a_new_job_is_explored_with_a_fair_share(policy):
     engine.reallocate(WORKERS, 1.0)
     if (
         policy == "first-to-target"
-    ):  # others have less left; it is still before those that are there
+    ):  # it is before those that are at their target
         assert engine.grants["new"].index > engine.grants["old"].index
     else:
         assert engine.grants["new"].share >= 1.0

@@ -21,7 +21,7 @@ def test_oracles_beat_predictions_on_average(some_jobs, floor):
         name: np.mean(run(name, 0, some_jobs, settings).time_to(0.9))
         for name in ("fair", "max-total", "oracle-curves", "oracle", "srtf-oracle")
     }
-    # Predictions are near the truth, and a greedy choice may be lucky: so oracles may lose a little.
+    # Predictions are near the truth, and a greedy choice may be lucky: oracles may lose a little.
     assert t90["oracle"] < 1.05 * t90["max-total"] < t90["fair"]
     assert t90["oracle-curves"] < 1.05 * t90["max-total"]
     assert t90["srtf-oracle"] < 1.05 * t90["max-total"]
