@@ -55,8 +55,8 @@ class Backtest(Rows):
                 "said": ((n, N_KEPT), np.float32, 0.0),  # losses, in the units of the view then
                 "newest": ((), np.float64, 0.0),  # of that view, raw
                 "unit": ((), np.float64, 1.0),
-                "said_at": ((), np.int64, 0),  # reports by then; 0: nothing said yet
-                "seen_at": ((), np.int64, 0),  # reports scored already
+                "said_at": ((), np.int32, 0),  # reports by then; 0: nothing said yet
+                "seen_at": ((), np.int32, 0),  # reports scored already
                 "score": ((n,), np.float64, 1.0),  # error by the mean expert's
             }
         )

@@ -53,7 +53,7 @@ class Bands(Rows):
                 "scale": ((len(LEADS),), np.float64, 0.0),  # half widths before learning, raw
                 "log_factor": ((2, n), np.float64, 0.0),  # below and above
                 "said": ((2, n), np.float64, 0.0),  # bounds on test, raw losses
-                "due": ((n,), np.int64, 0),  # the report that tests them; 0: none
+                "due": ((n,), np.int32, 0),  # the report that tests them; 0: none
             }
         )
 

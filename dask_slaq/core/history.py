@@ -19,7 +19,7 @@ IntArray = NDArray[np.int64]
 
 
 class Rows:
-    """Arrays that share their first axis; rows are reused, and some more made when all are taken.
+    """Arrays that share their first axis; rows are reused, and doubled when all are taken.
 
     Parameters
     ----------
@@ -49,13 +49,14 @@ class Rows:
         self._free.append(row)
 
     def _grow(self) -> None:
-        more = max(16, self._capacity // 16)
+        # Fresh zeros take no memory before they are written to, so doubling wastes none.
+        capacity = max(16, 2 * self._capacity)
         for name, array in self.column.items():
-            self.column[name] = np.concatenate(
-                [array, np.zeros((more, *array.shape[1:]), array.dtype)]
-            )
-        self._free.extend(range(self._capacity + more - 1, self._capacity - 1, -1))
-        self._capacity += more
+            grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
+            grown[: self._capacity] = array
+            self.column[name] = grown
+        self._free.extend(range(capacity - 1, self._capacity - 1, -1))
+        self._capacity = capacity
 
 
 class Histories(Rows):
@@ -78,15 +79,15 @@ class Histories(Rows):
         super().__init__(
             {
                 "ring": ((window,), np.float64, np.nan),
-                "count": ((), np.int64, 0),
+                "count": ((), np.int32, 0),
                 "first": ((), np.float64, np.nan),
                 "lowest": ((), np.float64, np.inf),
                 "largest": ((), np.float64, 0.0),
                 "means": ((self.n_means,), np.float64, 0.0),
-                "filled": ((), np.int64, 0),
-                "stride": ((), np.int64, 1),
+                "filled": ((), np.int32, 0),
+                "stride": ((), np.int32, 1),
                 "partial": ((), np.float64, 0.0),
-                "partial_count": ((), np.int64, 0),
+                "partial_count": ((), np.int32, 0),
             }
         )
 

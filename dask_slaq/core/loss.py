@@ -34,6 +34,8 @@ MAX_LOSS = 1e300
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
 #: Reports that wait for the next fit, of all jobs; when there are more, they are taken in at once.
 MOST_WAITING = 100_000
+#: Jobs that are looked at together, which bounds what is held besides the tables.
+BATCH = 4096
 #: Jobs that are fitted at once: what fits in a processor's cache.
 CHUNK = 256
 
@@ -152,13 +154,20 @@ class LossPredictor:
             Jobs that were refitted.
         """
         self._take_in()
-        outlook, history = self._outlook, self._history
-        rows = np.flatnonzero(outlook.column["reported"])
-        self._bands.learn(rows, history)
-        news = rows[~outlook.move_along(rows, history)]
+        rows = np.flatnonzero(self._outlook.column["reported"])
+        refitted = sum(
+            self._update(rows[start : start + BATCH]) for start in range(0, len(rows), BATCH)
+        )
+        self._outlook.column["reported"][rows] = False
+        return refitted
+
+    def _update(self, rows: IntArray) -> int:
+        """Bring the forecasts of jobs that reported up to date; how many were refitted."""
+        outlook = self._outlook
+        self._bands.learn(rows, self._history)
+        news = rows[~outlook.move_along(rows, self._history)]
         for start in range(0, len(news), CHUNK):
             self._fit(news[start : start + CHUNK])
-        outlook.column["reported"][rows] = False
         now = outlook.column
         self._bands.test(rows, now["level"][rows], now["reduction"][rows], now["total"][rows])
         return len(news)

@@ -102,9 +102,9 @@ class Outlook(Rows):
                 "level": ((), np.float64, np.nan),
                 "remaining": ((), np.float64, 0.0),
                 "noise": ((), np.float64, 0.0),
-                "status": ((), np.int64, int(Status.TOO_FEW_REPORTS)),
-                "total": ((), np.int64, 0),  # reports that it rests on
-                "fitted": ((), np.int64, 0),  # reports at the last fit
+                "status": ((), np.int32, int(Status.TOO_FEW_REPORTS)),
+                "total": ((), np.int32, 0),  # reports that it rests on
+                "fitted": ((), np.int32, 0),  # reports at the last fit
                 "reported": ((), np.bool_, False),
             }
         )

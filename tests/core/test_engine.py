@@ -148,9 +148,7 @@ def test_a_new_job_is_explored_with_a_fair_share(policy):
     engine = trained(policy)
     engine.add_job("new", 1.0)
     engine.reallocate(WORKERS, 1.0)
-    if (
-        policy == "first-to-target"
-    ):  # it is before those that are at their target
+    if policy == "first-to-target":  # it is before those that are at their target
         assert engine.grants["new"].index > engine.grants["old"].index
     else:
         assert engine.grants["new"].share >= 1.0
