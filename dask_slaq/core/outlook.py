@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.history import Histories, Rows
-from dask_slaq.core.view import View
+from dask_slaq.core.view import MOST, View
 
 __all__ = ["Forecast", "Outlook", "Status", "unreported"]
 
@@ -177,7 +177,8 @@ class Outlook(Rows):
         few = status == Status.TOO_FEW_REPORTS
         if few.any():
             usual = _as_usual(history.column["first"][rows[few]], level[few], view.total[few])
-            left = np.where(level > zero, level - zero, np.inf)
+            bounded = (view.zero > -MOST) & (level > zero)
+            left = np.where(bounded, level - zero, np.inf)
             fall[few] = np.minimum(usual, left[few, None])
         remaining = fall[:, -1].copy()
         hint = level - column["target"][rows]

@@ -44,7 +44,8 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
     ----------
     forecast : Forecast
     normalizer : {"range", "largest-change"}
-        The predicted whole range, or the paper's largest change between two reports so far.
+        The predicted whole range, or the paper's largest change between two reports so far, which
+        is the range until there is one.
 
     Returns
     -------
@@ -55,7 +56,10 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
         raise InvalidSetting(
             f"normalizer is {normalizer!r}; it must be one of {', '.join(NORMALIZERS)}"
         )
-    size = predicted_range(forecast) if normalizer == "range" else forecast.largest_change
+    size = predicted_range(forecast)
+    if normalizer == "largest-change":
+        # Until the loss has changed, what it is predicted to fall stands for the change to come.
+        size = np.where(forecast.largest_change > 0, forecast.largest_change, size)
     # A fall smaller than the noise is no quality that could be seen. Without this, a job that
     # only fluctuates would be measured by its own fluctuation and always have much to gain.
     size = np.maximum(size, NOISE_FLOOR * forecast.noise)

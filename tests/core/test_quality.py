@@ -83,6 +83,14 @@ def test_unknown_is_one(normalizer: str) -> None:
     assert list(scale(forecast, normalizer)[[0, 2]]) == [1, 1]
 
 
+@pytest.mark.parametrize("normalizer", NORMALIZERS)
+def test_the_unit_of_a_first_report_does_not_matter(normalizer: str) -> None:
+    forecast = forecasts([4.0], [4e6])
+    gain = forecast.reduction / scale(forecast, normalizer)[:, None]
+    np.testing.assert_allclose(gain[0], gain[1])
+    assert gain.max() <= 1
+
+
 def test_a_job_that_only_fluctuates_has_little_to_gain() -> None:
     noise = np.random.default_rng(0).standard_normal(200)
     forecast = forecasts(noise, CURVE[:20])
