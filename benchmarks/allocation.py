@@ -6,7 +6,6 @@ predicted reductions, interpolated at the iterations that a job completes in an 
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -19,6 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.paper import algorithm_1
+from benchmarks.results import give, json_option
 from dask_slaq.core.allocation import water_fill
 from dask_slaq.core.belief import HORIZONS
 
@@ -125,7 +125,7 @@ def measure(
 @click.command()
 @click.option("--seed", default=0, show_default=True, help="Of the synthetic forecasts.")
 @click.option("--quick", is_flag=True, help="No heap for the largest size: under a minute.")
-@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+@json_option
 def main(seed: int, quick: bool, output: str | None) -> None:
     """Seconds to hand out threads by marginal gain, on one thread of this machine."""
     result = []
@@ -134,12 +134,7 @@ def main(seed: int, quick: bool, output: str | None) -> None:
             print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
             heap = not quick or (jobs, cores) != SIZES[-1]
             result.append(measure(jobs, cores, seed=seed, heap=heap))
-    if output != "-":
-        click.echo(_table(result))
-    if output:
-        with click.open_file(output, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    give(result, output, _table(result))
 
 
 def _table(result: list[dict[str, Any]]) -> str:

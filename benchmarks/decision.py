@@ -6,7 +6,6 @@ and places, on one thread. Beside it the paper's way: `curve_fit` for every job,
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -23,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.allocation import EPOCH, SIZES
 from benchmarks.paper import algorithm_1, fit_curve
+from benchmarks.results import give, json_option
 from dask_slaq.core import engine as engine_module
 from dask_slaq.core import placement
 from dask_slaq.core.engine import Engine
@@ -243,7 +243,7 @@ def measure(
 @click.option("--policy", default="max-total", show_default=True, type=click.Choice(POLICIES))
 @click.option("--seed", default=0, show_default=True, help="Of the synthetic training runs.")
 @click.option("--quick", is_flag=True, help="Fewer decisions, without the largest size.")
-@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+@json_option
 def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
     """Seconds of a whole decision and of its parts, on one thread of this machine."""
     result = []
@@ -255,12 +255,7 @@ def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
             result.append(
                 measure(jobs, cores, policy=policy, seed=seed, decisions=decisions, fits=fits)
             )
-    if output != "-":
-        click.echo(_table(result))
-    if output:
-        with click.open_file(output, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    give(result, output, _table(result))
 
 
 def _table(result: list[dict[str, Any]]) -> str:

@@ -7,7 +7,6 @@ one-thread workers in this process; `dask-ml` runs unmodified fits on worker pro
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -17,6 +16,7 @@ import click
 from benchmarks import jobs as job_makers
 from benchmarks.emulation import run_emulated
 from benchmarks.measure import Run, ratios, summarize, table
+from benchmarks.results import give, json_option
 from dask_slaq.simulation import curves as curve_files
 
 WORKLOADS = ("staggered", "burst", "dask-ml")
@@ -125,7 +125,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--jobs", type=click.IntRange(1), help="Emulated jobs; 10 staggered, 14 in a burst.")
 @click.option("--scale", default=1.0, show_default=True, help="Length of the emulated runs.")
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs: under a minute.")
-@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+@json_option
 def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare."""
     if options["quick"]:
@@ -147,10 +147,7 @@ def main(**options: Any) -> None:
         )
         if options["output"] != "-":
             click.echo(table(workload, result[workload]["policies"]) + "\n")
-    if options["output"]:
-        with click.open_file(options["output"], "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    give(result, options["output"])
 
 
 def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:

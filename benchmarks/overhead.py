@@ -7,7 +7,6 @@ and drift of the machine favour neither; a ratio is the median over pairs.
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 import sys
@@ -20,6 +19,7 @@ import dask
 from distributed import Client, wait
 
 from benchmarks.cluster import local_cluster, register
+from benchmarks.results import give, json_option
 
 __all__ = ["main", "measure"]
 
@@ -132,7 +132,7 @@ def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> tuple[flo
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Decides who of a pair goes first.")
 @click.option("--quick", is_flag=True, help="Fewer tasks and repetitions: under a minute.")
-@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+@json_option
 def main(
     tasks: int, repetitions: int, workers: int, policy: str, seed: int, quick: bool,
     output: str | None,
@@ -152,12 +152,7 @@ def main(
         found = (*paired_ratio(seconds), *paired_ratio(seconds, "_cpu"), seconds)
         for key, value in zip(keys, found, strict=True):
             result[key][case] = value
-    if output != "-":
-        click.echo(_table(result))
-    if output:
-        with click.open_file(output, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    give(result, output, _table(result))
 
 
 def _table(result: dict[str, Any]) -> str:

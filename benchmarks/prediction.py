@@ -9,7 +9,6 @@ the jobs of one cluster and sees every report; `benchmarks.scores` says how erro
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import sys
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks import nine_algorithms, rivals, scores
 from benchmarks.default_predictor import Heard, fit_seconds, listen
+from benchmarks.results import give, json_option
 from benchmarks.scores import HORIZONS, Trial
 from dask_slaq.simulation import curves as curve_files
 
@@ -193,7 +193,7 @@ class ManyFiles(click.Command):
 @click.option("--seed", default=0, show_default=True, help="Of curves made, and of those left out.")
 @click.option("--quick", is_flag=True, help="Fewer curves and origins: under a minute.")
 @click.option("--plots", type=click.Path(file_okay=False), help="Write PNGs to this folder.")
-@click.option("--json", "output", help="Write JSON to this file, or - for standard output.")
+@json_option
 def main(
     files: tuple[str, ...], origins: int | None, names: str | None, processes: int, seed: int,
     quick: bool, plots: str | None, output: str | None,
@@ -227,12 +227,7 @@ def main(
 
         written = prediction_plots.write(plots, trials, forecasts, heard.band(trials), result)
         _say(f"{written} pictures in {plots}")
-    if output != "-":
-        click.echo(table(result))
-    if output:
-        with click.open_file(output, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+    give(result, output, table(result))
 
 
 def _every_origin(curves: Sequence[curve_files.Curve], heard: Heard) -> dict[str, Any]:
