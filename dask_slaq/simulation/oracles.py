@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from dask_slaq.core import quality
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.gains import iterations_to_target
+from dask_slaq.core.gains import Interpolation, iterations_to_target
+from dask_slaq.core.hull import concave_hull
 from dask_slaq.core.loss import Forecast, Status
 from dask_slaq.core.policies import Allocation, Policy, Snapshot
 from dask_slaq.simulation.jobs import SimulatedJob
@@ -56,7 +57,7 @@ class OraclePredictor:
         self._count[job] = 0
         changes = -np.diff(self._best[job], prepend=self._best[job][0])
         self._largest[job] = np.maximum.accumulate(changes)
-        self._tables[job] = self._fall(job)
+        self._tabulate([job])
 
     def remove(self, job: str) -> None:
         """Forget `job`."""
@@ -72,8 +73,7 @@ class OraclePredictor:
     def fit(self) -> int:
         """Look up what is ahead of those that reported; how many these are."""
         changed = len(self._dirty)
-        for job in self._dirty:
-            self._tables[job] = self._fall(job)
+        self._tabulate(sorted(self._dirty))
         self._dirty.clear()
         return changed
 
@@ -109,11 +109,17 @@ class OraclePredictor:
         best = self._best[job]
         return float(best[min(max(self._count[job] - 1, 0), len(best) - 1)])
 
+    def _tabulate(self, jobs: Sequence[str]) -> None:
+        """True falls of the jobs at each horizon, on their concave hulls."""
+        falls = np.array([self._fall(job) for job in jobs]).reshape(-1, len(HORIZONS))
+        self._tables.update(zip(jobs, concave_hull(HORIZONS, falls), strict=True))
+
     def _fall(self, job: str) -> FloatArray:
-        """True fall at each horizon, on its concave hull."""
+        """True fall at each horizon."""
         best = self._best[job]
         at = np.clip(self._count[job] - 1 + HORIZONS.astype(int), 0, len(best) - 1)
-        return _hull(HORIZONS, self._now(job) - best[at])
+        fall: FloatArray = self._now(job) - best[at]
+        return fall
 
 
 class Foresight:
@@ -155,12 +161,14 @@ class Foresight:
         """What the policy decides when it sees the truth."""
         rows = np.array([self._row[name] for name in snapshot.jobs], dtype=np.int64)
         forecast = self._progress.forecast(snapshot.jobs)
-        fall = forecast.reduction / quality.scale(forecast, self._normalizer)[:, None]
+        fall = Interpolation(
+            forecast.horizons,
+            forecast.reduction / quality.scale(forecast, self._normalizer)[:, None],
+        )
         most = self._fastest[rows]
 
         def gain(threads: FloatArray) -> FloatArray:
-            ahead = self._epoch * rate(self._law, rows, np.minimum(threads, most))
-            return _interpolate(HORIZONS, fall, ahead)
+            return fall(self._epoch * rate(self._law, rows, np.minimum(threads, most)))
 
         none = np.zeros(len(rows))
         truth = replace(
@@ -226,25 +234,3 @@ class ShortestRemaining:
         """Iterations of usual length from the last report to the goal."""
         ends = self._ends[i]
         return float(ends[goal] - ends[min(done, len(ends) - 1)])
-
-
-def _hull(x: FloatArray, y: FloatArray) -> FloatArray:
-    """The least concave function that is nowhere below `y`."""
-    corners: list[int] = []
-    xs, ys = x.tolist(), y.tolist()
-    for i in range(len(xs)):
-        while len(corners) > 1:
-            a, b = corners[-2:]
-            if (ys[b] - ys[a]) * (xs[i] - xs[a]) > (ys[i] - ys[a]) * (xs[b] - xs[a]):
-                break
-            corners.pop()
-        corners.append(i)
-    return np.interp(x, x[corners], y[corners])
-
-
-def _interpolate(x: FloatArray, y: FloatArray, at: FloatArray) -> FloatArray:
-    """Each row of `y` (n, n_x) over the common grid `x`, linearly, at one point (n,) a row."""
-    at = np.minimum(at, x[-1])
-    right = np.maximum(np.searchsorted(x, at), 1)
-    row, part = np.arange(len(at)), (at - x[right - 1]) / (x[right] - x[right - 1])
-    return y[row, right - 1] * (1.0 - part) + y[row, right] * part

@@ -22,7 +22,7 @@ from dask_slaq.simulation.dispatch import divide
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
-__all__ = ["Outcome", "Simulation", "simulate_jobs"]
+__all__ = ["Outcome", "Simulation"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -60,21 +60,8 @@ class Outcome:
     moved: int = 0
 
 
-def simulate_jobs(
-    jobs: Sequence[SimulatedJob],
-    engine: Engine,
-    law: Law,
-    cores: int,
-    *,
-    max_cores: float | None = None,
-    move_pause: float = 0.0,
-    capacity: Sequence[tuple[float, int]] = (),
-    gap: float = 0.0,
-    dispatch: str = "shares",
-    watch: Watcher | None = None,
-    progress: Callable[[int], object] | None = None,
-) -> Outcome:
-    """Run the jobs to their ends.
+class Simulation:
+    """One run of a list of jobs, and its state. Arrays are (n_jobs,).
 
     Parameters
     ----------
@@ -99,26 +86,7 @@ def simulate_jobs(
         Who has the threads between two decisions, see `dispatch.DISPATCH`.
     watch : callable, optional
         Told of every change of who computes on how many threads.
-    progress : callable, optional
-        Called with 1 when a job ends.
     """
-    simulation = Simulation(
-        jobs,
-        engine,
-        law,
-        cores,
-        max_cores=max_cores,
-        move_pause=move_pause,
-        capacity=capacity,
-        gap=gap,
-        dispatch=dispatch,
-        watch=watch,
-    )
-    return simulation.run(progress)
-
-
-class Simulation:
-    """The state of one run; parameters as of `simulate_jobs`. Arrays are (n_jobs,)."""
 
     def __init__(
         self,
@@ -159,7 +127,7 @@ class Simulation:
         self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
 
     def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
-        """Run to the end of the last job."""
+        """Run to the end of the last job; `progress` is called with 1 when one ends."""
         decide = math.inf
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf

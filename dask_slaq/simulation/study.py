@@ -20,7 +20,7 @@ from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offere
 from dask_slaq.simulation.laws import SCALINGS, Law, law
 from dask_slaq.simulation.measures import Run, summarize
 from dask_slaq.simulation.oracles import Foresight, OraclePredictor, ShortestRemaining
-from dask_slaq.simulation.simulator import simulate_jobs
+from dask_slaq.simulation.simulator import Simulation
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
@@ -227,7 +227,7 @@ def run(
 ) -> Run:
     """One policy, or oracle, on one list of jobs."""
     truth = law(settings.scaling, jobs, seed)
-    outcome = simulate_jobs(
+    simulation = Simulation(
         jobs,
         make_engine(name, jobs, truth, settings),
         truth,
@@ -237,9 +237,8 @@ def run(
         capacity=settings.capacity,
         gap=settings.gap,
         dispatch=settings.dispatch,
-        progress=progress,
     )
-    return Run(seed, jobs, outcome)
+    return Run(seed, jobs, simulation.run(progress))
 
 
 def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: Settings) -> Engine:

@@ -12,7 +12,7 @@ from dask_slaq.simulation.curves import make_curves
 from dask_slaq.simulation.jobs import SimulatedJob, make_jobs
 from dask_slaq.simulation.laws import law
 from dask_slaq.simulation.measures import Run
-from dask_slaq.simulation.simulator import simulate_jobs
+from dask_slaq.simulation.simulator import Simulation
 
 
 def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf, slowdown=None):
@@ -25,7 +25,7 @@ def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf, sl
 def run(jobs, policy="fair", *, cores=16, scaling="linear", engine=None, **settings):
     """Simulate these jobs."""
     engine = Engine(policy, epoch=3.0) if engine is None else engine
-    return Run(0, jobs, simulate_jobs(jobs, engine, law(scaling, jobs), cores, **settings))
+    return Run(0, jobs, Simulation(jobs, engine, law(scaling, jobs), cores, **settings).run())
 
 
 @pytest.fixture(scope="session")
