@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -73,3 +74,21 @@ def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
         warnings.warn(message, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
         logger.warning(message)
+
+
+def publish(loss: float) -> None:
+    """Report `loss` to the innermost open block, if there is one; never raise.
+
+    For training loops of our own: they report like those of other libraries do.
+    """
+    block = current()
+    if block is None:
+        return
+    if not math.isfinite(loss):
+        warn_once("not finite", f"a loss of {loss} was not reported", block.said)
+        return
+    try:
+        block.report(float(loss))
+    except Exception as error:
+        name = type(error).__name__
+        warn_once(name, f"a loss was not reported: {name}: {error}", block.said)

@@ -1,0 +1,1 @@
+"""The nine algorithms of the paper's Table 1 as elastic Dask jobs, and their data."""
