@@ -96,7 +96,9 @@ def _said(predictor: LossPredictor, names: list[str]) -> list[Array]:
 def fit_seconds(
     curves: Sequence[Curve], sizes: Sequence[int] = SIZES, window: int = 32
 ) -> dict[str, float]:
-    """Seconds of one batched refit, every job having reported once since the last fit.
+    """Seconds of one `LossPredictor.fit`, every job having reported once since the last one.
+
+    Of many jobs it fits those with most news only, and moves the others along.
 
     Parameters
     ----------

@@ -301,7 +301,7 @@ def table(result: dict[str, Any]) -> str:
             lines.append(f"  80 % band of {result['default']} holds {shares}")
         lines.append("")
     fits = ", ".join(f"{jobs} jobs {s:.4g} s" for jobs, s in result["fit_seconds"].items())
-    lines.append(f"one refit: {fits}")
+    lines.append(f"after a report of each: {fits} (of many, those with most news are fitted)")
     most = result["settings"]["origins_per_curve"]
     if most:
         lines.append(f"origins: every iteration from the 5th report on, {most} or fewer a curve")

@@ -94,6 +94,7 @@ class Bands(Rows):
     def learn(self, rows: IntArray, history: Histories) -> None:
         """Compare the bounds on test with the reports that were due."""
         column = self.column
+        rows = rows[(column["due"][rows] <= history.column["count"][rows, None]).any(axis=1)]
         due, count = column["due"][rows], history.column["count"][rows]
         age = count[:, None] - due
         came = (due > 0) & (age >= 0) & (age < history.window)
@@ -110,6 +111,8 @@ class Bands(Rows):
     ) -> None:
         """Put bounds on test where none are."""
         column = self.column
+        some = (column["due"][rows] == 0).any(axis=1)
+        rows, level, reduction, count = rows[some], level[some], reduction[some], count[some]
         due = column["due"][rows]
         free = due == 0
         said = np.stack(self.bounds(rows, level, reduction[:, ON_TEST], ON_TEST), axis=1)

@@ -155,10 +155,7 @@ class Engine:
         """
         row = self.jobs.row(job)
         self._predictor.report(job, loss)
-        column = self.jobs.table.column
-        column["iteration"][row] += 1
-        column["loss"][row] = loss
-        self.jobs.runtimes.end_iteration(row, self._since(now))
+        self.jobs.runtimes.end_iteration(row, self._since(now), float(loss))
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Charge a finished task: compute `seconds`, and how many of the job's tasks that are
@@ -290,16 +287,17 @@ class Engine:
         sets: Placement,
     ) -> Decision:
         column, rows = self.jobs.table.column, order.rows
+        seen = self.jobs.runtimes.column
         share = allocation.share
-        told = snapshot.known & (column["iteration"][rows] > 0)
+        told = snapshot.known & (seen["reports"][rows] > 0)
         return Decision(
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
             tokens=self.jobs.tokens(share, self.floor, self.epoch),
             most=column["most"][rows],
-            iteration=column["iteration"][rows],
-            loss=column["loss"][rows],
+            iteration=seen["reports"][rows],
+            loss=seen["loss"][rows],
             normalized=snapshot.normalized,
             predicted=np.where(told, snapshot.gain(share), math.nan),
             sets=sets,

@@ -46,8 +46,7 @@ class Jobs(Mapping[str, "Job"]):
     ----------
     table : Rows
         Columns ``weight``, ``floor`` and ``most`` (threads, 0 and inf for none), ``target``
-        (loss, nan for none), ``reports``, ``iteration``, ``loss``, ``demand``, ``entitled``: see
-        `Job`.
+        (loss, nan for none), ``reports``, ``demand``, ``entitled``: see `Job`.
     runtimes : Runtimes
         What was seen of their iterations, in the same rows.
     """
@@ -61,8 +60,6 @@ class Jobs(Mapping[str, "Job"]):
                 "most": ((), np.float64, math.inf),
                 "target": ((), np.float64, math.nan),
                 "reports": ((), np.bool_, True),
-                "iteration": ((), np.int64, 0),
-                "loss": ((), np.float64, math.nan),
                 "demand": number,
                 "entitled": number,
             }
@@ -172,6 +169,16 @@ def _cell(name: str, doc: str, none: float | None = None) -> Any:
     return property(read, write, doc=doc)
 
 
+def _seen(name: str, doc: str) -> Any:
+    """A property that reads what was seen of the iterations, as of now."""
+
+    def read(job: Job) -> Any:
+        job._jobs.runtimes.observe_iterations()
+        return job._jobs.runtimes.column[name].item(job._row)
+
+    return property(read, doc=doc)
+
+
 class Job:
     """One training run: a window on its row, valid until the job is removed."""
 
@@ -182,8 +189,8 @@ class Job:
     max_share: float | None = _cell("most", "Cap in threads.", none=math.inf)
     target: float | None = _cell("target", "Loss it should reach.", none=math.nan)
     reports: bool = _cell("reports", "False for what has no loss: it gets a fair share.")
-    iteration: int = _cell("iteration", "Reports so far.")
-    loss: float = _cell("loss", "Last raw loss, nan before the first.")
+    iteration: int = _seen("reports", "Reports so far.")
+    loss: float = _seen("loss", "Last raw loss, nan before the first.")
     demand: float = _cell("demand", "Tasks that are ready or running now.")
     entitled: float = _cell(
         "entitled", "Core-seconds that a fair scheduler would have given it while it had work."
@@ -207,13 +214,14 @@ class Job:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        names = [*self._jobs.table.column, "runtime"]
+        names = [*self._jobs.table.column, "iteration", "loss", "runtime"]
         pairs = zip(names, self._values(), strict=True)
         return f"Job({', '.join(f'{name}={value!r}' for name, value in pairs)})"
 
     def _values(self) -> list[Any]:
         column = self._jobs.table.column
-        return [*(array.item(self._row) for array in column.values()), self.runtime]
+        cells = [array.item(self._row) for array in column.values()]
+        return [*cells, self.iteration, self.loss, self.runtime]
 
 
 class JobRuntime(NamedTuple):

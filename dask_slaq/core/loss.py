@@ -8,7 +8,7 @@ were never negative, which are taken to be bounded by zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import nan
 from typing import Protocol
 
@@ -28,6 +28,7 @@ __all__ = ["Forecast", "LossPredictor", "Predictor", "Status"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 #: Larger losses are refused: differences of two must not overflow.
 MAX_LOSS = 1e300
@@ -38,6 +39,13 @@ MOST_WAITING = 100_000
 BATCH = 4096
 #: Jobs that are fitted at once: what fits in a processor's cache.
 CHUNK = 256
+#: Jobs that are fitted in one decision, or this part of all if that is more: the most urgent. The
+#: others are moved along until it is their turn, so that a decision's time is bounded.
+MOST_FITS, MOST_PART = 256, 16
+
+
+def _batches(rows: IntArray, size: int) -> Iterator[IntArray]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 class Predictor(Protocol):
@@ -146,7 +154,7 @@ class LossPredictor:
             self._take_in()
 
     def fit(self) -> int:
-        """Take in what was reported since the last fit, and refit the jobs with news.
+        """Take in what was reported since the last fit, and refit the jobs with most news.
 
         Returns
         -------
@@ -155,22 +163,30 @@ class LossPredictor:
         """
         self._take_in()
         rows = np.flatnonzero(self._outlook.column["reported"])
-        refitted = sum(
-            self._update(rows[start : start + BATCH]) for start in range(0, len(rows), BATCH)
-        )
-        self._outlook.column["reported"][rows] = False
-        return refitted
+        due = self._due(rows)
+        for some in _batches(rows[~due], BATCH):
+            self._outlook.move_along(some, self._history)
+        for some in _batches(rows[due], CHUNK):
+            self._fit(some)
+        now = self._outlook.column
+        for some in _batches(rows, BATCH):
+            self._bands.test(some, now["level"][some], now["reduction"][some], now["total"][some])
+        now["reported"][rows] = False
+        return int(due.sum())
 
-    def _update(self, rows: IntArray) -> int:
-        """Bring the forecasts of jobs that reported up to date; how many were refitted."""
-        outlook = self._outlook
-        self._bands.learn(rows, self._history)
-        news = rows[~outlook.move_along(rows, self._history)]
-        for start in range(0, len(news), CHUNK):
-            self._fit(news[start : start + CHUNK])
-        now = outlook.column
-        self._bands.test(rows, now["level"][rows], now["reduction"][rows], now["total"][rows])
-        return len(news)
+    def _due(self, rows: IntArray) -> BoolArray:
+        """Which of the jobs that reported are to be fitted now: the most urgent."""
+        urgency = np.empty(len(rows))
+        for some in _batches(np.arange(len(rows)), BATCH):
+            self._bands.learn(rows[some], self._history)
+            urgency[some] = self._outlook.urgency(rows[some], self._history)
+        due: BoolArray = urgency >= 1.0
+        most = max(MOST_FITS, len(self._row) // MOST_PART)
+        over = len(rows) - most
+        if due.sum() > most:
+            due[np.argpartition(urgency, over)[:over]] = False
+            due[np.isinf(urgency)] = True
+        return due
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of `jobs`, in that order, as of the last fit.

@@ -1,7 +1,7 @@
 """What is predicted of each job, kept from one fit to the next.
 
-A job is fitted again when its reports say something new: each time while it is young, else when
-a report was not as predicted or some have come. In between its forecast is moved along.
+A job is due for a fit when its reports say something new: each time while it is young, else when
+a report was not as predicted or some have come. Until it is fitted its forecast is moved along.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ USUAL = 10.0
 #: A job is fitted again after one report, and one more for each `MATURITY` reports that it had,
 #: but `MOST_UNFITTED` at most.
 MATURITY, MOST_UNFITTED = 16, 6
-#: A report is news if it is off by more standard deviations of the noise, and more of the
-#: fall that was forecast by then.
-NEWS_NOISE, NEWS_FALL = 2.0, 0.2
+#: A report is news if it is off by more than so many standard deviations of the noise, and so
+#: much of the fall that was forecast by then, and so much of all that the loss fell.
+NEWS_NOISE, NEWS_FALL, NEWS_RANGE = 2.0, 0.2, 1e-4
+#: A surprise counts for at most so many times the age at which a fit is due.
+MOST_SURPRISING = 16.0
 #: (MOST_UNFITTED, n_horizons, n_horizons): from the fall at each horizon to the fall until so
 #: many iterations after it.
 LATER: FloatArray = np.stack(
@@ -109,8 +111,8 @@ class Outlook(Rows):
             }
         )
 
-    def move_along(self, rows: IntArray, history: Histories) -> BoolArray:
-        """Move forecasts to the newest report where it was as predicted.
+    def urgency(self, rows: IntArray, history: Histories) -> FloatArray:
+        """How much jobs that reported need a new fit.
 
         Parameters
         ----------
@@ -120,36 +122,61 @@ class Outlook(Rows):
 
         Returns
         -------
-        (n_jobs,) array of bool
-            Where this was done; the others are to be fitted.
+        (n_jobs,) array
+            From 1 on it is due, by age or by surprise; infinite without any forecast so far.
         """
         column = self.column
-        count = history.column["count"][rows]
-        fitted = column["fitted"][rows]
-        young = count - fitted >= np.minimum(1 + fitted // MATURITY, MOST_UNFITTED)
-        moved: BoolArray = ~young & (column["status"][rows] == Status.OK)
-        kept, since = rows[moved], (count - column["total"][rows])[moved]
-        now = column["reduction"][kept, since]  # the first horizons are 0, 1, 2, …
-        error = history.newest(kept) - (column["level"][kept] - now)
-        noise = column["noise"][kept]
-        as_said = np.abs(error) <= NEWS_NOISE * noise + NEWS_FALL * now
-        moved[moved] = as_said
-        for n in np.unique(since[as_said]):
-            some = as_said & (since == n)
-            self._move(kept[some], int(n), (error - np.clip(error, -3 * noise, 3 * noise))[some])
-        return moved
+        count, fitted = history.column["count"][rows], column["fitted"][rows]
+        age = (count - fitted) / np.minimum(1 + fitted // MATURITY, MOST_UNFITTED)
+        since = np.minimum(count - column["total"][rows], MOST_UNFITTED)
+        now = column["reduction"][rows, since]  # the first horizons are 0, 1, 2, …
+        with np.errstate(invalid="ignore"):  # without a forecast there is no level
+            error = np.abs(history.newest(rows) - (column["level"][rows] - now))
+        fallen = history.column["first"][rows] - history.column["lowest"][rows]
+        expected = NEWS_NOISE * column["noise"][rows] + NEWS_FALL * now + NEWS_RANGE * fallen
+        surprise = np.where(error > 0, MOST_SURPRISING, 0.0)
+        some = np.minimum(error, MOST_SURPRISING * expected)
+        np.divide(some, expected, out=surprise, where=expected > 0)
+        urgency = np.maximum(age, surprise)
+        urgency = np.where(column["status"][rows] == Status.OK, urgency, np.maximum(urgency, 1.0))
+        return np.where(fitted > 0, urgency, np.inf)
 
-    def _move(self, rows: IntArray, since: int, error: FloatArray) -> None:
-        """Move forecasts by some iterations; `error` is what noise does not explain."""
+    def move_along(self, rows: IntArray, history: Histories) -> None:
+        """Move the forecasts of some jobs to their newest reports.
+
+        Parameters
+        ----------
+        rows : (n_jobs,) array
+        history : Histories
+            With the new reports.
+        """
+        column = self.column
+        since = history.column["count"][rows] - column["total"][rows]
+        while len(rows):
+            for n in np.unique(since).tolist():
+                self._move(rows[since == n], min(n, MOST_UNFITTED))
+            far = since > MOST_UNFITTED
+            self._settle(rows[~far], history)
+            rows, since = rows[far], since[far] - MOST_UNFITTED
+
+    def _move(self, rows: IntArray, since: int) -> None:
+        """Move forecasts by some iterations in which losses fall as predicted."""
         column = self.column
         reduction = column["reduction"][rows]
         fallen = reduction[:, since]
         later = reduction @ LATER[since - 1] - fallen[:, None]
         column["reduction"][rows] = np.maximum.accumulate(np.maximum(later, 0.0), axis=1)
-        column["level"][rows] += error - fallen
+        column["level"][rows] -= fallen
         remaining = column["remaining"][rows] - fallen
         column["remaining"][rows] = np.maximum(remaining, column["reduction"][rows, -1])
         column["total"][rows] += since
+
+    def _settle(self, rows: IntArray, history: Histories) -> None:
+        """Correct levels by what noise does not explain of the newest reports."""
+        column = self.column
+        error = history.newest(rows) - column["level"][rows]
+        most = 3.0 * column["noise"][rows]
+        column["level"][rows] += error - np.clip(error, -most, most)
 
     def store(self, rows: IntArray, view: View, history: Histories, belief: FloatArray) -> None:
         """Judge new forecasts and keep them.

@@ -41,8 +41,8 @@ _SEEN = (
 )  # fmt: skip
 #: A job with so many observations is judged anew at every so-many-th decision only.
 YOUNG, SELDOM = 12.0, 4
-#: Iterations that wait to be taken in, of all jobs; when there are more, it is done at once.
-MOST_WAITING = 100_000
+#: Numbers that wait to be taken in, four an iteration; when there are more, it is done at once.
+MOST_WAITING = 400_000
 #: Jobs that are judged at once: what fits in a processor's cache.
 CHUNK = 2048
 #: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
@@ -66,6 +66,7 @@ class Runtimes(Rows):
                 "width": ((), np.float64, 1.0),
                 "attained": number,
                 "reports": ((), np.int64, 0),
+                "loss": ((), np.float64, np.nan),  # the last one, raw
                 # Since the last report.
                 "charged": number,
                 "at_once": number,
@@ -90,7 +91,8 @@ class Runtimes(Rows):
                 "scaled": ((), np.bool_, 0.0),
             }
         )
-        self._ended: list[tuple[int, float, float]] = []
+        # Four numbers an iteration in one flat list: a tuple each would busy the garbage collector.
+        self._ended: list[float] = []
         self._population = Population()
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
@@ -102,9 +104,10 @@ class Runtimes(Rows):
         if at_once > column["at_once"][row]:
             column["at_once"][row] = at_once
 
-    def end_iteration(self, row: int, elapsed: float = 0.0) -> None:
-        """Note that an iteration ended `elapsed` seconds after the last `advance`. O(1)."""
-        self._ended.append((row, elapsed, self.column["charged"].item(row)))
+    def end_iteration(self, row: int, elapsed: float = 0.0, loss: float = np.nan) -> None:
+        """Note that an iteration ended `elapsed` seconds after the last `advance`, with which
+        `loss`. O(1)."""
+        self._ended += (row, elapsed, self.column["charged"].item(row), loss)
         if len(self._ended) >= MOST_WAITING:
             self.observe_iterations()
 
@@ -119,11 +122,11 @@ class Runtimes(Rows):
         """
         if not self._ended:
             return
-        ended = np.array(self._ended)
+        ended = np.array(self._ended, dtype=np.float64).reshape(-1, 4)
         self._ended.clear()
         column = self.column
         rows, at, n = np.unique(ended[:, 0].astype(np.int64), False, True, True)
-        last, first = np.zeros((2, len(rows), 2))
+        last, first = np.zeros((2, len(rows), 3))
         last[at] = ended[:, 1:]  # of several, the last one stays
         first[at[::-1]] = ended[::-1, 1:]
         served = column["served"][rows]
@@ -136,6 +139,7 @@ class Runtimes(Rows):
         column["charged"][rows] -= last[:, 1]
         self._observe_work(rows, np.where(start_up, n - 1, n), lasted, charged)
         column["reports"][rows] += n
+        column["loss"][rows] = last[:, 2]
         at_once, width = column["at_once"][rows], column["width"][rows]
         # Wide at once, narrow slowly: a barrier's last task must not shrink the estimate.
         wider = np.maximum(np.maximum(at_once, width + NEWEST * (at_once - width)), 1.0)

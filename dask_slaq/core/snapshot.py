@@ -92,7 +92,7 @@ class Snapshot:
         """The same of some of the jobs alone."""
         return replace(
             self,
-            jobs=tuple(self.jobs[i] for i in rows.tolist()),
+            jobs=tuple(map(self.jobs.__getitem__, rows.tolist())),
             gain=rows_of(self.gain, rows, len(self.jobs)),
             **{name: getattr(self, name)[rows] for name in ARRAYS},
         )

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dask_slaq.core import loss as loss_module
 from dask_slaq.core.backtest import Backtest
 from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.errors import (
@@ -585,3 +586,48 @@ def test_a_job_seldom_fitted_is_judged_in_hindsight() -> None:
     truth = FAMILIES["exponential"][39]
     for forecast in (seldom, often):
         assert forecast.level[0] - fall(forecast, 10) == pytest.approx(truth, abs=0.005)
+
+
+# Bounded work
+
+
+def crowd(monkeypatch: pytest.MonkeyPatch, most: int, rounds: int) -> tuple[LossPredictor, list]:
+    """40 jobs, of which `most` are fitted at a time; job 0 leaves its curve near the end."""
+    monkeypatch.setattr(loss_module, "MOST_FITS", most)
+    monkeypatch.setattr(loss_module, "MOST_PART", 8 if most < 40 else 1)
+    predictor, fitted = LossPredictor(), []
+    for job in range(40):
+        predictor.add(str(job))
+    for k in range(rounds):
+        for job in range(40):
+            loss = 0.9 ** (k * (1 + job % 3)) + 0.01 * job
+            predictor.report(str(job), loss + 2.0 * (job == 0 and k >= rounds - 4))
+        fitted.append(predictor.fit())
+    return predictor, fitted
+
+
+def test_only_the_most_urgent_are_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor, fitted = crowd(monkeypatch, 5, 30)
+    assert fitted[0] == 40, "a job without any forecast does not wait"
+    assert max(fitted[1:]) == 5
+    every, _ = crowd(monkeypatch, 40, 30)
+    names = list(map(str, range(40)))
+    some, all_of_them = predictor.forecast(names), every.forecast(names)
+    assert (some.n_reports == 30).all(), "who is not fitted is moved along"
+    np.testing.assert_allclose(some.level, all_of_them.level, atol=1e-3)
+    np.testing.assert_allclose(some.reduction[1:], all_of_them.reduction[1:], atol=0.01)
+    assert some.status[0] == Status.DIVERGING, "who surprised most went first"
+
+
+def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss_module, "MOST_FITS", 2)
+    predictor, seen = LossPredictor(), np.zeros(40, dtype=int)
+    for job in range(40):
+        predictor.add(str(job))
+    original = predictor._fit
+    monkeypatch.setattr(predictor, "_fit", lambda rows: (np.add.at(seen, rows, 1), original(rows)))
+    for k in range(200):
+        for job in range(40):
+            predictor.report(str(job), 1.0 / (1 + k) + (k % 2) * (job < 2))
+        predictor.fit()
+    assert seen.min() >= 3, "two jobs that surprise each time do not keep the others out"
