@@ -281,13 +281,17 @@ class SlaqPlugin(SchedulerPlugin):
                 pool = self._open_other(name, client)
             self.pools.own(pool, states)
 
-    @guarded
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Every transition of every task: the pools follow."""
+        """Every transition of every task: nothing at all while there is no job."""
         if self._sent:
-            self.pools.transition(key, start, finish, kwargs)
+            self._moved(key, start, finish, kwargs)
+
+    @guarded
+    def _moved(self, key: Any, start: str, finish: str, details: dict[str, Any]) -> None:
+        """A task changed its state: the pools follow."""
+        self.pools.transition(key, start, finish, details)
 
     def _follow(self, op: str, then: Callable[..., Any]) -> None:
         """Call `then` after a stream handler whose news no hook brings."""
