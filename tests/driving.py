@@ -6,16 +6,22 @@ The plugin gets an epoch of an hour, so that nothing happens by a timer: tests c
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import dask
-from distributed import Client, Event, Scheduler
+from distributed import Client, Event, Scheduler, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.utils_test import async_poll_for
 
 import dask_slaq as slaq
+
+#: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
+PATIENCE = 300
+
+#: A test on a scheduler and workers of this process.
+gen_cluster = functools.partial(utils_test.gen_cluster, timeout=PATIENCE)
 
 
 async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) -> slaq.SlaqPlugin:
@@ -52,9 +58,9 @@ def where(*args: Any, **kwargs: Any) -> str:
     return get_worker().address
 
 
-async def until(condition: Callable[[], Any], timeout: float = 10) -> None:
+async def until(condition: Callable[[], Any], timeout: float = PATIENCE) -> None:
     """Wait until something holds, looking often."""
-    await async_poll_for(condition, timeout, period=0.005)
+    await utils_test.async_poll_for(condition, timeout, period=0.005)
 
 
 async def state_of(scheduler: Scheduler, future: Any, *states: str) -> None:

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from driving import PATIENCE
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def run(name: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=110
+        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -10,6 +10,7 @@ import threading
 
 import numpy as np
 import pytest
+from driving import PATIENCE
 
 import dask_slaq
 from dask_slaq.adapters import instrument
@@ -217,7 +218,7 @@ def in_subprocess(code):
         [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 from distributed import Client
-from distributed.utils_test import captured_logger, gen_cluster, inc
-from driving import assert_nothing_left, start_plugin, tasks_of, until
+from distributed.utils_test import captured_logger, inc
+from driving import assert_nothing_left, gen_cluster, start_plugin, tasks_of, until
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import (

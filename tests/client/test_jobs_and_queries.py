@@ -10,8 +10,16 @@ import textwrap
 import numpy as np
 import pytest
 from distributed import Client
-from distributed.utils_test import captured_logger, gen_cluster, inc
-from driving import assert_nothing_left, jobs, start_plugin, tasks_of, until, where
+from distributed.utils_test import captured_logger, inc
+from driving import (
+    assert_nothing_left,
+    gen_cluster,
+    jobs,
+    start_plugin,
+    tasks_of,
+    until,
+    where,
+)
 
 import dask_slaq as slaq
 from dask_slaq.client import bindings
@@ -36,7 +44,7 @@ SCRIPT = """
 
 
 @pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO, timeout=60)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_jobs_from_several_processes(c, s, a, b):
     plugin = await start_plugin(c, s, epoch="20ms", short_task=0)
     script = textwrap.dedent(SCRIPT)

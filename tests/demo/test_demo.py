@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from driving import PATIENCE
 
 from dask_slaq.demo import show
 from dask_slaq.demo.drivers import Record
@@ -20,7 +21,7 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "dask_slaq", "demo", *arguments],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=PATIENCE,
     )
 
 
@@ -36,7 +37,6 @@ def small(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_small_demo_writes_figures_of_both_policies(small):
     result, _ = small
     policies = json.loads(result.stdout)["policies"]
@@ -53,7 +53,6 @@ def test_small_demo_writes_figures_of_both_policies(small):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_small_demo_talks_to_people_on_the_other_stream(small):
     result, html = small
     assert "mean time to 90 % loss reduction" in result.stderr
@@ -62,7 +61,6 @@ def test_small_demo_talks_to_people_on_the_other_stream(small):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_small_demo_report_draws_in_a_browser(small, tmp_path):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
@@ -83,7 +81,7 @@ def test_small_demo_report_draws_in_a_browser(small, tmp_path):
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert shown.stdout.count("<svg") == 5
     assert shown.stdout.count("<polyline") == 6

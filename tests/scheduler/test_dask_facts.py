@@ -17,8 +17,8 @@ from distributed import Client, Event, Worker, get_worker, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import NoValidWorkerError
-from distributed.utils_test import captured_logger, gen_cluster, inc
-from driving import state_of, until, wait_for, where
+from distributed.utils_test import captured_logger, inc
+from driving import gen_cluster, state_of, until, wait_for, where
 
 NOWHERE = frozenset({"slaq://held"})
 TWO = [("127.0.0.1", 1)] * 2

@@ -15,10 +15,11 @@ import pytest
 from dask import delayed
 from distributed import Client, Event, Worker, fire_and_forget, get_client, secede, worker_client
 from distributed.scheduler import NoValidWorkerError
-from distributed.utils_test import captured_logger, gen_cluster, inc
+from distributed.utils_test import captured_logger, inc
 from driving import (
     Recorder,
     assert_nothing_left,
+    gen_cluster,
     jobs,
     restricted_by_us,
     start_plugin,
@@ -418,14 +419,14 @@ DRIVER = """
 
 
 @pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO, timeout=60)
+@gen_cluster(client=True, nthreads=TWO)
 async def test_a_job_whose_driver_is_killed_ends_and_gives_its_workers_back(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
     async with jobs(c, "mine"):
         script = textwrap.dedent(DRIVER)
         with subprocess.Popen([sys.executable, "-c", script, s.address]) as driver:
             try:
-                await until(lambda: len(s.tasks) == 6, timeout=40)
+                await until(lambda: len(s.tasks) == 6)
                 assert plugin.engine.jobs["killed"].iteration <= 1
                 with tasks_of("mine"):
                     mine = c.map(wait_for, ["go"] * 4, range(4), pure=False)

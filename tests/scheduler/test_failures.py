@@ -7,9 +7,10 @@ import signal
 
 import pytest
 from distributed import Client, Event, Nanny, Variable, Worker
-from distributed.utils_test import captured_logger, gen_cluster, inc
+from distributed.utils_test import captured_logger, inc
 from driving import (
     assert_nothing_left,
+    gen_cluster,
     jobs,
     start_plugin,
     state_of,
@@ -26,7 +27,7 @@ TWO = [("127.0.0.1", 1)] * 2
 
 
 @pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO, Worker=Nanny, timeout=60)
+@gen_cluster(client=True, nthreads=TWO, Worker=Nanny)
 async def test_a_killed_worker_and_a_closed_client_lose_nothing_of_others(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, epoch="100ms")
     other = await Client(s.address, asynchronous=True, set_as_default=False)

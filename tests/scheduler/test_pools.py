@@ -5,10 +5,11 @@ from __future__ import annotations
 import dask
 import pytest
 from distributed import Event, Worker
-from distributed.utils_test import gen_cluster, inc
+from distributed.utils_test import inc
 from driving import (
     Recorder,
     assert_nothing_left,
+    gen_cluster,
     jobs,
     restricted_by_us,
     start_plugin,

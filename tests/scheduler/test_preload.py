@@ -14,7 +14,8 @@ import click
 import pytest
 from click.testing import CliRunner
 from distributed import Scheduler
-from distributed.utils_test import gen_cluster, gen_test
+from distributed.utils_test import gen_test
+from driving import PATIENCE, gen_cluster
 
 import dask_slaq as slaq
 
@@ -30,7 +31,7 @@ def running(*command: str) -> Iterator[None]:
     finally:
         process.terminate()
         try:
-            process.wait(timeout=10)
+            process.wait(timeout=PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -85,7 +86,7 @@ def test_jobs_under_a_preloaded_scheduler(tmp_path: Path) -> None:
             [sys.executable, "-c", textwrap.dedent(DRIVER), place],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout) == {
@@ -110,7 +111,11 @@ def test_jobs_under_a_preloaded_scheduler(tmp_path: Path) -> None:
 def test_a_bad_option_is_told_in_the_shell(options: list[str], words: list[str]) -> None:
     command = [*DASK, "scheduler", "--port", "0", "--no-dashboard", "--preload", "dask_slaq"]
     done = subprocess.run(
-        [*command, *options], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        [*command, *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        stdin=subprocess.DEVNULL,
     )
     assert done.returncode != 0
     for word in words:

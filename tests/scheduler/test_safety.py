@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from distributed import Client, Event
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.utils_test import captured_logger, gen_cluster, inc
+from distributed.utils_test import captured_logger, inc
 from driving import (
     assert_nothing_left,
+    gen_cluster,
     jobs,
     restricted_by_us,
     start_plugin,
