@@ -27,7 +27,7 @@ from dask_slaq.core import engine as engine_module
 from dask_slaq.core import placement
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.loss import LossPredictor
-from dask_slaq.core.policies import POLICIES
+from dask_slaq.core.policies import POLICIES, Policy
 
 __all__ = ["Training", "main", "measure"]
 
@@ -74,9 +74,7 @@ class Training:
         """Time the parts of a decision from outside."""
         for method in ("fit", "forecast"):
             setattr(predictor, method, self._timed("fit", getattr(predictor, method)))
-        self.engine.policy = _Named(
-            self.engine.policy.name, self._timed("policy", self.engine.policy)
-        )
+        self.engine.policy = _Named(self.engine.policy, self._timed("policy", self.engine.policy))
         self._placers = {
             name: self._timed("place", item)
             for name, item in vars(engine_module).items()
@@ -158,10 +156,10 @@ class Training:
 
 
 class _Named:
-    """A timed policy that still has its name."""
+    """A timed policy that is still the policy it was by name."""
 
-    def __init__(self, name: str, decide: Callable[..., Any]) -> None:
-        self.name = name
+    def __init__(self, policy: Policy, decide: Callable[..., Any]) -> None:
+        self.name, self.to_the_end = policy.name, policy.to_the_end
         self.decide = decide
 
     def __call__(self, snapshot: Any) -> Any:

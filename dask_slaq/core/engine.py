@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core import quality
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
+from dask_slaq.core.gains import END, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
 from dask_slaq.core.loss import Forecast, LossPredictor, Predictor
@@ -132,6 +132,7 @@ class Engine:
             most=math.inf if max_share is None else max_share,
             target=math.nan if target is None else target,
             reports=reports,
+            arrival=now,
         )
 
     def remove_job(self, job: str, now: float) -> None:
@@ -211,7 +212,7 @@ class Engine:
         forecast = self._predictor.forecast(order.reported)
         speeds = self.jobs.runtimes.speeds(order.rows)
         room = order.room(workers, eligible or {})
-        snapshot = self._snapshot(order, forecast, speeds, room, capacity)
+        snapshot = self._snapshot(order, forecast, speeds, room, capacity, now)
         allocation = self.policy(snapshot)
         # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
@@ -237,6 +238,7 @@ class Engine:
         speeds: Speeds,
         room: FloatArray,
         capacity: int,
+        now: float,
     ) -> Snapshot:
         """What the policy is to see; `forecast` has the reporting jobs in the order of names."""
         column, at = self.jobs.table.column, order.reporting
@@ -261,10 +263,13 @@ class Engine:
         if self.strict:
             floor = np.where(column["demand"][order.rows] > 0, np.maximum(floor, LEAST), floor)
         work = speeds.core_seconds(held)
-        to_target = np.full(n, np.inf)
         target = column["target"][order.rows][at]
-        left = iterations_to_target(forecast, target, done[at])
-        to_target[at] = np.where(work[at] > 0, work[at] * left, np.inf)
+        left, to_target, to_end = np.full((3, n), np.inf)
+        left[at] = iterations_to_target(forecast, target, done[at])
+        np.multiply(work, left, out=to_target, where=work > 0)
+        if self.policy.to_the_end:
+            left[at] = iterations_to_target(forecast, target, done[at], END)
+            np.multiply(work, left, out=to_end, where=work > 0)
         return Snapshot(
             jobs=order.names,
             capacity=capacity,
@@ -277,6 +282,9 @@ class Engine:
             to_target=to_target,
             speed=lambda threads: speeds(threads) * work,
             reporting=column["reports"][order.rows],
+            age=self.jobs.age(order.rows, now),
+            attained=attained,
+            to_end=to_end,
         )
 
     def _decision(

@@ -14,13 +14,14 @@ from dask_slaq.core.outlook import USUAL, Forecast, Status
 from dask_slaq.core.quality import predicted_range
 from dask_slaq.core.speeds import Speeds
 
-__all__ = ["Gains", "Interpolation", "iterations_to_target"]
+__all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Part of its predicted range that a job without a target of its own is to fall.
-TARGET = 0.9
+#: Part of its predicted range that a job without a target of its own is to fall, and part of it
+#: after which it falls no more to speak of.
+TARGET, END = 0.9, 0.99
 #: Part of what remains that is rounding.
 ROUNDING = 1e-12
 #: Grids of whole numbers up to this are looked up directly, and not searched.
@@ -158,16 +159,20 @@ class Gains:
         return self.speeds(self.held)
 
 
-def iterations_to_target(forecast: Forecast, targets: FloatArray, done: FloatArray) -> FloatArray:
+def iterations_to_target(
+    forecast: Forecast, targets: FloatArray, done: FloatArray, part: float = TARGET
+) -> FloatArray:
     """Predict the iterations that each job still needs to reach its target quality.
 
     Parameters
     ----------
     forecast : Forecast
     targets : (n_jobs,) array
-        Loss to reach, nan for 90 % of the predicted range.
+        Loss to reach, nan for `part` of the predicted range.
     done : (n_jobs,) array
         Iterations so far, as far as they are known without reports.
+    part : float
+        Fraction in (0, 1).
 
     Returns
     -------
@@ -176,7 +181,7 @@ def iterations_to_target(forecast: Forecast, targets: FloatArray, done: FloatArr
         extrapolated yet it is as many as take half of a usual one, and as many as are done: new
         jobs come early, and one that never reports falls back.
     """
-    to_part = forecast.remaining - (1.0 - TARGET) * predicted_range(forecast)
+    to_part = forecast.remaining - (1.0 - part) * predicted_range(forecast)
     fall = np.where(np.isnan(targets), to_part, forecast.level - targets)
     x, y = forecast.horizons, forecast.reduction
     right = np.clip((y < fall[:, None]).sum(axis=1), 1, len(x) - 1)

@@ -46,7 +46,7 @@ class Jobs(Mapping[str, "Job"]):
     ----------
     table : Rows
         Columns ``weight``, ``floor`` and ``most`` (threads, 0 and inf for none), ``target``
-        (loss, nan for none), ``reports``, ``demand``, ``entitled``: see `Job`.
+        (loss, nan for none), ``reports``, ``demand``, ``entitled``, ``arrival``: see `Job`.
     runtimes : Runtimes
         What was seen of their iterations, in the same rows.
     """
@@ -62,6 +62,7 @@ class Jobs(Mapping[str, "Job"]):
                 "reports": ((), np.bool_, True),
                 "demand": number,
                 "entitled": number,
+                "arrival": number,
             }
         )
         self.runtimes = Runtimes()
@@ -145,6 +146,11 @@ class Jobs(Mapping[str, "Job"]):
         if total > 0:
             column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
 
+    def age(self, rows: IntArray, now: float) -> FloatArray:
+        """Seconds (n_jobs,) since they came."""
+        age: FloatArray = np.maximum(now - self.table.column["arrival"][rows], 0.0)
+        return age
+
     def tokens(self, share: FloatArray, credit: float, epoch: float) -> FloatArray:
         """Core-seconds (n_jobs,) to serve before any index: what a job has less than the part
         `credit` of its entitlement, and an epoch of its floor in threads. What never reports comes
@@ -192,6 +198,7 @@ class Job:
     iteration: int = _seen("reports", "Reports so far.")
     loss: float = _seen("loss", "Last raw loss, nan before the first.")
     demand: float = _cell("demand", "Tasks that are ready or running now.")
+    arrival: float = _cell("arrival", "When it came, seconds on the caller's clock.")
     entitled: float = _cell(
         "entitled", "Core-seconds that a fair scheduler would have given it while it had work."
     )

@@ -1,22 +1,23 @@
 """Policies: from a snapshot of the jobs to their shares and their order of dispatch.
 
 A policy is a callable class with a name; `policy` finds it. Most only say what the next thread is
-worth to a job (`_Priced.worth`), and `hand_out` does the rest.
+worth to a job (`Priced.worth`), the rest is shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from dask_slaq.core.allocation import fair_fill, fit_floors, hand_out
+from dask_slaq.core.allocation import fair_fill, hand_out
 from dask_slaq.core.errors import UnknownPolicy
-from dask_slaq.core.hull import on_hull
+from dask_slaq.core.finish_time import FinishTimeFair
+from dask_slaq.core.priced import Priced, by_name, first_worth, index_of
+from dask_slaq.core.queues import FirstInFirstOut, LeastAttainedService, ShortestRemainingTime
 from dask_slaq.core.snapshot import Allocation, Snapshot
-from dask_slaq.core.units import BoolArray, FloatArray, Gain, IntArray, rows_of
+from dask_slaq.core.units import BoolArray, FloatArray
 
 __all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy"]
 
@@ -26,11 +27,13 @@ class Policy(Protocol):
 
     A policy keeps no state between calls, does not depend on the order in which jobs are
     listed, gives every job at least its floor and at most its cap, and leaves no thread over
-    while some job is below its cap. To add one, write one class in this file and list it in
-    ``_POLICIES``; the tests take it from there.
+    while some job is below its cap. To add one, write one class and list it in ``_POLICIES``; the
+    tests take it from there.
     """
 
     name: str
+    #: Whether it looks at `Snapshot.to_end`, which is left out otherwise.
+    to_the_end: bool
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Decide; never raises on a valid snapshot."""
@@ -41,6 +44,7 @@ class Nothing:
     """The off-switch and baseline: equal shares, and no order that anybody should keep."""
 
     name = "none"
+    to_the_end = False
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Equal shares within floors and caps; weights are ignored."""
@@ -61,6 +65,7 @@ class Fair:
     """
 
     name = "fair"
+    to_the_end = False
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Shares in proportion to the weights within floors and caps, and equal indices."""
@@ -68,67 +73,7 @@ class Fair:
         return Allocation(share, np.zeros(len(snapshot.jobs)))
 
 
-class _Priced:
-    """Threads go one by one to the job to which the next one is worth most.
-
-    Jobs without a forecast get their weighted fair share first. Threads worth nothing to anybody
-    go out fairly, to the jobs with the smallest shares for their weight, so that none is idle
-    because no forecast asked for it. The index is the worth of the first thread; a job yet to
-    send its first reports has most to gain and comes first, one that never does last.
-    """
-
-    #: Whether stepped gains are replaced by their upper hull, for a worth that must fall.
-    on_hull = False
-
-    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-        """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
-        raise NotImplementedError
-
-    def first(
-        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
-    ) -> FloatArray:
-        """Threads (n_jobs,) that go out before all worths, on top of `lower`; none here."""
-        return lower
-
-    def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
-        """Order of dispatch (n_jobs,)."""
-        first = _first_worth(self, snapshot)
-        return _index(first, judged, snapshot, float(first[judged].max(initial=0.0)))
-
-    def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Share out by worth."""
-        snapshot, judged = _judged(snapshot)
-        if self.on_hull and not snapshot.concave and judged.any():
-            most = max(1.0, min(float(snapshot.cap.max()), snapshot.capacity))
-            snapshot = replace(snapshot, gain=on_hull(snapshot.gain, len(snapshot.jobs), most))
-        weight, capacity = snapshot.weight, snapshot.capacity
-        cap = np.clip(snapshot.cap, 0.0, capacity)
-        floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
-        fair = fair_fill(weight, floor, cap, capacity)
-        lower, upper = np.where(judged, floor, fair), np.where(judged, cap, fair)
-        lower = self.first(snapshot, judged, lower, upper)
-        worth = _Worth(self, snapshot)
-        share = hand_out(worth, lower, upper, capacity, _by_name(snapshot.jobs))
-        share = fair_fill(weight, share, cap, capacity)
-        return Allocation(share, self.index(snapshot, judged))
-
-
-@dataclass(frozen=True)
-class _Worth:
-    """What a policy finds that threads are worth to the jobs of a snapshot."""
-
-    policy: _Priced
-    snapshot: Snapshot
-
-    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
-        return self.policy.worth(self.snapshot, start, stop)
-
-    def of(self, rows: IntArray) -> _Worth:
-        """For some of the jobs alone."""
-        return _Worth(self.policy, self.snapshot.of(rows))
-
-
-class MaxTotal(_Priced):
+class MaxTotal(Priced):
     """The paper's objective: the greatest weighted sum of loss reductions by the next epoch.
 
     Jobs that others outbid get their floor only, possibly nothing; the index is the weighted
@@ -189,16 +134,16 @@ class FirstToTarget(MaxTotal):
             return (snapshot.speed(stop) - snapshot.speed(start)) / ((stop - start) * left)
 
         upper = np.where(judged & np.isfinite(left), upper, lower)
-        return hand_out(worth, lower, upper, snapshot.capacity, _by_name(snapshot.jobs))
+        return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
         """Order of dispatch: a job's index depends on nothing but the job."""
-        left, first = _work_left(snapshot), np.maximum(_first_worth(self, snapshot), 0.0)
+        left, first = _work_left(snapshot), np.maximum(first_worth(self, snapshot), 0.0)
         value = np.where(np.isfinite(left), 1.0 + 1.0 / (1.0 + left), first / (1.0 + first))
-        return _index(value, judged, snapshot, 2.0)
+        return index_of(value, judged, snapshot, 2.0)
 
 
-class MaxMin(_Priced):
+class MaxMin(Priced):
     """The least quality as high as possible: threads go to the highest loss expected.
 
     Each job is brought down to the lowest common level of weighted normalized loss by the next
@@ -227,54 +172,18 @@ class MaxMin(_Priced):
         return np.where(snapshot.gain(most) > reached, left, 0.0)
 
 
-def _judged(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
-    """Jobs (n_jobs,) to be judged by their gains, and a snapshot in which the others have none."""
-    gain, one = snapshot.gain, np.ones(len(snapshot.jobs))
-    finite = np.isfinite(gain(one)) & np.isfinite(gain(one * snapshot.capacity))
-    judged = snapshot.known & snapshot.reporting & finite & np.isfinite(snapshot.normalized)
-    if judged.all():
-        return snapshot, judged
-    return replace(snapshot, gain=_Masked(gain, judged)), judged
-
-
-@dataclass(frozen=True)
-class _Masked:
-    """A gain without that of some jobs."""
-
-    gain: Gain
-    kept: BoolArray
-
-    def __call__(self, threads: FloatArray) -> FloatArray:
-        return np.where(self.kept, self.gain(threads), 0.0)
-
-    def of(self, rows: IntArray) -> _Masked:
-        """For some of the jobs alone."""
-        return _Masked(rows_of(self.gain, rows, len(self.kept)), self.kept[rows])
-
-
-def _first_worth(policy: _Priced, snapshot: Snapshot) -> FloatArray:
-    none = np.zeros(len(snapshot.jobs))
-    return policy.worth(snapshot, none, none + 1.0)
-
-
 def _work_left(snapshot: Snapshot) -> FloatArray:
     """Core-seconds to the target over weight, (n_jobs,); inf where it is reached or unknown."""
     left = snapshot.to_target / snapshot.weight
     return np.where(left > 0, left, np.inf)
 
 
-def _index(known: FloatArray, judged: BoolArray, snapshot: Snapshot, top: float) -> FloatArray:
-    """Order of dispatch: `known`, at most `top`, where it is judged; new jobs before all others."""
-    new = snapshot.reporting & ~judged
-    return np.where(judged, known, np.where(new, top + snapshot.weight, -1.0))
-
-
-def _by_name(jobs: tuple[str, ...]) -> IntArray:
-    return np.array(sorted(range(len(jobs)), key=jobs.__getitem__), dtype=np.int64)
-
-
 _POLICIES: dict[str, Callable[[], Policy]] = {
-    kind.name: kind for kind in (Nothing, Fair, MaxTotal, MaxMin, FirstToTarget)
+    kind.name: kind
+    for kind in (
+        *(Nothing, Fair, MaxTotal, MaxMin, FirstToTarget),
+        *(FinishTimeFair, FirstInFirstOut, LeastAttainedService, ShortestRemainingTime),
+    )
 }
 #: Names that `policy` knows.
 POLICIES = tuple(_POLICIES)

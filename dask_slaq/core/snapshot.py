@@ -10,7 +10,16 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.units import BoolArray, FloatArray, Gain, IntArray, rows_of
 
 #: Fields of a snapshot with one value a job.
-ARRAYS = ("weight", "floor", "cap", "known", "normalized", "reporting", "to_target")
+ARRAYS = (
+    *("weight", "floor", "cap", "known", "normalized", "reporting", "to_target"),
+    *("age", "attained", "to_end"),
+)
+#: What is taken for granted of a field that is not given.
+ASSUMED = {"reporting": True, "to_target": np.inf, "age": 0.0, "attained": 0.0, "to_end": np.inf}
+
+
+def _not_given() -> FloatArray:
+    return np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,10 @@ class Snapshot:
     speed : callable, optional
         Threads (n_jobs,) to the core-seconds of the work in `to_target` that each job does in a
         second; nondecreasing and concave. As many as threads by default.
+    age, attained : array, optional
+        Seconds since the job arrived, and core-seconds that it was served since; 0 by default.
+    to_end : array, optional
+        Like `to_target`, until the loss falls no more to speak of.
     concave : bool
         False where gains have steps, as when iterations run in waves: policies that need
         concave gains then work on the upper hull.
@@ -69,14 +82,16 @@ class Snapshot:
     gain: Gain = np.zeros_like
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     concave: bool = True
-    to_target: FloatArray = field(default_factory=lambda: np.zeros(0))
+    to_target: FloatArray = field(default_factory=_not_given)
     speed: Gain = np.asarray
+    age: FloatArray = field(default_factory=_not_given)
+    attained: FloatArray = field(default_factory=_not_given)
+    to_end: FloatArray = field(default_factory=_not_given)
 
     def __post_init__(self) -> None:
-        if self.jobs and not len(self.reporting):
-            object.__setattr__(self, "reporting", np.ones(len(self.jobs), dtype=bool))
-        if self.jobs and not len(self.to_target):
-            object.__setattr__(self, "to_target", np.full(len(self.jobs), np.inf))
+        for name, value in ASSUMED.items():
+            if self.jobs and not len(getattr(self, name)):
+                object.__setattr__(self, name, np.full(len(self.jobs), value))
         for name in ARRAYS:
             shape = np.shape(getattr(self, name))
             if shape != (len(self.jobs),):
@@ -85,8 +100,8 @@ class Snapshot:
             raise InvalidSetting("every weight must be positive and finite")
         if not ((self.floor >= 0).all() and (self.cap >= 0).all()):
             raise InvalidSetting("floors and caps must not be negative")
-        if (self.to_target < 0).any():
-            raise InvalidSetting("work left to the target must not be negative")
+        if (self.to_target < 0).any() or (self.to_end < 0).any():
+            raise InvalidSetting("work left must not be negative")
 
     def of(self, rows: IntArray) -> Snapshot:
         """The same of some of the jobs alone."""
@@ -94,6 +109,7 @@ class Snapshot:
             self,
             jobs=tuple(map(self.jobs.__getitem__, rows.tolist())),
             gain=rows_of(self.gain, rows, len(self.jobs)),
+            speed=rows_of(self.speed, rows, len(self.jobs)),
             **{name: getattr(self, name)[rows] for name in ARRAYS},
         )
 

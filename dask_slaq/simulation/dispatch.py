@@ -72,7 +72,8 @@ def divide(
         threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
     useful = law.useful(jobs, threads)
     spare = cores - useful.sum() > NEGLIGIBLE
-    return lend(law, jobs, useful, cap, cores, index) if spare else threads
+    threads = lend(law, jobs, useful, cap, cores, index) if spare else threads
+    return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # not a rounding more
 
 
 def by_index(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dask_slaq.core import quality
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.gains import Interpolation, iterations_to_target
+from dask_slaq.core.gains import END, Interpolation, iterations_to_target
 from dask_slaq.core.hull import concave_hull
 from dask_slaq.core.loss import Forecast, Status
 from dask_slaq.core.policies import Allocation, Policy, Snapshot
@@ -151,7 +151,7 @@ class Foresight:
         epoch: float,
         normalizer: str,
     ) -> None:
-        self.name = policy.name
+        self.name, self.to_the_end = policy.name, False
         self._policy, self._progress, self._law = policy, progress, law
         self._epoch, self._normalizer = epoch, normalizer
         self._row = {job.name: i for i, job in enumerate(jobs)}
@@ -178,6 +178,8 @@ class Foresight:
             known=np.ones(len(rows), bool),
             normalized=quality.normalized(forecast, self._normalizer),
             to_target=iterations_to_target(forecast, none + np.nan, none),
+            to_end=iterations_to_target(forecast, none + np.nan, none, END),
+            attained=np.array([self._progress.iterations(name) for name in snapshot.jobs], float),
             speed=lambda threads: rate(self._law, rows, np.minimum(threads, most)),
             concave=self._law.name != "waves",
         )
@@ -202,6 +204,7 @@ class ShortestRemaining:
     """
 
     name = "srtf-oracle"
+    to_the_end = False
 
     def __init__(
         self, jobs: Sequence[SimulatedJob], progress: OraclePredictor, law: Law, cores: int

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core import policies
+from dask_slaq.core import finish_time, policies, queues
 from dask_slaq.core.allocation import fair_fill
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.hull import on_hull
@@ -65,6 +65,9 @@ def draw(seed, n_jobs=None, capacity=None, **fixed):
         "reporting": rng.random(n_jobs) < 0.9,
         "concave": kind != "waves",
         "to_target": rng.choice([0.0, 3.0, rng.uniform(0, 99), np.inf, np.nan], n_jobs),
+        "age": rng.choice([0.0, 3.0, rng.uniform(0, 99)], n_jobs),
+        "attained": rng.choice([0.0, 3.0, rng.uniform(0, 999)], n_jobs),
+        "to_end": rng.choice([0.0, 3.0, rng.uniform(0, 999), np.inf, np.nan], n_jobs),
     }
     return Snapshot(**{**values, **fixed})
 
@@ -84,7 +87,8 @@ def check(snapshot, allocation):
 
 
 def test_docstrings_tell_the_truth():
-    assert doctest.testmod(policies).failed == 0
+    for module in (policies, queues, finish_time):
+        assert doctest.testmod(module).failed == 0
 
 
 @every_policy
@@ -485,3 +489,46 @@ def test_unknown_policy_names_it_and_the_others():
 def test_snapshots_are_checked(field, value, told):
     with pytest.raises(InvalidSetting, match=told):
         draw(17, n_jobs=2, **{field: value})
+
+
+def some(**fields):
+    """Three jobs that scale straight, on four threads, each with a cap of three."""
+    three = np.ones(3)
+    return Snapshot(("a", "b", "c"), 4, three, 0 * three, 3 * three, three > 0, three, **fields)
+
+
+def test_who_came_first_is_served_first():
+    decided = policy("fifo")(some(age=np.array([1.0, 5.0, 3.0])))
+    assert decided.share.tolist() == [0.0, 3.0, 1.0]
+    assert decided.index.tolist() == [0.0, 2.0, 1.0]
+
+
+def test_who_was_served_least_is_served_first_but_alike_by_arrival():
+    served, age = np.array([50.0, 3.9, 1.0]), np.array([9.0, 5.0, 3.0])
+    assert policy("las")(some(attained=served, age=age)).share.tolist() == [0.0, 3.0, 1.0]
+    assert policy("las")(some(attained=40 * served, age=age)).share.tolist() == [0.0, 1.0, 3.0]
+
+
+def test_who_has_least_left_is_served_first_and_the_unknown_before():
+    left = np.array([30.0, np.inf, 10.0])
+    assert policy("srtf")(some(to_end=left)).share.tolist() == [1.0, 0.0, 3.0]
+    unknown = replace(some(to_end=left), known=np.array([True, False, True]))
+    assert policy("srtf")(unknown).share.tolist() == [0.0, 3.0, 1.0]
+
+
+def test_the_finish_time_ratio_is_that_of_themis():
+    jobs = some(
+        age=np.array([10.0, 10.0, 10.0]),
+        attained=np.array([20.0, 0.0, 5.0]),
+        to_end=np.array([20.0, 40.0, np.inf]),
+    )
+    # Alone on 4/3 of a thread both take 30 s; 10 s are over.
+    ratio = finish_time.finish_time_ratio(jobs, np.array([1.0, 2.0, 1.0]))
+    assert ratio == pytest.approx([(10 + 20) / 30, (10 + 20) / 30, 1.0])
+
+
+def test_threads_are_offered_to_the_worst_off_first():
+    jobs = some(age=np.array([10.0, 99.0, 10.0]), attained=np.ones(3), to_end=30 * np.ones(3))
+    decided = policy("finish-time-fair")(jobs)
+    assert decided.share.tolist() == [1.0, 3.0, 0.0]
+    assert decided.index.argmax() == 1

@@ -1,0 +1,92 @@
+"""Finish-time fairness: no job should end much later than on a share of its own (Themis)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dask_slaq.core.allocation import hand_out
+from dask_slaq.core.priced import Priced, by_name, index_of
+from dask_slaq.core.snapshot import Snapshot
+from dask_slaq.core.units import BoolArray, FloatArray
+
+__all__ = ["FinishTimeFair", "finish_time_ratio"]
+
+#: Part of the jobs that is not offered any thread before the others have what they can use.
+HIDDEN = 0.8
+#: Threads of a job that holds none: its end is far away then, but not infinitely. And the ratio
+#: of a job that has just come to its end: ratios are compared by their logarithms.
+HARDLY = 1e-3
+
+
+def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
+    """Time from arrival to the predicted end, over that on a fair share all the time (Themis §3).
+
+    Parameters
+    ----------
+    snapshot : Snapshot
+    threads : (n_jobs,) array
+        What each job holds from now on.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Positive; above 1 for a job that loses by sharing, 1 where its end is not in sight.
+    """
+    left = np.where(np.isfinite(snapshot.to_end), snapshot.to_end, 0.0)
+    fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
+    alone = (snapshot.attained + left) / np.maximum(snapshot.speed(fair), HARDLY)
+    shared = snapshot.age + left / np.maximum(snapshot.speed(threads), HARDLY)
+    sure = np.isfinite(snapshot.to_end) & (alone > 0)
+    return np.where(sure, np.maximum(shared / np.where(sure, alone, 1.0), HARDLY), 1.0)
+
+
+class FinishTimeFair(Priced):
+    """Finish-time fairness by a partial auction (Themis, NSDI 2020).
+
+    Threads are offered to the fifth of the jobs that lose most by sharing, by
+    `finish_time_ratio`, and go one by one where they lower its logarithm most, so that the
+    product of the ratios falls; what these cannot use goes to all others in the same way. Index:
+    the ratio on a fair share from now on.
+
+    Examples
+    --------
+    Both have 60 core-seconds left; the second came long ago and got little:
+
+    >>> two = np.ones(2)
+    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 4 * two, two > 0, two,
+    ...                 age=np.array([10.0, 90.0]), attained=30 * two, to_end=60 * two)
+    >>> FinishTimeFair()(jobs).share
+    array([2., 4.])
+    """
+
+    name = "finish-time-fair"
+    to_the_end = True
+
+    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+        """Weighted fall of the logarithm of the ratio, per thread."""
+        before, after = (finish_time_ratio(snapshot, threads) for threads in (start, stop))
+        value: FloatArray = snapshot.weight * np.log(before / after) / (stop - start)
+        return value
+
+    def first(
+        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
+    ) -> FloatArray:
+        """The threads of those that are offered any first."""
+        ratio = np.where(judged, finish_time_ratio(snapshot, lower), -1.0)
+        offered = math.ceil((1.0 - HIDDEN) * judged.sum())
+        worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
+        most = lower.copy()
+        most[worst] = upper[worst]
+
+        def worth(start: FloatArray, stop: FloatArray) -> FloatArray:
+            return self.worth(snapshot, start, stop)
+
+        return hand_out(worth, lower, most, snapshot.capacity, by_name(snapshot.jobs))
+
+    def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
+        """The ratio on a fair share from now on."""
+        fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
+        ratio = finish_time_ratio(snapshot, fair)
+        return index_of(ratio, judged, snapshot, float(ratio[judged].max(initial=0.0)))
