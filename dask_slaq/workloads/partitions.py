@@ -190,4 +190,8 @@ def _row_blocks(array: Any, name: str) -> list[Any]:
         return list(dask.persist(delayed(whole, pure=False, traverse=False)))
     if array.ndim > 1 and array.numblocks[1] > 1:
         array = array.rechunk({1: -1})
-    return list(array.to_delayed().ravel())
+    blocks = list(array.to_delayed().ravel())
+    if blocks and blocks[0].key not in blocks[0].dask:
+        # Optimizing drops what is persisted already, for which dask 2025.1.0 takes keys for values.
+        blocks = list(array.to_delayed(optimize_graph=False).ravel())
+    return blocks

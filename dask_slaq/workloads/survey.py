@@ -77,6 +77,8 @@ def _check(found: Found, where: str, columns: int) -> None:
         raise ValueError(f"{where} has arrays of different lengths: {found.lengths}")
     if not found.lengths[0]:
         raise ValueError(f"{where} is empty; drop it, or split the data anew")
+    if not found.columns:
+        raise ValueError("X has no columns; at least one is needed")
     if found.columns != columns:
         raise ValueError(f"{where} has {found.columns} columns, the first has {columns}")
     if found.bad is not None:

@@ -28,7 +28,11 @@ each = pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__
 
 
 @parametrize_with_checks(
-    [LinearSVM(), PolynomialSVM(n_components=20), MLPClassifier(10, max_iter=60)]
+    [
+        LinearSVM(max_iter=30),
+        PolynomialSVM(n_components=20, max_iter=30),
+        MLPClassifier(6, max_iter=30),
+    ]
 )
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
@@ -117,16 +121,13 @@ REFUSED = [
     (dX[:, 0], dy, "X must have 2 dimensions, rows and columns, not 1"),
     (dX, dX[:, 0], "Unknown label type: continuous"),
     (dX.astype(object), dy, "partition 0 of 4 has X of dtype object; real numbers are allowed"),
-    (dX * 1e200, dy, "scale the features"),
 ]  # fmt: skip
 
 
 @each
 @pytest.mark.parametrize(("rows", "labels", "says"), REFUSED, ids=[says for *_, says in REFUSED])
 def test_data_that_are_no_use_are_refused(model, rows, labels, says):
-    if "scale" in says and not isinstance(model, PolynomialSVM):
-        pytest.skip("large features are no trouble here")
-    with pytest.raises(ValueError, match=says), np.errstate(all="ignore"):
+    with pytest.raises(ValueError, match=says):
         clone(model).fit(rows, labels)
 
 
@@ -156,10 +157,10 @@ WRONG = [
 ]
 
 
-@each
-@pytest.mark.parametrize(("name", "value", "says"), WRONG)
+@pytest.mark.parametrize(
+    ("model", "name", "value", "says"),
+    [(model, *wrong) for wrong in WRONG for model in MODELS if wrong[0] in model.get_params()],
+)
 def test_parameters_that_are_not_allowed_are_named(model, name, value, says):
-    if name not in model.get_params():
-        pytest.skip("has no such parameter")
     with pytest.raises(ValueError, match=f"{name} must be {says}"):
         clone(model).set_params(**{name: value}).fit(dX, dy)

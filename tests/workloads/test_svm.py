@@ -71,7 +71,8 @@ def test_it_stops_when_it_hardly_moves():
 
 def test_a_step_that_is_far_too_large_is_named():
     wild = LinearSVM(alpha=1.0, step_size=1e160, max_iter=50, tol=0)
-    with pytest.raises(ValueError, match="after iteration 1: scale the features, or take smaller"):
+    says = "after iteration 1: scale the features, or take smaller"
+    with pytest.raises(ValueError, match=says), np.errstate(all="ignore"):
         wild.fit(X, y)
 
 
@@ -115,6 +116,12 @@ def test_it_learns_what_a_plane_cannot_and_agrees_with_libsvm():
     assert np.mean(curve.predict(X) == exact.predict(X)) > 0.95
 
 
+def test_a_kernel_that_overflows_is_named():
+    says = "the kernel is too large, scale the features"
+    with pytest.raises(ValueError, match=says), np.errstate(all="ignore"):
+        PolynomialSVM().fit(X * 1e200, y)
+
+
 def test_the_sample_depends_on_the_seed_and_not_on_how_rows_are_split():
     def basis(chunk, seed):
         model = PolynomialSVM(n_components=25, max_iter=1, random_state=seed)
@@ -133,15 +140,18 @@ def test_a_sample_has_no_row_twice_and_at_most_all():
 
 
 def test_partitions_are_transformed_once():
-    seen = []
+    seen.clear()
     with dask.config.set(scheduler="sync"):
-        parts = Partitions(da.from_array(X, chunks=(300, 6))).transform(_note, seen)
+        parts = Partitions(da.from_array(X, chunks=(300, 6))).transform(_note)
         for _ in range(3):
             parts.sum(_total)
     assert len(seen) == 3
 
 
-def _note(x, seen):
+seen = []
+
+
+def _note(x):
     seen.append(len(x))
     return x
 
