@@ -86,7 +86,7 @@ _ROWS = (
         "sum of squared distances to the centers",
         "clusters",
         "dask_ml.cluster:KMeans",
-        {"n_clusters": 40, "init": "random", "tol": 0.0},
+        {"n_clusters": 24, "init": "random", "tol": 0.0},
     ),
     Workload(
         "logistic-regression",
@@ -110,7 +110,7 @@ _ROWS = (
         "mean hinge loss and penalty",
         "curved",
         "dask_slaq.workloads.svm:PolynomialSVM",
-        {"degree": 2, "n_components": 200, "alpha": 1e-5, "step_size": 8.0, "tol": 0.0},
+        {"degree": 2, "n_components": 200, "alpha": 1e-5, "step_size": 4.0, "tol": 0.0},
     ),
     Workload(
         "boosting-classifier",

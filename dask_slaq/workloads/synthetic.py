@@ -19,6 +19,7 @@ __all__ = ["KINDS", "make"]
 FEATURES = 30
 STRONG = 6
 CLUSTERS = 40
+CLUSTER_FEATURES = 10
 GROUPS = 5
 WORDS = 300
 TOPICS = 12
@@ -82,9 +83,9 @@ def _groups(random: Random, shared: Random, rows: int) -> Block:
 
 def _clusters(random: Random, shared: Random, rows: int) -> Block:
     """Clusters that overlap."""
-    centers = 0.4 * shared.standard_normal((CLUSTERS, FEATURES))
+    centers = shared.standard_normal((CLUSTERS, CLUSTER_FEATURES))
     members = random.integers(CLUSTERS, size=rows)
-    return centers[members] + random.standard_normal((rows, FEATURES))
+    return centers[members] + random.standard_normal((rows, CLUSTER_FEATURES))
 
 
 def _documents(random: Random, shared: Random, rows: int) -> Block:
@@ -101,7 +102,7 @@ _MAKERS: dict[str, tuple[Callable[[Random, Random, int], Block], int, type | Non
     "amounts": (_amounts, FEATURES, float),
     "steps": (_steps, FEATURES, float),
     "groups": (_groups, FEATURES, int),
-    "clusters": (_clusters, FEATURES, None),
+    "clusters": (_clusters, CLUSTER_FEATURES, None),
     "documents": (_documents, WORDS, None),
 }
 #: Names of the data sets.
