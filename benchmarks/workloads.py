@@ -190,7 +190,7 @@ def main(
         known = ", ".join(CATALOGUE)
         raise click.BadParameter(f"unknown workload {unknown[0]}: one of {known}")
     if quick:
-        rows, partitions, iterations = min(rows, 2000), min(partitions, 4), min(iterations, 5)
+        rows, partitions, iterations = min(rows, 2000), min(partitions, 4), min(iterations, 4)
     found = {}
     with local_cluster(max(WORKERS), processes=not quick) as (cluster, client), client.as_current():
         register(client, "max-total")

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.workloads.checks import check_integer, check_number
 from dask_slaq.workloads.classifiers import PartitionedClassifier
-from dask_slaq.workloads.partitions import Partitions, contiguous
+from dask_slaq.workloads.partitions import Partitions
 
 __all__ = ["MLPClassifier"]
 
@@ -202,7 +202,7 @@ def _backpropagate(
 ) -> tuple[float, np.ndarray]:
     """Cross-entropy of a partition and its gradient, summed over its rows."""
     layers = _layers(theta, sizes)
-    *inputs, score = _forward(contiguous(x), layers)
+    *inputs, score = _forward(x, layers)
     truth = y[:, None] == classes
     score = log_softmax(score, axis=1)
     error = np.exp(score) - truth

@@ -69,13 +69,14 @@ class Partitions:
         Parameters
         ----------
         function : callable
-            Importable where the workers are. Its name is the name of the tasks.
+            Importable where the workers are. Its name is the name of the tasks. Arrays that it is
+            called with are `contiguous`.
         *arguments
             The same for all partitions.
         state : sequence, optional
             One more argument, with a value for each partition: what an earlier `map` returned.
         """
-        call = delayed(function, pure=False)
+        call = delayed(_OnContiguous(function), pure=False)
         common = [_shared(argument) for argument in arguments]
         states = [()] * len(self) if state is None else [(one,) for one in state]
         return [call(*part, *own, *common) for part, own in zip(self._parts, states, strict=True)]
@@ -96,7 +97,7 @@ class Partitions:
 
         It is computed once and then held by the workers, for as long as the result lives.
         """
-        call = delayed(function, pure=False)
+        call = delayed(_OnContiguous(function), pure=False)
         common = [_shared(argument) for argument in arguments]
         made = dask.persist(*[call(part[0], *common) for part in self._parts])
         other = object.__new__(type(self))
@@ -158,13 +159,26 @@ def tree_sum(parts: Sequence[Any]) -> Any:
 
 
 def contiguous(x: Any) -> Any:
-    """A block as the sums need it: in C or in Fortran order, as it is wherever it was sent.
+    """An array as BLAS adds it up alike wherever it was sent; anything else as it is.
 
-    A strided view becomes contiguous when it moves to another worker, and BLAS adds up the two in
-    another order.
+    A strided view becomes contiguous when it moves to another worker, and what arrives there may
+    lie at an odd address, which NumPy copies, in an order of its own, before each product. Both
+    change the order of sums. Contiguous arrays keep their order, C or Fortran.
     """
-    flags = getattr(x, "flags", None)
-    return x if flags is None or flags.forc else np.ascontiguousarray(x)
+    if not isinstance(x, np.ndarray) or (x.flags.forc and x.flags.aligned):
+        return x
+    return x.copy(order="K" if x.flags.forc else "C")
+
+
+class _OnContiguous:
+    """A function called with the arrays among its arguments contiguous, under its own name."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*map(contiguous, args))
 
 
 def _add(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ One task a partition and iteration, over all rows, so there is nothing random in
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,6 @@ class LinearSVM(PartitionedClassifier):
         return parts, found
 
     def _features(self, X: Any) -> Any:
-        """What the hyperplane is among."""
         return X
 
     def _descend(self, parts: Partitions, n: int, columns: int) -> None:
@@ -159,7 +159,7 @@ class PolynomialSVM(LinearSVM):
     coef0 : float
         >= 0.
     n_components : int
-        Rows in the sample, and features; all rows if there are fewer.
+        Rows in the sample, or all, and as many features.
     alpha, step_size, max_iter, tol, fit_intercept
         As for `LinearSVM`; the features' squared norm is about the kernel of a row with itself.
     random_state : int, RandomState or None
@@ -234,7 +234,6 @@ class PolynomialSVM(LinearSVM):
 
 def _hinge(x: Any, y: np.ndarray, theta: np.ndarray, positive: Any) -> tuple[float, np.ndarray]:
     """Hinge loss of a partition and a sub-gradient, summed over its rows."""
-    x = contiguous(x)
     sign = np.where(y == positive, 1.0, -1.0)
     margin = sign * (x @ theta[:-1] + theta[-1])
     pull = np.where(margin < 1.0, -sign, 0.0)
@@ -244,4 +243,8 @@ def _hinge(x: Any, y: np.ndarray, theta: np.ndarray, positive: Any) -> tuple[flo
 def _transform(x: Any, feature_map: Any) -> np.ndarray:
     if not x.shape[0]:  # of which scikit-learn wants no kernel
         return np.empty((0, feature_map.components_.shape[0]))
-    return np.ascontiguousarray(feature_map.transform(contiguous(x)))
+    # What arrived inside another object may lie at an odd address as well.
+    feature_map = copy.copy(feature_map)
+    feature_map.components_ = contiguous(feature_map.components_)
+    feature_map.normalization_ = contiguous(feature_map.normalization_)
+    return np.ascontiguousarray(feature_map.transform(x))

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from dask import dataframe as dd
+from dask import delayed
 from distributed import futures_of
 from distributed.protocol import deserialize, serialize
 
@@ -135,6 +136,27 @@ def test_persisted_blocks_are_taken_as_they_are(local_client):
 
 def _count(x):
     return (len(x),)
+
+
+def at_an_odd_address(array):
+    """What a worker receives over TCP may lie anywhere."""
+    room = np.empty(array.nbytes + 3, "u1")[3:]
+    odd = np.ndarray(array.shape, array.dtype, room, strides=array.strides)
+    odd[...] = array
+    assert not odd.flags.aligned
+    return odd
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_sum_does_not_depend_on_addresses(order):
+    x, labels = np.asarray(X, order=order), rng.standard_normal(1000)
+    found = []
+    for place in (np.asarray, at_an_odd_address):
+        block = delayed(place, pure=False)(x)
+        part = da.from_delayed(block, x.shape, x.dtype)
+        with dask.config.set(scheduler="sync"):
+            found.append(Partitions(part, labels).sum(products, 1.0)[0])
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_block_is_added_up_alike_after_it_was_sent():
