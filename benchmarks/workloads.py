@@ -174,9 +174,9 @@ def measure(
 
 @click.command()
 @click.option("--workloads", default=",".join(CATALOGUE), help="Names, by commas; all by default.")
-@click.option("--rows", default=200_000, show_default=True, type=click.IntRange(100))
+@click.option("--rows", default=50_000, show_default=True, type=click.IntRange(100))
 @click.option("--partitions", default=8, show_default=True, type=click.IntRange(1))
-@click.option("--iterations", default=20, show_default=True, type=click.IntRange(3))
+@click.option("--iterations", default=10, show_default=True, type=click.IntRange(3))
 @click.option("--seed", default=0, show_default=True, help="Draws data and starts.")
 @click.option("--quick", is_flag=True, help="Few rows, workers in this process: under a minute.")
 @json_option
