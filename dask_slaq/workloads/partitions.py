@@ -5,41 +5,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import numpy as np
+import scipy.sparse
 from dask.delayed import Delayed, delayed
 
-__all__ = ["Partitions", "Survey"]
+from dask_slaq.workloads.survey import Survey, is_sparse, look, surveyed
+
+__all__ = ["Partitions", "Survey", "contiguous", "tree_sum"]
 
 #: Partial sums that one task adds up.
 FAN_IN = 8
 #: Arguments of more bytes are sent to the scheduler once, not with the task of each partition.
 SHARED = 65_536
-
-
-class Survey(NamedTuple):
-    """What one pass over the data found.
-
-    Attributes
-    ----------
-    rows : list of int
-        Rows of each partition, each at least 1.
-    columns : int
-        Of the first array.
-    labels : array or None
-        Distinct values of the second array, sorted, if they were asked for.
-    """
-
-    rows: list[int]
-    columns: int
-    labels: np.ndarray | None
-
-    @property
-    def n(self) -> int:
-        """Rows in all."""
-        return sum(self.rows)
 
 
 class Partitions:
@@ -52,7 +32,9 @@ class Partitions:
     Parameters
     ----------
     *arrays : dask array or array_like, (n_rows, ...)
-        At least one; persist them first if they are to be read once only.
+        At least one, the first is X. Persist dask arrays first if they are to be read once only.
+        An array in memory is one partition; the first may be a SciPy sparse matrix, and so may
+        the blocks of a dask array.
 
     Raises
     ------
@@ -64,9 +46,9 @@ class Partitions:
 
     def __init__(self, *arrays: Any) -> None:
         blocks = [_row_blocks(array, f"array {i + 1}") for i, array in enumerate(arrays)]
-        first = arrays[0] if hasattr(arrays[0], "ndim") else np.asarray(arrays[0])
-        if first.ndim != 2:
-            raise ValueError(f"X must have 2 dimensions, rows and columns, not {first.ndim}")
+        if np.ndim(arrays[0]) != 2:
+            dimensions = np.ndim(arrays[0])
+            raise ValueError(f"X must have 2 dimensions, rows and columns, not {dimensions}")
         for i, other in enumerate(blocks[1:]):
             if len(other) != len(blocks[0]):
                 raise ValueError(
@@ -87,13 +69,14 @@ class Partitions:
         Parameters
         ----------
         function : callable
-            Importable where the workers are. Its name is the name of the tasks.
+            Importable where the workers are. Its name is the name of the tasks. Arrays that it is
+            called with are `contiguous`.
         *arguments
             The same for all partitions.
         state : sequence, optional
             One more argument, with a value for each partition: what an earlier `map` returned.
         """
-        call = delayed(function, pure=False)
+        call = delayed(_OnContiguous(function), pure=False)
         common = [_shared(argument) for argument in arguments]
         states = [()] * len(self) if state is None else [(one,) for one in state]
         return [call(*part, *own, *common) for part, own in zip(self._parts, states, strict=True)]
@@ -109,6 +92,46 @@ class Partitions:
         result: tuple[Any, ...] = total
         return result
 
+    def transform(self, function: Callable[..., Any], *arguments: Any) -> Partitions:
+        """The same partitions with ``function(X, *arguments)`` in place of the first array.
+
+        It is computed once and then held by the workers, for as long as the result lives.
+        """
+        call = delayed(_OnContiguous(function), pure=False)
+        common = [_shared(argument) for argument in arguments]
+        made = dask.persist(*[call(part[0], *common) for part in self._parts])
+        other = object.__new__(type(self))
+        other._parts = [(one, *part[1:]) for one, part in zip(made, self._parts, strict=True)]
+        return other
+
+    def sample(self, rows: Sequence[int], size: int, random: np.random.RandomState) -> Any:
+        """Rows of the first array, drawn without replacement, in the order of the data.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Rows of each partition, as a survey counts them.
+        size : int
+            Rows to draw, at most; all if there are fewer.
+        random : numpy.random.RandomState
+
+        Returns
+        -------
+        array or sparse matrix, (n_drawn, n_columns)
+        """
+        n = sum(rows)
+        drawn = np.sort(random.choice(n, min(size, n), replace=False))
+        starts = np.cumsum([0, *rows])
+        cuts = np.searchsorted(drawn, starts)
+        call = delayed(_take, pure=False)
+        wanted = [
+            call(self._parts[i][0], drawn[cuts[i] : cuts[i + 1]] - starts[i])
+            for i in range(len(self))
+            if cuts[i] < cuts[i + 1]
+        ]
+        taken = dask.compute(*wanted)
+        return scipy.sparse.vstack(taken, "csr") if is_sparse(taken[0]) else np.concatenate(taken)
+
     def survey(self, *, labels: bool = False) -> Survey:
         """Look through the data once, before anything is trained on it.
 
@@ -121,27 +144,9 @@ class Partitions:
         ------
         ValueError
             A partition is empty, has other columns or other lengths than the rest, or holds a
-            value that is not finite; with `labels`, fewer than two classes.
+            value that is not finite or, in X, no number; with `labels`, fewer than two classes.
         """
-        found = dask.compute(*self.map(_look, labels))
-        columns = found[0][1]
-        for number, (lengths, width, bad, _) in enumerate(found):
-            where = f"partition {number} of {len(self)}"
-            if len(set(lengths)) > 1:
-                raise ValueError(f"{where} has arrays of different lengths: {lengths}")
-            if not lengths[0]:
-                raise ValueError(f"{where} is empty; drop it, or split the data anew")
-            if width != columns:
-                raise ValueError(f"{where} has {width} columns, the first has {columns}")
-            if bad is not None:
-                array, row = bad
-                raise ValueError(f"{where} has a value that is not finite: {array}, row {row}")
-        classes = None
-        if labels:
-            classes = np.unique(np.concatenate([some for *_, some in found]))
-            if len(classes) < 2:
-                raise ValueError(f"y has one class only, {classes[0]!r}; at least two are needed")
-        return Survey([lengths[0] for lengths, *_ in found], columns, classes)
+        return surveyed(dask.compute(*self.map(look, labels)))
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:
@@ -153,12 +158,39 @@ def tree_sum(parts: Sequence[Any]) -> Any:
     return tree_sum(parts)
 
 
+def contiguous(x: Any) -> Any:
+    """An array as BLAS adds it up alike wherever it was sent; anything else as it is.
+
+    A strided view becomes contiguous when it moves to another worker, and what arrives there may
+    lie at an odd address, which NumPy copies, in an order of its own, before each product. Both
+    change the order of sums. Contiguous arrays keep their order, C or Fortran.
+    """
+    if not isinstance(x, np.ndarray) or (x.flags.forc and x.flags.aligned):
+        return x
+    return x.copy(order="K" if x.flags.forc else "C")
+
+
+class _OnContiguous:
+    """A function called with the arrays among its arguments contiguous, under its own name."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*map(contiguous, args))
+
+
 def _add(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(reduce(operator.add, terms) for terms in zip(*parts, strict=True))
 
 
+def _take(x: Any, rows: np.ndarray) -> Any:
+    return x[rows]
+
+
 def _shared(argument: Any) -> Any:
-    large = getattr(argument, "nbytes", 0) > SHARED
+    large = not isinstance(argument, Delayed) and getattr(argument, "nbytes", 0) > SHARED
     return delayed(argument, pure=False, traverse=False) if large else argument
 
 
@@ -167,25 +199,13 @@ def _row_blocks(array: Any, name: str) -> list[Any]:
     if hasattr(array, "dask") and hasattr(array, "partitions") and not hasattr(array, "chunks"):
         raise TypeError(f"{name} is a DataFrame; use .to_dask_array(lengths=True)")
     if not hasattr(array, "to_delayed"):
-        return [delayed(np.asarray(array), pure=False, traverse=False)]
+        whole = array.tocsr() if is_sparse(array) else np.asarray(array)
+        # Persisted: it goes to the workers once, not with every iteration.
+        return list(dask.persist(delayed(whole, pure=False, traverse=False)))
     if array.ndim > 1 and array.numblocks[1] > 1:
         array = array.rechunk({1: -1})
-    return list(array.to_delayed().ravel())
-
-
-def _look(*args: Any) -> tuple[list[int], int, tuple[str, int] | None, np.ndarray | None]:
-    """Lengths, columns, the first value that is not finite, and labels of one partition."""
-    *arrays, labels = args
-    bad = None
-    for number, array in enumerate(arrays):
-        values = np.asarray(getattr(array, "data", array)) if _sparse(array) else array
-        if values.dtype.kind == "f" and not np.isfinite(values).all():
-            rows = np.argwhere(~np.isfinite(values))[0]
-            bad = f"array {number + 1}", int(rows[0])
-            break
-    lengths = [int(array.shape[0]) for array in arrays]
-    return lengths, int(arrays[0].shape[1]), bad, np.unique(arrays[1]) if labels else None
-
-
-def _sparse(array: Any) -> bool:
-    return hasattr(array, "tocsr")
+    blocks = list(array.to_delayed().ravel())
+    if blocks and blocks[0].key not in blocks[0].dask:
+        # Optimizing drops what is persisted already, for which dask 2025.1.0 takes keys for values.
+        blocks = list(array.to_delayed(optimize_graph=False).ravel())
+    return blocks

@@ -8,9 +8,13 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from dask import dataframe as dd
+from dask import delayed
+from distributed import futures_of
+from distributed.protocol import deserialize, serialize
 
-from dask_slaq.workloads.partitions import Partitions, tree_sum
+from dask_slaq.workloads.partitions import Partitions, contiguous, tree_sum
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((1000, 6))
@@ -88,6 +92,12 @@ def test_a_value_that_is_not_finite_is_named(value):
         Partitions(spoiled(507, 3, value)).survey()
 
 
+def test_a_value_in_a_sparse_block_is_named_by_its_row():
+    blocks = spoiled(507, 3, np.nan).map_blocks(scipy.sparse.csr_matrix)
+    with pytest.raises(ValueError, match=r"partition 2 of 4 .* not finite: array 1, row 7"):
+        Partitions(blocks).survey()
+
+
 def test_an_empty_partition_is_named():
     empty = da.from_array(X, chunks=((500, 0, 500), 6))
     with pytest.raises(ValueError, match="partition 1 of 3 is empty"):
@@ -110,6 +120,54 @@ def test_one_class_is_none():
 def test_one_dimension_is_refused():
     with pytest.raises(ValueError, match="2 dimensions"):
         Partitions(X[:, 0])
+
+
+def test_an_array_in_memory_is_sent_once(local_client):
+    parts = Partitions(X)
+    assert len(futures_of(parts.map(len))) == 1
+    assert parts.sum(_count) == (1000,)
+
+
+def test_persisted_blocks_are_taken_as_they_are(local_client):
+    table = da.from_array(X, chunks=(250, 6)).persist()
+    for array in (table, table[:, :3].persist(), table[:, :3], table.rechunk((250, 2))):
+        assert Partitions(array).survey().rows == [250] * 4
+
+
+def _count(x):
+    return (len(x),)
+
+
+def at_an_odd_address(array):
+    """What a worker receives over TCP may lie anywhere."""
+    room = np.empty(array.nbytes + 3, "u1")[3:]
+    odd = np.ndarray(array.shape, array.dtype, room, strides=array.strides)
+    odd[...] = array
+    assert not odd.flags.aligned
+    return odd
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_sum_does_not_depend_on_addresses(order):
+    x, labels = np.asarray(X, order=order), rng.standard_normal(1000)
+    found = []
+    for place in (np.asarray, at_an_odd_address):
+        block = delayed(place, pure=False)(x)
+        part = da.from_delayed(block, x.shape, x.dtype)
+        with dask.config.set(scheduler="sync"):
+            found.append(Partitions(part, labels).sum(products, 1.0)[0])
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_block_is_added_up_alike_after_it_was_sent():
+    view = np.asfortranarray(rng.standard_normal((501, 13)))[:, ::2]
+    sent = deserialize(*serialize(view))
+    weights = rng.standard_normal(501)
+    assert view.strides != sent.strides
+    np.testing.assert_array_equal(contiguous(sent).T @ weights, contiguous(view).T @ weights)
+    for order in "CF":
+        x = np.asarray(view, order=order)
+        assert contiguous(x) is x
 
 
 def test_a_frame_is_refused_with_what_to_do():

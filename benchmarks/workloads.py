@@ -1,0 +1,240 @@
+"""The catalogue of workloads on a real cluster with the plugin: how it trains and reports.
+
+Each is trained on one, two and four workers and, in the end, while its worker set changes with
+every report; each time as a job, whose reports the scheduler counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import statistics
+import sys
+import time
+from contextlib import ExitStack
+from typing import Any
+
+import click
+import dask
+import numpy as np
+from distributed import Client, wait
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+import dask_slaq as slaq
+from benchmarks.cluster import local_cluster, register
+from benchmarks.references import Fit, compare, difference
+from benchmarks.results import give, json_option
+from dask_slaq.workloads.catalogue import CATALOGUE, Workload
+
+__all__ = ["main", "measure"]
+
+WORKERS = (1, 2, 4)
+#: A document costs as much as so many rows of anything else.
+ROWS_OF_A_DOCUMENT = 50
+
+
+class Places(SchedulerPlugin):
+    """The workers that ended tasks, between one question and the next."""
+
+    name = "benchmark-places"
+
+    def __init__(self) -> None:
+        self._workers: set[str] = set()
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        if start == "processing" and finish == "memory":
+            self._workers.add(kwargs["worker"])
+
+    def since(self) -> frozenset[str]:
+        """Who ended tasks since this was last called."""
+        seen, self._workers = frozenset(self._workers), set()
+        return seen
+
+
+class Training:
+    """One fit as a job: its model, losses, the times between them, and who computed.
+
+    Parameters
+    ----------
+    client : Client
+    places : Places
+    workload : Workload
+    data : tuple of dask.array.Array
+    iterations, seed : int
+    sets : list of list of str
+        Addresses of the workers to use, in turn: the next ones from each report on.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        places: Places,
+        workload: Workload,
+        data: tuple[Any, ...],
+        iterations: int,
+        seed: int,
+        sets: list[list[str]],
+    ) -> None:
+        self.losses: list[float] = []
+        self.times: list[float] = []
+        self.used: set[frozenset[str]] = set()
+        self._places = places
+        self._sets = itertools.cycle(sets)
+        with slaq.job(workload.name, client=client) as self._job, ExitStack() as self._allowed:
+            self._next_set()
+            with slaq.instrument(self._record):
+                self.model = workload.estimator(iterations, seed).fit(*data)
+            self.reports = self._counted(client, workload.name)
+
+    def _record(self, loss: float) -> None:
+        self.times.append(time.perf_counter())
+        self.losses.append(loss)
+        self._job.report(loss)
+        self.used.add(self._places.since())
+        self._next_set()
+
+    def _next_set(self) -> None:
+        self._allowed.close()
+        self._allowed.enter_context(dask.annotate(workers=next(self._sets)))
+
+    def _counted(self, client: Client, name: str) -> int:
+        """Reports that the scheduler has counted, once no more are on their way."""
+        until = time.monotonic() + 5.0
+        while True:
+            count = int(slaq.status(client)["jobs"][name]["iteration"])
+            if count >= self._job.iteration or time.monotonic() > until:
+                return count
+            time.sleep(0.02)
+
+    @property
+    def seconds(self) -> float:
+        """Of an iteration; the first one compiles, imports and fetches, and is left out."""
+        return statistics.median(np.diff(self.times)[1:])
+
+
+def measure(
+    client: Client,
+    places: Places,
+    workload: Workload,
+    *,
+    rows: int,
+    partitions: int,
+    iterations: int,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """One row of the result.
+
+    Parameters
+    ----------
+    client : Client
+        Of a cluster of four workers or more with `SlaqPlugin`.
+    places : Places
+        On its scheduler.
+    workload : Workload
+    rows, partitions, iterations, seed : int
+
+    Returns
+    -------
+    dict
+        See the table's last lines; ``seconds`` by the number of workers.
+    """
+    workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+
+    def train(count: int, sets: list[list[str]]) -> Training:
+        lazy = workload.data(rows, partitions, seed)
+        with dask.annotate(workers=workers[:count]):
+            data = client.persist(list(lazy))
+        wait(data)
+        return Training(client, places, workload, tuple(data), iterations, seed, sets)
+
+    runs = {count: train(count, [workers[:count]]) for count in WORKERS}
+    elastic = train(4, [workers[:1], workers[1:3], workers[3:], workers[:4], workers[:2]])
+    fixed = runs[1]
+    with dask.config.set(scheduler="sync"):
+        X, *y = dask.compute(*workload.data(rows, partitions, seed))
+        fit = Fit(fixed.model, X, y[0] if y else None, fixed.losses, partitions)
+        agreement = compare(workload.name, fit)
+    return {
+        "algorithm": workload.algorithm,
+        "rows": rows,
+        "partitions": partitions,
+        # dask-ml's linear models do not say how many they ran; with tol=0 it is all of them.
+        "iterations": int(getattr(fixed.model, "n_iter_", iterations)),
+        "reports": fixed.reports,
+        "loss_first": fixed.losses[0],
+        "loss_last": fixed.losses[-1],
+        "agreement": agreement._asdict(),
+        "seconds": {str(count): run.seconds for count, run in runs.items()},
+        "elastic_difference": max(
+            difference(fixed.model, run.model) for run in (*list(runs.values())[1:], elastic)
+        ),
+        "worker_sets": len(elastic.used - {frozenset()}),
+    }
+
+
+@click.command()
+@click.option("--workloads", default=",".join(CATALOGUE), help="Names, by commas; all by default.")
+@click.option("--rows", default=50_000, show_default=True, type=click.IntRange(100))
+@click.option("--partitions", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--iterations", default=10, show_default=True, type=click.IntRange(3))
+@click.option("--seed", default=0, show_default=True, help="Draws data and starts.")
+@click.option("--quick", is_flag=True, help="Few rows, workers in this process: under a minute.")
+@json_option
+def main(
+    workloads: str, rows: int, partitions: int, iterations: int, seed: int, quick: bool,
+    output: str | None,
+) -> None:  # fmt: skip
+    """Train the algorithms of the paper's Table 1 as elastic jobs, and check what comes of it."""
+    names = [name.strip() for name in workloads.split(",") if name.strip()]
+    if unknown := sorted(set(names) - set(CATALOGUE)):
+        known = ", ".join(CATALOGUE)
+        raise click.BadParameter(f"unknown workload {unknown[0]}: one of {known}")
+    if quick:
+        rows, partitions, iterations = min(rows, 2000), min(partitions, 4), min(iterations, 4)
+    found = {}
+    with local_cluster(max(WORKERS), processes=not quick) as (cluster, client), client.as_current():
+        register(client, "max-total")
+        places = Places()
+        cluster.scheduler.add_plugin(places, name=places.name)
+        for name in names:
+            print(name, file=sys.stderr, flush=True)
+            documents = CATALOGUE[name].kind == "documents"
+            found[name] = measure(
+                client, places, CATALOGUE[name], partitions=partitions, iterations=iterations,
+                rows=max(partitions, rows // ROWS_OF_A_DOCUMENT) if documents else rows, seed=seed,
+            )  # fmt: skip
+    result = {"cores": os.cpu_count(), "processes": not quick, "seed": seed, "workloads": found}
+    give(result, output, _table(result))
+
+
+def _table(result: dict[str, Any]) -> str:
+    lines = [
+        f"{'workload':<20}{'rows':>8}{'parts':>6}{'iter.':>6}{'reports':>8}{'loss first':>12}"
+        f"{'last':>12}{'1':>8}{'2':>8}{'4 w, ms':>8}{'elastic':>9}{'sets':>5}"
+        f"{'agreement':>11}{'left':>8}"
+    ]
+    for name, row in result["workloads"].items():
+        seconds = "".join(f"{1e3 * s:>8.0f}" for s in row["seconds"].values())
+        lines.append(
+            f"{name:<20}{row['rows']:>8}{row['partitions']:>6}{row['iterations']:>6}"
+            f"{row['reports']:>8}{row['loss_first']:>12.5g}{row['loss_last']:>12.5g}{seconds}"
+            f"{row['elastic_difference']:>9.2g}{row['worker_sets']:>5}"
+            f"{row['agreement']['value']:>11.2g}{_fraction(row['agreement']['left']):>8}"
+        )
+    lines.append("reports: counted by the scheduler, one for the start and one an iteration")
+    lines.append(f"ms: of an iteration on 1, 2, 4 workers, of {result['cores']} cores in all")
+    lines.append("elastic: largest difference between the model of one worker and those of two, of")
+    lines.append("four, and of a worker set that changed with every report (sets: how many it had)")
+    lines.append("left: loss above the optimum, over the whole fall to it, for convex losses")
+    for name, row in result["workloads"].items():
+        agreement = row["agreement"]
+        lines.append(f"agreement, {name}: {agreement['measure']} ({agreement['reference']})")
+    return "\n".join(lines)
+
+
+def _fraction(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Support vector machines by sub-gradient descent, as MLlib's SVMWithSGD: linear, polynomial.
+
+One task a partition and iteration, over all rows, so there is nothing random in the descent.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from dask.delayed import delayed
+from sklearn.utils import check_random_state
+
+from dask_slaq.workloads.checks import check_integer, check_number
+from dask_slaq.workloads.classifiers import PartitionedClassifier
+from dask_slaq.workloads.partitions import Partitions, contiguous
+
+__all__ = ["LinearSVM", "PolynomialSVM"]
+
+
+class LinearSVM(PartitionedClassifier):
+    """Two classes by a hyperplane: hinge loss, full-batch sub-gradient descent.
+
+    Minimizes mean(max(0, 1 - s (w.x + b))) + alpha/2 |w|^2 with s = 1 for the second class and -1
+    for the first; the intercept b has no penalty. Iteration t goes step_size / sqrt(t) down the
+    sub-gradient, from zero: MLlib's SVMWithSGD with all rows in each step.
+
+    Parameters
+    ----------
+    alpha : float
+        Weight of the penalty, >= 0; MLlib's regParam, and `SGDClassifier`'s alpha.
+    step_size : float
+        > 0. It should shrink with the square of the features' scale.
+    max_iter : int
+    tol : float
+        Stop when w and b moved by at most tol times their norm, or times 1 if that is less;
+        with 0 all iterations are run.
+    fit_intercept : bool
+
+    Attributes
+    ----------
+    coef_ : array, (1, n_features)
+    intercept_ : array, (1,)
+    classes_ : array, (2,)
+    n_features_in_, n_iter_ : int
+    loss_ : float
+        Of the fitted model.
+    loss_curve_ : list of float, n_iter_ + 1
+        At the start and after each iteration.
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 1e-4,
+        step_size: float = 1.0,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        fit_intercept: bool = True,
+    ) -> None:
+        self.alpha = alpha
+        self.step_size = step_size
+        self.max_iter = max_iter
+        self.tol = tol
+        self.fit_intercept = fit_intercept
+
+    def fit(self, X: Any, y: Any) -> LinearSVM:
+        """Train, on whatever workers the tasks are given.
+
+        Parameters
+        ----------
+        X : dask array, array_like or sparse matrix, (n_rows, n_features)
+            Blocks of a dask array may be SciPy's csr. Persist dask arrays first: every iteration
+            reads them.
+        y : dask array or array_like, (n_rows,)
+            Two classes; split like X.
+
+        Raises
+        ------
+        ValueError
+            A parameter is not allowed, the data are not, or there are more than two classes.
+        """
+        self._check_parameters()
+        parts, found = self._begin_binary(X, y)
+        self._descend(parts, found.n, found.columns)
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Signed distances from the hyperplane times \\|w\\|, (n_rows,); lazy for a dask array."""
+        if self._fitted(X):
+            return self._by_block("decision_function", X, float)
+        return self._features(self._rows(X)) @ self.coef_[0] + self.intercept_[0]
+
+    def predict(self, X: Any) -> Any:
+        """Classes, (n_rows,); lazy for a dask array."""
+        if self._fitted(X):
+            return self._by_block("predict", X, self.classes_.dtype)
+        return self.classes_[(self.decision_function(X) > 0).astype(int)]
+
+    def _check_parameters(self) -> None:
+        check_number("alpha", self.alpha, zero=True)
+        check_number("step_size", self.step_size, zero=False)
+        check_integer("max_iter", self.max_iter)
+        check_number("tol", self.tol, zero=True)
+
+    def _begin_binary(self, X: Any, y: Any) -> Any:
+        parts, found = self._begin(X, y)
+        if len(self.classes_) > 2:
+            raise ValueError(
+                "Only binary classification is supported. "
+                f"{type(self).__name__} takes two classes; y has {len(self.classes_)}: "
+                f"{self.classes_[:5].tolist()}{' ...' if len(self.classes_) > 5 else ''}"
+            )
+        return parts, found
+
+    def _features(self, X: Any) -> Any:
+        return X
+
+    def _descend(self, parts: Partitions, n: int, columns: int) -> None:
+        theta = np.zeros(columns + 1)  # the intercept is last
+        slope = self._evaluate(parts, n, theta)
+        for t in range(1, self.max_iter + 1):
+            before, theta = theta, theta - self.step_size / np.sqrt(t) * slope
+            slope = self._evaluate(parts, n, theta)
+            moved = np.linalg.norm(theta - before)
+            if self.tol and moved <= self.tol * max(np.linalg.norm(theta), 1.0):
+                break
+        self.n_iter_ = t
+        self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
+
+    def _evaluate(self, parts: Partitions, n: int, theta: np.ndarray) -> np.ndarray:
+        """Record the loss at `theta`; the sub-gradient there."""
+        loss, slope = parts.sum(_hinge, theta, self.classes_[1])
+        slope = slope / n
+        slope[:-1] += self.alpha * theta[:-1]
+        slope[-1] *= bool(self.fit_intercept)
+        self._record(loss / n + 0.5 * self.alpha * float(theta[:-1] @ theta[:-1]))
+        return slope
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+class PolynomialSVM(LinearSVM):
+    """Two classes by a polynomial kernel: `LinearSVM` among approximate features of the kernel.
+
+    The kernel is (gamma x.x' + coef0)^degree. Its features are those of Nystroem's method
+    (`sklearn.kernel_approximation.Nystroem`) for a sample of the rows; partitions are transformed
+    once and held by the workers.
+
+    Parameters
+    ----------
+    degree : int
+    gamma : float, optional
+        > 0; 1 / n_features by default.
+    coef0 : float
+        >= 0.
+    n_components : int
+        Rows in the sample, or all, and as many features.
+    alpha, step_size, max_iter, tol, fit_intercept
+        As for `LinearSVM`; the features' squared norm is about the kernel of a row with itself.
+    random_state : int, RandomState or None
+        Draws the sample.
+
+    Attributes
+    ----------
+    feature_map_ : Nystroem
+    coef_ : array, (1, n_components)
+    intercept_, classes_, n_features_in_, n_iter_, loss_, loss_curve_
+        As of `LinearSVM`.
+    """
+
+    def __init__(
+        self,
+        *,
+        degree: int = 3,
+        gamma: float | None = None,
+        coef0: float = 1.0,
+        n_components: int = 100,
+        alpha: float = 1e-4,
+        step_size: float = 1.0,
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        fit_intercept: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            alpha=alpha, step_size=step_size, max_iter=max_iter, tol=tol,
+            fit_intercept=fit_intercept,
+        )  # fmt: skip
+        self.degree = degree
+        self.gamma = gamma
+        self.coef0 = coef0
+        self.n_components = n_components
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> PolynomialSVM:
+        """Draw the sample, transform the partitions, train. Parameters as of `LinearSVM.fit`."""
+        self._check_parameters()
+        parts, found = self._begin_binary(X, y)
+        random = check_random_state(self.random_state)
+        self.feature_map_ = self._map_of(parts.sample(found.rows, self.n_components, random))
+        sent_once = delayed(self.feature_map_, pure=False, traverse=False)
+        features = parts.transform(_transform, sent_once)
+        self._descend(features, found.n, self.feature_map_.components_.shape[0])
+        return self
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_integer("degree", self.degree)
+        if self.gamma is not None:
+            check_number("gamma", self.gamma, zero=False)
+        check_number("coef0", self.coef0, zero=True)
+        check_integer("n_components", self.n_components)
+
+    def _map_of(self, sample: Any) -> Any:
+        from sklearn.kernel_approximation import Nystroem
+
+        feature_map = Nystroem(
+            "poly", gamma=self.gamma, coef0=self.coef0, degree=self.degree,
+            n_components=sample.shape[0], random_state=0,
+        )  # fmt: skip
+        try:
+            return feature_map.fit(sample)
+        except ValueError as error:  # of the decomposition: the rows themselves were looked at
+            raise ValueError(f"the kernel is too large, scale the features: {error}") from error
+
+    def _features(self, X: Any) -> Any:
+        return _transform(X, self.feature_map_)
+
+
+def _hinge(x: Any, y: np.ndarray, theta: np.ndarray, positive: Any) -> tuple[float, np.ndarray]:
+    """Hinge loss of a partition and a sub-gradient, summed over its rows."""
+    sign = np.where(y == positive, 1.0, -1.0)
+    margin = sign * (x @ theta[:-1] + theta[-1])
+    pull = np.where(margin < 1.0, -sign, 0.0)
+    return float(np.maximum(0.0, 1.0 - margin).sum()), np.append(x.T @ pull, pull.sum())
+
+
+def _transform(x: Any, feature_map: Any) -> np.ndarray:
+    if not x.shape[0]:  # of which scikit-learn wants no kernel
+        return np.empty((0, feature_map.components_.shape[0]))
+    # What arrived inside another object may lie at an odd address as well.
+    feature_map = copy.copy(feature_map)
+    feature_map.components_ = contiguous(feature_map.components_)
+    feature_map.normalization_ = contiguous(feature_map.normalization_)
+    return np.ascontiguousarray(feature_map.transform(x))
