@@ -9,7 +9,7 @@ import numpy as np
 from dask import array as da
 from dask.delayed import delayed
 
-__all__ = ["as_blocks", "check_columns", "dense", "map_rows"]
+__all__ = ["as_blocks", "as_dask", "check_columns", "dense", "map_rows"]
 
 
 def as_blocks(X: Any) -> Any:
@@ -18,6 +18,22 @@ def as_blocks(X: Any) -> Any:
         return X
     whole = delayed(X.tocsr(), pure=False, traverse=False)
     return da.from_delayed(whole, X.shape, X.dtype, meta=np.empty((0, 0), X.dtype))
+
+
+def as_dask(array: Any, name: str, ndim: int) -> Any:
+    """A dask array: as it is, or of one block. A frame is left for `Partitions` to refuse.
+
+    Raises
+    ------
+    ValueError
+        Its dimensions are not `ndim`; the array is called `name`.
+    """
+    array = as_blocks(array)
+    if not hasattr(array, "dask"):
+        array = da.from_array(np.asarray(array), chunks=-1)
+    if getattr(array, "ndim", ndim) != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension{'s' * (ndim > 1)}, not {array.ndim}")
+    return array
 
 
 def dense(X: Any) -> np.ndarray:
@@ -85,7 +101,8 @@ def map_rows(
     X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
     shape = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (columns,))}
     meta = np.empty((0,) * (1 if columns is None else 2), dtype=dtype)
-    return X.map_blocks(_apply, function, delayed(model), dtype=meta.dtype, meta=meta, **shape)
+    sent = delayed(model, pure=False, traverse=False)
+    return X.map_blocks(_apply, function, sent, dtype=meta.dtype, meta=meta, **shape)
 
 
 def _apply(X: Any, function: Callable[..., np.ndarray], model: tuple[Any, ...]) -> np.ndarray:
