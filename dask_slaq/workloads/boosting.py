@@ -7,7 +7,7 @@ worker, unlike in xgboost and lightgbm, whose workers are fixed while they train
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import dask
@@ -103,7 +103,7 @@ class GradientBoosting(BaseEstimator):
         bins = map_rows(
             bins_of, X, thresholds, n_features=found.columns, columns=found.columns, dtype=np.uint8
         )
-        # Kept here: `Partitions` refers to persisted results, and does not hold them.
+        # Kept until training ends: a graph that was optimized no longer holds what is persisted.
         persisted = dask.persist(bins, self._targets(y))
         self._train(Rounds(Partitions(*persisted), objective, thresholds, self._growth(), found.n))
         self.n_features_in_ = found.columns
@@ -152,9 +152,9 @@ class GradientBoosting(BaseEstimator):
             if not isinstance(value, Integral) or not low <= value <= high:
                 words = f"from {low} to {high}" if name in limits else f"of at least {low}"
                 raise ValueError(f"{name} must be a whole number {words}, not {value!r}")
-        if not isinstance(self.learning_rate, Real) or not self.learning_rate > 0:
+        if not 0 < self.learning_rate < np.inf:
             raise ValueError(f"learning_rate must be greater than 0, not {self.learning_rate!r}")
-        if not isinstance(self.l2_regularization, Real) or not self.l2_regularization >= 0:
+        if not 0 <= self.l2_regularization < np.inf:
             raise ValueError(
                 f"l2_regularization must be at least 0, not {self.l2_regularization!r}"
             )

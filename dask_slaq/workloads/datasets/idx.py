@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any, NamedTuple
 
 import fsspec
@@ -41,14 +42,19 @@ class Header(NamedTuple):
         return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
 
 
-def read_idx(images: str, labels: str | None = None, *, blocksize: str | int = "64MiB") -> Any:
+def read_idx(
+    images: str | os.PathLike[str],
+    labels: str | os.PathLike[str] | None = None,
+    *,
+    blocksize: str | int = "64MiB",
+) -> Any:
     """IDX files, such as those of MNIST, as lazy dask arrays.
 
     Parameters
     ----------
-    images : str
+    images : path
         A file; local or a URL. One that is compressed (.gz) is read as one partition; rechunk it.
-    labels : str, optional
+    labels : path, optional
         The file with as many labels.
     blocksize : str or int
         Bytes of a partition.
@@ -69,10 +75,11 @@ def read_idx(images: str, labels: str | None = None, *, blocksize: str | int = "
     ValueError
         `blocksize` is not positive.
     """
-    X = _rows(images, blocksize)
+    X = _rows(os.fspath(images), blocksize)
     X = X.reshape(X.shape[0], 1) if X.ndim == 1 else X
     if labels is None:
         return X
+    labels = os.fspath(labels)
     y = _rows(labels, blocksize)
     if y.ndim != 1:
         raise DataFileError(labels, "has more than one number for an image; are they labels?")

@@ -5,8 +5,8 @@ N is the number of different terms of the document, and terms are numbered from 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import dask
@@ -15,27 +15,27 @@ import scipy.sparse
 from dask.delayed import delayed
 
 from dask_slaq.workloads.datasets.errors import decompressed
-from dask_slaq.workloads.datasets.lines import columns_of, parse, ranges
+from dask_slaq.workloads.datasets.lines import Paths, columns_of, parse, ranges
 
 __all__ = ["read_lda_c", "read_vocabulary"]
 
 DOCUMENT = re.compile(rb"\s*\d{1,18}(\s+\d{1,18}:\d{1,18})*\s*")
 
 
-def read_vocabulary(path: str) -> list[str]:
+def read_vocabulary(path: Any) -> list[str]:
     """The terms of a vocabulary file, one a line: term ``i`` is column ``i`` of the counts.
 
     Raises
     ------
     FileNotFoundError
     """
-    with decompressed(path) as file:
+    with decompressed(os.fspath(path)) as file:
         return [line.decode().strip() for line in file]
 
 
 def read_lda_c(
-    paths: str | Sequence[str],
-    vocabulary: str | Sequence[str] | None = None,
+    paths: Paths,
+    vocabulary: Any = None,
     *,
     blocksize: str | int = "64MiB",
 ) -> Any:
@@ -43,10 +43,10 @@ def read_lda_c(
 
     Parameters
     ----------
-    paths : str or list of str
+    paths : path or list of paths
         Files, or patterns with ``*``; local or URLs. One that is compressed (.gz, .bz2, .xz) is one
         partition.
-    vocabulary : str or sequence of str, optional
+    vocabulary : path or sequence of str, optional
         The vocabulary file or its terms, which say how many columns there are. Without, the files
         are read once now to find the greatest term.
     blocksize : str or int
@@ -66,7 +66,8 @@ def read_lda_c(
     DataFileError
         When computed: a line is malformed. File and number of the line are in the message.
     """
-    terms = read_vocabulary(vocabulary) if isinstance(vocabulary, str) else vocabulary
+    is_path = isinstance(vocabulary, (str, os.PathLike))
+    terms = read_vocabulary(vocabulary) if is_path else vocabulary
     where = ranges(paths, blocksize)
     task = delayed(parse, pure=False)
     if terms is None:

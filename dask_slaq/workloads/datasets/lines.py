@@ -6,9 +6,10 @@ fsspec: local ones or URLs. A compressed file cannot be entered in its middle an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import fsspec
 import numpy as np
@@ -22,10 +23,14 @@ from fsspec.utils import infer_compression, read_block
 
 from dask_slaq.workloads.datasets.errors import DataFileError, decompressed
 
-__all__ = ["ByteRange", "columns_of", "file_names", "number", "parse", "ranges"]
+__all__ = ["ByteRange", "Paths", "columns_of", "file_names", "number", "parse", "ranges"]
 
 #: Bytes read at a time where lines are counted.
 STEP = 2**24
+
+
+#: One path or several, as text or `os.PathLike`.
+Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class ByteRange(NamedTuple):
@@ -45,7 +50,7 @@ class ByteRange(NamedTuple):
     size: int | None
 
 
-def file_names(paths: str | Sequence[str]) -> list[str]:
+def file_names(paths: Paths) -> list[str]:
     """The files that a path, a pattern with ``*`` or a list of paths means.
 
     Raises
@@ -53,17 +58,17 @@ def file_names(paths: str | Sequence[str]) -> list[str]:
     FileNotFoundError
         There is none.
     """
-    given = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else paths
     names: list[str] = []
-    for one in given:
+    for one in map(os.fspath, given):
         fs, _, found = get_fs_token_paths(one)
         if not found or not all(fs.exists(name) for name in found):
             raise FileNotFoundError(f"no such file: {one}")
-        names += [fs.unstrip_protocol(name) if "://" in str(one) else name for name in found]
+        names += [fs.unstrip_protocol(name) if "://" in one else name for name in found]
     return names
 
 
-def ranges(paths: str | Sequence[str], blocksize: str | int) -> list[ByteRange]:
+def ranges(paths: Paths, blocksize: str | int) -> list[ByteRange]:
     """Ranges of at most `blocksize` bytes that cover the files.
 
     Raises

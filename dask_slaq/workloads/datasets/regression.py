@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 from dask.delayed import delayed
 
 from dask_slaq.workloads.datasets.errors import decompressed
-from dask_slaq.workloads.datasets.lines import columns_of, file_names, number, parse, ranges
+from dask_slaq.workloads.datasets.lines import Paths, columns_of, file_names, number, parse, ranges
 
 __all__ = ["read_csv_regression", "read_year_prediction"]
 
 
 def read_year_prediction(
-    paths: str | Sequence[str] = "YearPredictionMSD.txt",
+    paths: Paths = "YearPredictionMSD.txt",
     *,
     blocksize: str | int = "64MiB",
     dtype: Any = "float64",
@@ -30,7 +29,7 @@ def read_year_prediction(
 
 
 def read_csv_regression(
-    paths: str | Sequence[str],
+    paths: Paths,
     n_features: int | None = None,
     *,
     target: int = 0,
@@ -41,7 +40,7 @@ def read_csv_regression(
 
     Parameters
     ----------
-    paths : str or list of str
+    paths : path or list of paths
         Files, or patterns with ``*``; local or URLs. One that is compressed (.gz, .bz2, .xz) is one
         partition.
     n_features : int, optional

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -11,13 +10,13 @@ import scipy.sparse
 from dask.delayed import delayed
 from sklearn.datasets import load_svmlight_file
 
-from dask_slaq.workloads.datasets.lines import columns_of, number, parse, ranges
+from dask_slaq.workloads.datasets.lines import Paths, columns_of, number, parse, ranges
 
 __all__ = ["read_svmlight"]
 
 
 def read_svmlight(
-    paths: str | Sequence[str],
+    paths: Paths,
     n_features: int,
     *,
     blocksize: str | int = "64MiB",
@@ -29,7 +28,7 @@ def read_svmlight(
 
     Parameters
     ----------
-    paths : str or list of str
+    paths : path or list of paths
         Files, or patterns with ``*``; local or URLs. One that is compressed (.gz, .bz2, .xz) is one
         partition.
     n_features : int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +41,8 @@ def test_images_and_labels(files, blocksize, partitions):
 
 
 def test_images_alone(files):
-    assert np.array_equal(read_idx(files[0]).compute(), IMAGES.reshape(50, 42))
+    for path in (files[0], Path(files[0])):
+        assert np.array_equal(read_idx(path).compute(), IMAGES.reshape(50, 42))
 
 
 def test_a_file_larger_than_memory(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+from pathlib import Path
 
 import dask
 import numpy as np
@@ -15,12 +16,9 @@ from dask_slaq.workloads.boosting import GradientBoostingRegressor
 from dask_slaq.workloads.datasets import (
     DataFileError,
     read_csv_regression,
-    read_lda_c,
     read_svmlight,
-    read_vocabulary,
     read_year_prediction,
 )
-from dask_slaq.workloads.lda import LatentDirichletAllocation
 
 rng = np.random.default_rng(0)
 X = sp.random(60, 12, 0.4, "csr", random_state=0)
@@ -136,6 +134,11 @@ def test_a_truncated_archive_is_named(tmp_path, compress, end):
             read_svmlight(str(path), 1)[0].compute()
 
 
+def test_paths_may_be_objects_or_urls(svmlight):
+    for one in (Path(svmlight), [Path(svmlight)], f"file://{svmlight}"):
+        assert np.array_equal(read_svmlight(one, 12)[1].compute(), y)
+
+
 def test_no_file_an_empty_file_and_bad_settings(tmp_path):
     (tmp_path / "empty").touch()
     with pytest.raises(FileNotFoundError, match="no such file"):
@@ -207,55 +210,3 @@ def test_files_are_trained_on(tmp_path):
     model = GradientBoostingRegressor(max_iter=20).fit(features, target)
     assert model.score(features, target) > 0.8
     assert np.isnan(model.predict(features).shape[0])
-
-
-DOCUMENTS = ["3 0:1 5:2 2:1", "1 9:4", "0", "2 7:1 1:3", "2 3:1 3:1"]
-COUNTS = np.zeros((5, 10))
-COUNTS[0, [0, 5, 2]] = 1, 2, 1
-COUNTS[1, 9] = 4
-COUNTS[3, [7, 1]] = 1, 3
-COUNTS[4, 3] = 2
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    (tmp_path / "ap.dat").write_text("\n".join(DOCUMENTS) + "\n")
-    (tmp_path / "vocab.txt").write_text("\n".join("abcdefghij") + "\n")
-    return str(tmp_path / "ap.dat"), str(tmp_path / "vocab.txt")
-
-
-@pytest.mark.parametrize("blocksize", [1, 13, 20, "1MiB"])
-def test_a_corpus_is_its_counts(corpus, blocksize):
-    path, vocabulary = corpus
-    terms = read_vocabulary(vocabulary)
-    assert terms == list("abcdefghij")
-    for given in (vocabulary, terms, None):
-        lazy = read_lda_c(path, given, blocksize=blocksize)
-        assert lazy.shape[1] == 10
-        counted = lazy.compute()
-        assert sp.issparse(counted) and np.array_equal(counted.toarray(), COUNTS)
-
-
-@pytest.mark.parametrize(
-    ("line", "what"),
-    [
-        ("3 1:1 2:1", "3 terms are announced, and 2 are there"),
-        ("2 1:1 2:", "'2:' is not TERM:COUNT"),
-        ("1 1:-1", "'1:-1' is not TERM:COUNT"),
-        ("x 1:1", "'x' is not a number of terms"),
-        ("1 10:1", "term 10 is not below 10"),
-    ],
-)
-@pytest.mark.parametrize("blocksize", [10, "1MiB"])
-def test_a_malformed_document_is_named(corpus, line, what, blocksize):
-    path, vocabulary = corpus
-    with open(path, "a") as file:
-        file.write(line + "\n")
-    with pytest.raises(DataFileError, match=rf"ap.dat, line 6: {what}"):
-        read_lda_c(path, vocabulary, blocksize=blocksize).compute()
-
-
-def test_a_corpus_is_trained_on(corpus):
-    lazy = read_lda_c(*corpus)
-    model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(lazy)
-    assert model.transform(lazy).compute().shape == (5, 2)
