@@ -187,7 +187,6 @@ def _lines_before(where: ByteRange) -> int:
     # The line that the range begins in belongs to the range before.
     count, left = 1, where.offset
     with fsspec.open(where.path, "rb") as file:
-        while left:
-            text = file.read(min(left, STEP))
+        while left and (text := file.read(min(left, STEP))):
             count, left = count + text.count(b"\n"), left - len(text)
     return count

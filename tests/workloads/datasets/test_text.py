@@ -10,6 +10,7 @@ import dask
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from dask.callbacks import Callback
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from dask_slaq.workloads.boosting import GradientBoostingRegressor
@@ -42,6 +43,14 @@ def test_svmlight_is_what_scikit_learn_reads(svmlight, blocksize):
     assert np.array_equal(values.toarray(), theirs[0].toarray())
     assert np.array_equal(labels, theirs[1])
     assert (ours[0].npartitions > 1) == (blocksize != "1MiB")
+
+
+def test_rows_and_labels_that_are_computed_together_are_parsed_once(svmlight):
+    parsed = []
+    lazy = read_svmlight(svmlight, 12, blocksize=500)
+    with Callback(pretask=lambda key, *_: parsed.append("parse" in str(key))):
+        dask.compute(*lazy)
+    assert sum(parsed) == lazy[0].npartitions > 1
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
