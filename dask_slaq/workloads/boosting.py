@@ -1,0 +1,251 @@
+"""Gradient-boosted trees with one task a partition and level.
+
+The cluster holds features in bins, written once, and the scores of rows. A task sums gradients in
+bins for the nodes of one level; the split is chosen where `fit` was called. Nothing is tied to a
+worker, unlike in xgboost and lightgbm, whose workers are fixed while they train.
+"""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import dask
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from dask_slaq.adapters.blocks import publish
+from dask_slaq.workloads.histograms import bins_of, thresholds_of
+from dask_slaq.workloads.objectives import LogLoss, Softmax, SquaredError
+from dask_slaq.workloads.partitions import Partitions, Survey
+from dask_slaq.workloads.rounds import Growth, Rounds
+from dask_slaq.workloads.rowwise import as_dask, dense, map_rows
+from dask_slaq.workloads.trees import labels_of, probabilities_of, scores_of
+
+__all__ = ["GradientBoostingClassifier", "GradientBoostingRegressor"]
+
+#: Deepest tree; a level doubles the histograms that are sent.
+MAX_DEPTH = 12
+
+
+class GradientBoosting(BaseEstimator):
+    """What the classifier and the regressor share.
+
+    `X` and `y` are read three times: for a survey, for a sample of rows and for the bins. Persist
+    them first if that is to be once. The iterations look at the bins only.
+
+    Parameters
+    ----------
+    max_iter : int
+        Iterations; each adds a tree, or one for each class if there are more than two.
+    learning_rate : float
+        Factor of the leaves' values, greater than 0.
+    max_depth : int
+        Levels of splits, 1 to 12. A level doubles the histograms that are sent.
+    max_bins : int
+        Bins of a feature, 2 to 255.
+    l2_regularization : float
+        Penalty on squared leaf values, at least 0.
+    min_samples_leaf : int
+        Fewest rows of a leaf.
+    subsample : int
+        Rows, drawn by `random_state`, whose quantiles are the ends of bins. All rows if there are
+        no more.
+    random_state : int, RandomState or None
+        Draws that sample. How rows are split into partitions changes the result by rounding only.
+
+    Attributes
+    ----------
+    trees_ : array of NODE, (max_iter, n_outputs, n_nodes)
+        See `dask_slaq.workloads.trees`.
+    start_ : array, (n_outputs,)
+        Scores before the first tree.
+    loss_curve_ : list of float, (max_iter + 1,)
+        What was reported.
+    n_iter_ : int
+        Iterations run.
+    n_features_in_ : int
+        Columns of `X`.
+    """
+
+    def __init__(
+        self,
+        max_iter: int = 100,
+        *,
+        learning_rate: float = 0.1,
+        max_depth: int = 3,
+        max_bins: int = 255,
+        l2_regularization: float = 0.0,
+        min_samples_leaf: int = 20,
+        subsample: int = 20_000,
+        random_state: Any = None,
+    ) -> None:
+        self.max_iter = max_iter
+        self.learning_rate = learning_rate
+        self.max_depth = max_depth
+        self.max_bins = max_bins
+        self.l2_regularization = l2_regularization
+        self.min_samples_leaf = min_samples_leaf
+        self.subsample = subsample
+        self.random_state = random_state
+
+    def _fit(self, X: Any, y: Any) -> None:
+        self._check()
+        X, y = as_dask(X, "X", 2), as_dask(y, "y", 1)
+        raw = Partitions(X, y)
+        found = raw.survey(labels=isinstance(self, ClassifierMixin))
+        objective = self._objective(found)
+        thresholds = thresholds_of(self._sample(raw, found), self.max_bins)
+        bins = map_rows(
+            bins_of, X, thresholds, n_features=found.columns, columns=found.columns, dtype=np.uint8
+        )
+        # Kept until training ends: a graph that was optimized no longer holds what is persisted.
+        persisted = dask.persist(bins, self._targets(y))
+        self._train(Rounds(Partitions(*persisted), objective, thresholds, self._growth(), found.n))
+        self.n_features_in_ = found.columns
+
+    def _train(self, rounds: Rounds) -> None:
+        self.loss_curve_: list[float] = []
+        for iteration in range(self.max_iter + 1):
+            self.loss_curve_.append(rounds.look(last=iteration == self.max_iter))
+            publish(self.loss_curve_[-1])
+            if iteration < self.max_iter:
+                rounds.grow()
+        self.start_, self.trees_ = rounds.start, np.array(rounds.ensemble)
+        self.n_iter_ = self.max_iter
+
+    def _sample(self, raw: Partitions, found: Survey) -> np.ndarray:
+        """Some rows, the same ones however rows are split, in their order."""
+        if found.n > self.subsample:
+            seed = check_random_state(self.random_state).randint(2**31)
+            drawn = np.random.default_rng(seed).choice(found.n, self.subsample, replace=False)
+            rows = np.sort(drawn)
+        else:
+            rows = np.arange(found.n)
+        ends = np.cumsum(found.rows)
+        local = np.split(rows, np.searchsorted(rows, ends[:-1]))
+        chosen = [some - end + n for some, end, n in zip(local, ends, found.rows, strict=True)]
+        return np.concatenate(dask.compute(*raw.map(_take, state=chosen)))
+
+    def _growth(self) -> Growth:
+        return Growth(
+            self.max_depth,
+            self.max_bins,
+            self.min_samples_leaf,
+            self.learning_rate,
+            self.l2_regularization,
+        )
+
+    def _apply(self, function: Any, X: Any, *more: Any, **shape: Any) -> Any:
+        check_is_fitted(self)
+        model = self.start_, self.trees_, *more
+        return map_rows(function, X, *model, n_features=self.n_features_in_, **shape)
+
+    def _check(self) -> None:
+        limits = {"max_depth": (1, MAX_DEPTH), "max_bins": (2, 255)}
+        for name in ("max_iter", "max_depth", "max_bins", "min_samples_leaf", "subsample"):
+            value, (low, high) = getattr(self, name), limits.get(name, (1, np.inf))
+            if not isinstance(value, Integral) or not low <= value <= high:
+                words = f"from {low} to {high}" if name in limits else f"of at least {low}"
+                raise ValueError(f"{name} must be a whole number {words}, not {value!r}")
+        if not 0 < self.learning_rate < np.inf:
+            raise ValueError(f"learning_rate must be greater than 0, not {self.learning_rate!r}")
+        if not 0 <= self.l2_regularization < np.inf:
+            raise ValueError(
+                f"l2_regularization must be at least 0, not {self.l2_regularization!r}"
+            )
+
+
+class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):
+    """Boosted trees for two classes by log-loss, for more by softmax.
+
+    Each iteration reports the mean negative log-likelihood of the rows, in nats. Parameters and
+    attributes are those of `GradientBoosting`, and ``classes_``: the labels, sorted, (n_classes,).
+    """
+
+    def fit(self, X: Any, y: Any) -> GradientBoostingClassifier:
+        """Boost trees.
+
+        Parameters
+        ----------
+        X : dask array, array_like or scipy.sparse matrix, (n_rows, n_features)
+            Blocks may be sparse; their bins are dense.
+        y : dask array or array_like, (n_rows,)
+            Labels, split like `X`.
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of range; shapes do not fit; a partition is empty; a value is not
+            finite; there is one class only.
+        """
+        self._fit(X, y)
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Scores, (n_rows,) for two classes, else (n_rows, n_classes); lazy if `X` is."""
+        check_is_fitted(self)
+        columns = len(self.start_) if len(self.start_) > 1 else None
+        return self._apply(scores_of, X, columns=columns)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities, (n_rows, n_classes); lazy if `X` is."""
+        check_is_fitted(self)
+        return self._apply(probabilities_of, X, columns=len(self.classes_))
+
+    def predict(self, X: Any) -> Any:
+        """Most likely labels, (n_rows,); lazy if `X` is."""
+        check_is_fitted(self)
+        return self._apply(labels_of, X, self.classes_, dtype=self.classes_.dtype)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Share of rows whose label is predicted."""
+        return float(accuracy_score(*dask.compute(y, self.predict(X))))
+
+    def _objective(self, found: Any) -> Any:
+        check_classification_targets(found.labels)
+        self.classes_ = found.labels
+        n = len(found.labels)
+        return LogLoss() if n == 2 else Softmax(n)
+
+    def _targets(self, y: Any) -> Any:
+        return y.map_blocks(_codes, self.classes_, dtype=np.intp)
+
+
+class GradientBoostingRegressor(RegressorMixin, GradientBoosting):
+    """Boosted trees for a number by squared error.
+
+    Each iteration reports the mean squared error of the rows. Parameters and attributes are those
+    of `GradientBoosting`.
+    """
+
+    def fit(self, X: Any, y: Any) -> GradientBoostingRegressor:
+        """Boost trees; parameters and errors are those of the classifier, `y` are numbers."""
+        self._fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Predicted targets, (n_rows,); lazy if `X` is."""
+        return self._apply(scores_of, X)
+
+    def score(self, X: Any, y: Any) -> float:
+        """Coefficient of determination."""
+        return float(r2_score(*dask.compute(y, self.predict(X))))
+
+    def _objective(self, found: Any) -> Any:
+        return SquaredError()
+
+    def _targets(self, y: Any) -> Any:
+        return y.astype(float)
+
+
+def _take(X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return dense(X.tocsr()[rows] if hasattr(X, "tocsr") else X[rows])
+
+
+def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    return np.searchsorted(classes, y)
