@@ -6,11 +6,13 @@ solver has one. Each watch reads it out of a computation that the solver makes a
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.loops import Loop, Watch
+from dask_slaq.adapters.loops import Lookalike, Loop, Watch
 
 MODULE = "dask_glm.algorithms"
 
@@ -126,7 +128,91 @@ class LBFGS(Watch):
             self.report(loss)
 
 
+class Newton(Watch):
+    """Each iteration is one ``da.compute(hess, grad)``; the loss of the iterate that these are taken
+    at is computed along, from the ``X beta`` that they share. The last step's result is not seen.
+    """
+
+    stands_in = ("da",)
+    needs = ("family",)
+
+    at: tuple[Any, Any]
+
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.family = self.arguments["family"]
+        self.arguments["family"] = Lookalike(self.family, gradient=self.gradient)
+        self.da = Lookalike(self.library["da"], compute=self.compute)
+
+    def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
+        self.at = Xbeta, y
+        return self.family.gradient(Xbeta, X, y)
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        extra = self.safely(lambda: (self.family.loglike(*self.at),), default=())
+        out = self.library["da"].compute(*args, *extra, **kwargs)
+        for loss in out[len(args) :]:
+            self.safely(self.report, loss)
+        return out[: len(args)]
+
+
+class ADMM(Watch):
+    """Each iteration is one task a partition, which solves a problem of its own, and the consensus
+    ``z`` of their results. The same tasks evaluate the loss at the ``z`` that they start from; the
+    penalty is added here. The last consensus is not seen.
+    """
+
+    stands_in = ("delayed", "da")
+    needs = ("regularizer", "lamduh")
+
+    z: Any = None
+
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.da = Lookalike(self.library["da"], compute=self.compute)
+
+    def delayed(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is not self.library["local_update"]:
+            return self.library["delayed"](function, *args, **kwargs)
+        task = self.library["delayed"](local_update, *args, **kwargs)
+
+        def update(X: Any, y: Any, beta: Any, z: Any, *rest: Any, **functions: Any) -> Any:
+            self.z = z
+            return task(function, X, y, beta, z, *rest, **functions)
+
+        return update
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        out = self.library["da"].compute(*args, **kwargs)
+        if self.z is None:
+            return out
+        betas, losses = zip(*out, strict=True)
+        self.safely(self._iterated, losses)
+        return betas
+
+    def _iterated(self, losses: tuple[float, ...]) -> None:
+        regularizer = self.library["Regularizer"].get(self.arguments["regularizer"])
+        self.report(math.fsum(losses) + self.arguments["lamduh"] * regularizer.f(self.z))
+
+
+def local_update(
+    update: Callable[..., Any], X: Any, y: Any, beta: Any, z: Any, u: Any, rho: Any, f: Any,
+    **more: Any,
+) -> tuple[Any, float]:  # fmt: skip
+    """Task of `ADMM`: what dask-glm's function of this name returns, and the loss at `z`.
+
+    `f` adds the distance of its first argument from ``z - u``, which is none here.
+    """
+    try:
+        loss = float(f(z, X, y, z, 0 * z, rho))
+    except Exception:
+        loss = math.nan
+    return update(X, y, beta, z, u, rho, f, **more), loss
+
+
 LOOPS = (
+    Loop(MODULE, "newton", Newton, cell="algo"),
+    Loop(MODULE, "admm", ADMM, cell="algo"),
     Loop(MODULE, "gradient_descent", GradientDescent, cell="algo"),
     Loop(MODULE, "proximal_grad", ProximalGrad, cell="algo"),
     Loop(MODULE, "lbfgs", LBFGS, cell="algo"),

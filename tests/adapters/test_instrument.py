@@ -65,6 +65,8 @@ def test_nothing_stays_patched(fit):
         ("cell", "gradient_descent"),
         ("cell", "proximal_grad"),
         ("cell", "lbfgs"),
+        ("cell", "newton"),
+        ("cell", "admm"),
         ("dask_ml.cluster.k_means", "_kmeans_single_lloyd"),
     }
     assert not changed(before, library_objects())
@@ -162,7 +164,9 @@ def test_a_block_may_be_left_in_another_context(fit):
     assert not changed(before, library_objects())
 
 
-@pytest.mark.parametrize("solver", ["gradient_descent", "proximal_grad", "lbfgs"])
+@pytest.mark.parametrize(
+    "solver", ["gradient_descent", "proximal_grad", "lbfgs", "newton", "admm"]
+)
 def test_a_failing_report_costs_one_warning(fit, solver):
     calls = []
 
