@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dask_slaq.adapters import blocks, dask_glm, dask_ml
+from dask_slaq.adapters import blocks, dask_glm, dask_ml, repairs
 from dask_slaq.adapters.patches import Patches
 
 __all__ = ["instrument"]
@@ -37,6 +37,8 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
     ------
     TypeError
         `report` is not callable.
+    InvalidSetting
+        ``slaq.repairs`` is not as it should be.
 
     Notes
     -----
@@ -55,6 +57,7 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
         report = _report_to_job
     elif not callable(report):
         raise TypeError(f"report must be callable, not {report!r}")
+    repairs.follow_settings()
     with _patches, blocks.opened(report):
         yield
 

@@ -129,8 +129,8 @@ class LBFGS(Watch):
 
 
 class Newton(Watch):
-    """Each iteration is one ``da.compute(hess, grad)``; the loss of the iterate that these are taken
-    at is computed along, from the ``X beta`` that they share. The last step's result is not seen.
+    """Each iteration is one ``da.compute(hess, grad)``. The loss of the iterate that these belong
+    to is computed along, from the ``X beta`` that they share. The last iterate's is not known.
     """
 
     stands_in = ("da",)
@@ -159,7 +159,7 @@ class Newton(Watch):
 class ADMM(Watch):
     """Each iteration is one task a partition, which solves a problem of its own, and the consensus
     ``z`` of their results. The same tasks evaluate the loss at the ``z`` that they start from; the
-    penalty is added here. The last consensus is not seen.
+    penalty is added here. The last consensus's is not known.
     """
 
     stands_in = ("delayed", "da")

@@ -47,9 +47,7 @@ class Watch:
     stands_in: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
-    def __init__(
-        self, library: Mapping[str, Any], arguments: dict[str, Any], block: Block
-    ) -> None:
+    def __init__(self, library: Mapping[str, Any], arguments: dict[str, Any], block: Block) -> None:
         self.library = library
         self.arguments = arguments
         self._block = block

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CellType, ModuleType
@@ -78,12 +78,8 @@ class Patches:
 
     def _install(self) -> None:
         # An import that begins now is patched by the finder; this is for those begun before.
-        for name in self._loops:
-            module = sys.modules.get(name)
-            if module is not None and _initializing(module):
-                module = _when_imported(name)
-            if module is not None:
-                self._imported(name, module)
+        for name, module in imported(self._loops):
+            self._imported(name, module)
 
     def __exit__(self, *exc_info: object) -> None:
         with self._lock:
@@ -118,6 +114,16 @@ class Patches:
                     warn_once(str(loop), f"{loop} {error}: its iterations are not reported")
 
 
+def imported(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
+    """Modules that are imported, with their names; waits for imports that others have begun."""
+    for name in names:
+        module = sys.modules.get(name)
+        if module is not None and _initializing(module):
+            module = _when_imported(name)
+        if module is not None:
+            yield name, module
+
+
 def _initializing(module: ModuleType) -> bool:
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
@@ -144,13 +150,18 @@ class AfterImport(MetaPathFinder):
         """Find one of our modules as the other finders do, with our loader around theirs."""
         if fullname not in self._names:
             return None
-        for finder in [f for f in sys.meta_path if f is not self]:
+        for finder in self._others():
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
                     spec.loader = ThenDone(spec.loader, self._done)
                 return spec
         return None
+
+    def _others(self) -> list[Any]:
+        """The finders that come after this one; another of this class may be among them."""
+        finders = list(sys.meta_path)
+        return finders[finders.index(self) + 1 :] if self in finders else []
 
 
 class ThenDone(Loader):
