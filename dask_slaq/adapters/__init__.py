@@ -62,6 +62,11 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
         yield
 
 
+def loop_states() -> dict[str, str]:
+    """For each supported loop whether it is observed now, or why not."""
+    return _patches.states()
+
+
 def _report_to_job(loss: float) -> None:
     import dask_slaq
 

@@ -124,6 +124,7 @@ class Loop:
                 return function(*args, **kwargs)
             return self._run(function, block, args, kwargs)
 
+        dispatch.observed = self  # type: ignore[attr-defined]
         return dispatch
 
     def _run(

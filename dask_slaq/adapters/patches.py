@@ -94,6 +94,10 @@ class Patches:
                         place.set(original)
             self._installed.clear()
 
+    def states(self) -> dict[str, str]:
+        """For each loop whether it is observed now, or why not."""
+        return {str(loop): _state(loop) for loops in self._loops.values() for loop in loops}
+
     def _imported(self, name: str, module: ModuleType) -> None:
         """Patch a module that is there; nothing to do if it is patched or no block is open."""
         with self._lock:
@@ -112,6 +116,20 @@ class Patches:
                     installed.append((place, original, replacement))
                 except Exception as error:
                     warn_once(str(loop), f"{loop} {error}: its iterations are not reported")
+
+
+def _state(loop: Loop) -> str:
+    module = sys.modules.get(loop.module)
+    if module is None or _initializing(module):
+        return "library not imported"
+    try:
+        original = find(loop, module).get()
+    except LookupError as error:
+        return f"cannot be observed: {error}"
+    if getattr(original, "observed", None) is loop:
+        return "active"
+    mismatch = loop.mismatch(original)
+    return f"cannot be observed: {mismatch}" if mismatch else "ready for a block"
 
 
 def imported(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:

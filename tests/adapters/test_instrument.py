@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 
 import dask_slaq
-from dask_slaq.adapters import instrument
+from dask_slaq.adapters import instrument, repairs
 
 
 @pytest.fixture
 def fit(client, rows):
-    """Fit a model that reports four losses; import what it needs first."""
+    """Fit a model that reports four losses; import what it needs first.
+
+    Repairs are not undone with the block: they are in place before the tests look.
+    """
     from dask_ml.linear_model import LogisticRegression
+
+    repairs.follow_settings()
 
     def fit(rows=rows, solver="gradient_descent", max_iter=3):
         x, y = rows.chunked("x"), rows.chunked("logistic")
@@ -242,9 +247,11 @@ def test_libraries_imported_inside_the_block_are_observed():
         import sys
         from dask_slaq import instrument
         from dask_slaq.adapters.patches import AfterImport
+        import dask
+        dask.config.set({"slaq.repairs": False})
         losses = []
         with instrument(losses.append):
-            import dask, numpy as np, dask.array as da
+            import numpy as np, dask.array as da
             from dask_glm.algorithms import gradient_descent
             from dask_ml.cluster import KMeans
             dask.config.set(scheduler="synchronous")
