@@ -166,6 +166,7 @@ class ADMM(Watch):
     needs = ("regularizer", "lamduh")
 
     z: Any = None
+    task: Any = None
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
@@ -174,13 +175,13 @@ class ADMM(Watch):
     def delayed(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         if function is not self.library["local_update"]:
             return self.library["delayed"](function, *args, **kwargs)
-        task = self.library["delayed"](local_update, *args, **kwargs)
+        if self.task is None:
+            self.task = self.library["delayed"](and_loss(function))
+        return self._update
 
-        def update(X: Any, y: Any, beta: Any, z: Any, *rest: Any, **functions: Any) -> Any:
-            self.z = z
-            return task(function, X, y, beta, z, *rest, **functions)
-
-        return update
+    def _update(self, X: Any, y: Any, beta: Any, z: Any, *rest: Any, **functions: Any) -> Any:
+        self.z = z
+        return self.task(X, y, beta, z, *rest, **functions)
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
         out = self.library["da"].compute(*args, **kwargs)
@@ -195,19 +196,23 @@ class ADMM(Watch):
         self.report(math.fsum(losses) + self.arguments["lamduh"] * regularizer.f(self.z))
 
 
-def local_update(
-    update: Callable[..., Any], X: Any, y: Any, beta: Any, z: Any, u: Any, rho: Any, f: Any,
-    **more: Any,
-) -> tuple[Any, float]:  # fmt: skip
-    """Task of `ADMM`: what dask-glm's function of this name returns, and the loss at `z`.
+def and_loss(update: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
+    """Make the task of `ADMM`: what dask-glm's function returns, and the loss at `z`.
 
-    `f` adds the distance of its first argument from ``z - u``, which is none here.
+    A function inside a function travels by value: workers need not have this package.
     """
-    try:
-        loss = float(f(z, X, y, z, 0 * z, rho))
-    except Exception:
-        loss = math.nan
-    return update(X, y, beta, z, u, rho, f, **more), loss
+
+    def local_update(
+        X: Any, y: Any, beta: Any, z: Any, u: Any, rho: Any, f: Any, **more: Any
+    ) -> tuple[Any, float]:
+        try:
+            # `f` adds the distance of its first argument from z - u: none, with u = 0.
+            loss = float(f(z, X, y, z, 0 * z, rho))
+        except Exception:
+            loss = float("nan")
+        return update(X, y, beta, z, u, rho, f, **more), loss
+
+    return local_update
 
 
 LOOPS = (

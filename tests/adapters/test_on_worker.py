@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import contextvars
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 
+import cloudpickle
 import dask
 import pytest
 
 from dask_slaq.adapters import blocks
+from dask_slaq.adapters.dask_glm import and_loss
+from dask_slaq.adapters.incremental import then_report
 from dask_slaq.adapters.on_worker import Inbox, Route
 
 
@@ -18,11 +23,6 @@ def train(route, n):
     for k in range(n):
         route.report(float(k))
     return n
-
-
-@pytest.fixture
-def said(monkeypatch):
-    monkeypatch.setattr(blocks, "_said", set())
 
 
 def test_all_reports_arrive_in_order_before_the_result(client):
@@ -101,3 +101,34 @@ def test_what_is_no_number_ends_no_task(client, loss):
 def test_a_route_to_nowhere_is_harmless():
     route = pickle.loads(pickle.dumps(Route("nobody", None)))
     route.report(1.0)
+
+
+ELSEWHERE = """
+import sys
+sys.modules["dask_slaq"] = None  # cannot be imported
+import cloudpickle
+from sklearn.linear_model import SGDRegressor
+import numpy as np
+update, partial_fit, f = cloudpickle.loads(bytes.fromhex(sys.stdin.read()))
+x, y, z = np.eye(2), np.ones(2), np.ones(2)
+print(update(x, y, z, z, z, 1.0, f)[1])
+print(partial_fit(SGDRegressor(), x, y).coef_.shape)
+"""
+
+
+def test_tasks_run_where_this_package_is_not_installed():
+    from dask_ml._partial import _partial_fit
+
+    def update(X, y, beta, *others):
+        return beta
+
+    def f(beta, X, y, z, u, rho):
+        return float(((y - X @ beta) ** 2).sum() + u.sum())
+
+    tasks = and_loss(update), then_report(_partial_fit, ("inbox", None)), f
+    sent = cloudpickle.dumps(tasks).hex()
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], input=sent, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[:2] == ["0.0", "(2,)"]
