@@ -76,18 +76,17 @@ class Inbox:
 
 
 def _subscribe() -> str | None:
-    """Let the current client, if there is one, listen to the topic of its own name.
-
-    Of that topic Dask forgets the events when the client is gone.
-    """
+    """Let the current client, if there is one, listen to a topic of its own."""
     from distributed import default_client
 
     try:
         client = default_client()
     except ValueError:
         return None
-    client.subscribe_topic(client.id, _hear)
-    return client.id
+    # Not the topic that Dask names after the client: it gets an event when the client has gone.
+    topic = f"{_ACTION}-{client.id}"
+    client.subscribe_topic(topic, _hear)
+    return topic
 
 
 def _hear(event: tuple[float, Any]) -> None:
