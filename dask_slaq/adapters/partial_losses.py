@@ -19,7 +19,7 @@ def loss_of_block(model: Any, x: Any, y: Any) -> float | None:
     ----------
     model : estimator
         After its ``partial_fit(x, y)``.
-    x : array-like, shape (n_rows, n_features)
+    x : array-like or sparse matrix, shape (n_rows, n_features)
     y : array-like, shape (n_rows,), or None
 
     Returns
@@ -29,11 +29,14 @@ def loss_of_block(model: Any, x: Any, y: Any) -> float | None:
         the number of rows (MiniBatchKMeans); for SGDClassifier, SGDRegressor and Perceptron what
         they minimize, penalty included, by one prediction for the block.
     """
-    for name, rows in (("loss_", 1), ("inertia_", len(x))):
+    rows = x.shape[0] if hasattr(x, "shape") else len(x)  # sparse matrices have no len()
+    if rows == 0:
+        return None
+    for name, per in (("loss_", 1), ("inertia_", rows)):
         value = getattr(model, name, None)
-        if isinstance(value, Real) and rows:
-            return float(value) / rows
-    return _of_sgd(model, x, y) if _is_sgd(model) and len(x) else None
+        if isinstance(value, Real):
+            return float(value) / per
+    return _of_sgd(model, x, y) if _is_sgd(model) else None
 
 
 def _is_sgd(model: Any) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dask
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 from dask_ml.model_selection import (
     HyperbandSearchCV,
     IncrementalSearchCV,
@@ -12,6 +14,7 @@ from dask_ml.model_selection import (
     SuccessiveHalvingSearchCV,
 )
 from dask_ml.wrappers import Incremental
+from distributed.utils_test import gen_cluster
 from driving import tasks_of, until
 from scipy.special import expit, huber
 from sklearn.cluster import MiniBatchKMeans
@@ -75,6 +78,14 @@ def test_every_block_is_an_iteration(rows, model, target, settings):
             ours, theirs = getattr(observed, name), getattr(plain, name)
             for a, b in zip(ours, theirs, strict=True):
                 np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.csr_array, pd.DataFrame])
+def test_blocks_of_other_kinds(rows, kind):
+    model = SGDClassifier(random_state=0).partial_fit(rows.x, rows.logistic, classes=[0.0, 1.0])
+    expected = loss_of_block(model, rows.x, rows.logistic)
+    y = pd.Series(rows.logistic)
+    assert loss_of_block(model, kind(rows.x), y) == pytest.approx(expected)
 
 
 def test_passes_over_the_data_go_on(rows):
@@ -203,3 +214,15 @@ def test_the_tasks_of_a_search_belong_to_its_job(client, rows):
         search.fit(rows.chunked("x"), rows.chunked("logistic"), classes=[0.0, 1.0])
     trained = [b for b in list(plugin.pools.bindings)[n:] if "partial_fit" in str(b.key)]
     assert trained and {b.job for b in trained} == {"search"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@gen_cluster(client=True)
+async def test_a_search_with_an_asynchronous_client(c, s, a, b, rows):
+    search = IncrementalSearchCV(
+        SGDClassifier(random_state=0), {"alpha": [1e-4, 1.0]}, max_iter=2, random_state=0
+    )
+    losses = []
+    with instrument(losses.append):
+        await search.fit(rows.x, rows.logistic, classes=[0.0, 1.0])
+    assert -losses[-1] == max(h["score"] for h in search.history_)
