@@ -14,7 +14,6 @@ from dask_ml.model_selection import (
     SuccessiveHalvingSearchCV,
 )
 from dask_ml.wrappers import Incremental
-from distributed.utils_test import gen_cluster
 from driving import tasks_of, until
 from scipy.special import expit, huber
 from sklearn.cluster import MiniBatchKMeans
@@ -214,15 +213,3 @@ def test_the_tasks_of_a_search_belong_to_its_job(client, rows):
         search.fit(rows.chunked("x"), rows.chunked("logistic"), classes=[0.0, 1.0])
     trained = [b for b in list(plugin.pools.bindings)[n:] if "partial_fit" in str(b.key)]
     assert trained and {b.job for b in trained} == {"search"}
-
-
-@pytest.mark.filterwarnings("ignore")
-@gen_cluster(client=True)
-async def test_a_search_with_an_asynchronous_client(c, s, a, b, rows):
-    search = IncrementalSearchCV(
-        SGDClassifier(random_state=0), {"alpha": [1e-4, 1.0]}, max_iter=2, random_state=0
-    )
-    losses = []
-    with instrument(losses.append):
-        await search.fit(rows.x, rows.logistic, classes=[0.0, 1.0])
-    assert -losses[-1] == max(h["score"] for h in search.history_)
