@@ -57,10 +57,10 @@ def incremental(name: str, **settings: Any) -> Callable[[Data], Any]:
         from dask_ml.wrappers import Incremental
         from sklearn import cluster, linear_model, neural_network
 
-        kind = next(
-            vars(m)[name] for m in (cluster, linear_model, neural_network) if name in vars(m)
-        )
-        model = Incremental(kind(random_state=0, **settings), shuffle_blocks=False)
+        modules = (cluster, linear_model, neural_network)
+        kind = next(getattr(m, name) for m in modules if hasattr(m, name))
+        # Another seed each time: Dask does not compute anew what it has just computed.
+        model = Incremental(kind(random_state=next(seeds), **settings), shuffle_blocks=False)
         if name == "MiniBatchKMeans":
             return model.fit(data["X"])
         return model.fit(data["X"], data["y"], **({"classes": [0, 1]} if "Cl" in name else {}))
@@ -199,9 +199,7 @@ def _table(result: dict[str, Any]) -> str:
             + "".join(f"{r:>17}" for r in ratios)
             + ("  there" if row["loss_is_computed_anyway"] else "  extra")
         )
-    lines.append(
-        "medians over pairs, ± a standard error; loss: whether the library computes it too"
-    )
+    lines.append("medians over pairs, ± a standard error; loss: there if the library computes it")
     return "\n".join(lines)
 
 

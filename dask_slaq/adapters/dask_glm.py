@@ -130,7 +130,8 @@ class LBFGS(Watch):
 
 class Newton(Watch):
     """Each iteration is one ``da.compute(hess, grad)``. The loss of the iterate that these belong
-    to is computed along, from the ``X beta`` that they share. The last iterate's is not known.
+    to is computed along, from the ``X beta`` that they share: a task more for each partition, whose
+    results are summed here. The last iterate's is not known.
     """
 
     stands_in = ("da",)
@@ -149,11 +150,35 @@ class Newton(Watch):
         return self.family.gradient(Xbeta, X, y)
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
-        extra = self.safely(lambda: (self.family.loglike(*self.at),), default=())
+        extra = self.safely(self._wanted, default=())
         out = self.library["da"].compute(*args, *extra, **kwargs)
-        for loss in out[len(args) :]:
-            self.safely(self.report, loss)
+        for losses in out[len(args) :]:
+            self.safely(lambda losses=losses: self.report(np.sum(losses)))
         return out[: len(args)]
+
+    def _wanted(self) -> tuple[Any, ...]:
+        Xbeta, y = self.at
+        loglike = self.family.loglike
+        if not hasattr(Xbeta, "numblocks"):
+            return (loglike(Xbeta, y),)
+        block = self.library["da"].map_blocks
+        chunks = ((1,) * Xbeta.numblocks[0],)
+        return (block(of_block(loglike), Xbeta, y, chunks=chunks, dtype="f8", meta=np.empty(0)),)
+
+
+def of_block(loglike: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Make the task of `Newton`: the loss of a partition, as an array of one.
+
+    A function inside a function travels by value: workers need not have this package.
+    """
+
+    def loss(Xbeta: Any, y: Any) -> Any:
+        try:
+            return np.array([float(loglike(Xbeta, y))])
+        except Exception:
+            return np.array([np.nan])
+
+    return loss
 
 
 class ADMM(Watch):
