@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dask_slaq.client import status as status
     from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
     from dask_slaq.simulation import simulate as simulate
+    from dask_slaq.versions import show_versions as show_versions
 
 # Where each public name lives; imported when it is first used, so that a scheduler starts fast.
 _PUBLIC = {
@@ -26,6 +27,7 @@ _PUBLIC = {
     "instrument": "dask_slaq.adapters",
     "job": "dask_slaq.client",
     "report": "dask_slaq.client",
+    "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
     "status": "dask_slaq.client",
 }
@@ -36,6 +38,7 @@ __all__ = [
     "instrument",
     "job",
     "report",
+    "show_versions",
     "simulate",
     "status",
 ]

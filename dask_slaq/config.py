@@ -37,6 +37,10 @@ TIMES = {
 }
 
 
+#: Names of the repairs that can be switched off one by one; `dask_slaq.adapters.repairs` has them.
+REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca")
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the plugin runs with; times in seconds. ``slaq.yaml`` says what each one means.
@@ -57,6 +61,7 @@ class Settings:
     short_task: float
     ahead: float
     instrument: bool
+    repairs: frozenset[str]
     history: int
     bindings: int
 
@@ -104,6 +109,17 @@ def settings(**given: Any) -> Settings:
     return Settings(**{key: convert(key, allowed[key], merged[key]) for key in merged})
 
 
+def enabled_repairs() -> frozenset[str]:
+    """Names of the repairs that the Dask configuration allows.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    value = dask.config.get("slaq.repairs", True)
+    return convert("repairs", "frozenset[str]", True if value is None else value)
+
+
 def convert(key: str, kind: Any, value: Any) -> Any:
     """One raw value to the type of its setting; times to seconds."""
     name = key.replace("_", "-")
@@ -112,6 +128,8 @@ def convert(key: str, kind: Any, value: Any) -> Any:
             if not isinstance(value, bool):
                 raise ValueError("true or false")
             return value
+        if key == "repairs":
+            return _repairs(value)
         if kind == "str":
             return str(value)
         if isinstance(value, bool):
@@ -127,5 +145,13 @@ def convert(key: str, kind: Any, value: Any) -> Any:
         return float(value)
     except (TypeError, ValueError, KeyError) as error:
         what = {"bool": "true or false", "int": "a whole number"}.get(kind, "a finite number")
-        what = TIMES.get(key, what)
+        what = {"repairs": f"true, false or a list of {', '.join(REPAIRS)}", **TIMES}.get(key, what)
         raise InvalidSetting(f"slaq.{name} must be {what}, not {value!r}") from error
+
+
+def _repairs(value: Any) -> frozenset[str]:
+    if isinstance(value, bool):
+        return frozenset(REPAIRS if value else ())
+    if isinstance(value, str) or not set(value) <= set(REPAIRS):
+        raise ValueError("names of repairs")
+    return frozenset(value)

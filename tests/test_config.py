@@ -10,7 +10,8 @@ import dask
 import pytest
 
 from dask_slaq import SlaqPlugin
-from dask_slaq.config import DEFAULTS, settings
+from dask_slaq.adapters import repairs
+from dask_slaq.config import DEFAULTS, REPAIRS, enabled_repairs, settings
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 
 
@@ -58,6 +59,21 @@ def test_the_plugin_takes_the_same_settings():
 
 
 @pytest.mark.parametrize(
+    ("value", "names"),
+    [(True, REPAIRS), (False, ()), ([], ()), (None, REPAIRS), (["pca", "r2-score"], None)],
+)
+def test_repairs_are_all_or_none_or_named(value, names):
+    with dask.config.set({"slaq.repairs": value}):
+        assert enabled_repairs() == frozenset(value if names is None else names)
+    if value is not None:
+        assert settings(repairs=value).repairs == frozenset(value if names is None else names)
+
+
+def test_the_repairs_that_can_be_named_are_those_there_are():
+    assert {repair.name for repair in repairs.REPAIRS} == set(REPAIRS)
+
+
+@pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({"epoch": 0}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not 0.0"),
@@ -75,6 +91,16 @@ def test_the_plugin_takes_the_same_settings():
         ({"history": 0}, "slaq.history must be a whole number > 0, not 0"),
         ({"history": 1.5}, "slaq.history must be a whole number, not 1.5"),
         ({"bindings": -1}, "slaq.bindings must be a whole number >= 0, not -1"),
+        (
+            {"repairs": "pca"},
+            "slaq.repairs must be true, false or a list of incremental-search, k-means++, "
+            "r2-score, pca, not 'pca'",
+        ),
+        (
+            {"repairs": ["pca", []]},
+            "slaq.repairs must be true, false or a list of "
+            "incremental-search, k-means++, r2-score, pca, not ['pca', []]",
+        ),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
         ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
         ({"normalizer": "max"}, "slaq.normalizer must be one of range, largest-change, not 'max'"),

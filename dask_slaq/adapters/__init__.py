@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dask_slaq.adapters import blocks, dask_glm, dask_ml
+from dask_slaq.adapters import blocks, dask_glm, dask_ml, incremental, repairs
 from dask_slaq.adapters.patches import Patches
 
 __all__ = ["instrument"]
 
-LOOPS = (*dask_glm.LOOPS, *dask_ml.LOOPS)
+LOOPS = (*dask_glm.LOOPS, *dask_ml.LOOPS, *incremental.LOOPS)
 _patches = Patches(LOOPS)
 
 
@@ -37,6 +37,8 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
     ------
     TypeError
         `report` is not callable.
+    InvalidSetting
+        ``slaq.repairs`` is not as it should be.
 
     Notes
     -----
@@ -55,8 +57,14 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
         report = _report_to_job
     elif not callable(report):
         raise TypeError(f"report must be callable, not {report!r}")
+    repairs.follow_settings()
     with _patches, blocks.opened(report):
         yield
+
+
+def loop_states() -> dict[str, str]:
+    """For each supported loop whether it is observed now, or why not."""
+    return _patches.states()
 
 
 def _report_to_job(loss: float) -> None:

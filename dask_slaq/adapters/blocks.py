@@ -82,8 +82,12 @@ def publish(loss: float) -> None:
     For training loops of our own: they report like those of other libraries do.
     """
     block = current()
-    if block is None:
-        return
+    if block is not None:
+        pass_on(block, loss)
+
+
+def pass_on(block: Block, loss: float) -> None:
+    """Report `loss` to `block`; never raise."""
     if not math.isfinite(loss):
         warn_once("not finite", f"a loss of {loss} was not reported", block.said)
         return

@@ -6,11 +6,13 @@ solver has one. Each watch reads it out of a computation that the solver makes a
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.loops import Loop, Watch
+from dask_slaq.adapters.loops import Lookalike, Loop, Watch
 
 MODULE = "dask_glm.algorithms"
 
@@ -126,7 +128,121 @@ class LBFGS(Watch):
             self.report(loss)
 
 
+class Newton(Watch):
+    """Each iteration is one ``da.compute(hess, grad)``. The loss of the iterate that these belong
+    to is computed along, from the ``X beta`` that they share: a task more for each partition, whose
+    results are summed here. The last iterate's is not known.
+    """
+
+    stands_in = ("da",)
+    needs = ("family",)
+
+    at: tuple[Any, Any]
+
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.family = self.arguments["family"]
+        self.arguments["family"] = Lookalike(self.family, gradient=self.gradient)
+        self.da = Lookalike(self.library["da"], compute=self.compute)
+
+    def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
+        self.at = Xbeta, y
+        return self.family.gradient(Xbeta, X, y)
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        extra = self.safely(self._wanted, default=())
+        out = self.library["da"].compute(*args, *extra, **kwargs)
+        for losses in out[len(args) :]:
+            self.safely(lambda losses=losses: self.report(np.sum(losses)))
+        return out[: len(args)]
+
+    def _wanted(self) -> tuple[Any, ...]:
+        Xbeta, y = self.at
+        loglike = self.family.loglike
+        if not hasattr(Xbeta, "numblocks"):
+            return (loglike(Xbeta, y),)
+        block = self.library["da"].map_blocks
+        chunks = ((1,) * Xbeta.numblocks[0],)
+        return (block(of_block(loglike), Xbeta, y, chunks=chunks, dtype="f8", meta=np.empty(0)),)
+
+
+def of_block(loglike: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Make the task of `Newton`: the loss of a partition, as an array of one.
+
+    A function inside a function travels by value: workers need not have this package.
+    """
+
+    def loss(Xbeta: Any, y: Any) -> Any:
+        try:
+            return np.array([float(loglike(Xbeta, y))])
+        except Exception:
+            return np.array([np.nan])
+
+    return loss
+
+
+class ADMM(Watch):
+    """Each iteration is one task a partition, which solves a problem of its own, and the consensus
+    ``z`` of their results. The same tasks evaluate the loss at the ``z`` that they start from; the
+    penalty is added here. The last consensus's is not known.
+    """
+
+    stands_in = ("delayed", "da")
+    needs = ("regularizer", "lamduh")
+
+    z: Any = None
+    task: Any = None
+
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self.da = Lookalike(self.library["da"], compute=self.compute)
+
+    def delayed(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if function is not self.library["local_update"]:
+            return self.library["delayed"](function, *args, **kwargs)
+        if self.task is None:
+            self.task = self.library["delayed"](and_loss(function))
+        return self._update
+
+    def _update(self, X: Any, y: Any, beta: Any, z: Any, *rest: Any, **functions: Any) -> Any:
+        self.z = z
+        return self.task(X, y, beta, z, *rest, **functions)
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        out = self.library["da"].compute(*args, **kwargs)
+        if self.z is None:
+            return out
+        betas, losses = zip(*out, strict=True)
+        self.safely(self._iterated, losses)
+        return betas
+
+    def _iterated(self, losses: tuple[float, ...]) -> None:
+        regularizer = self.library["Regularizer"].get(self.arguments["regularizer"])
+        self.report(math.fsum(losses) + self.arguments["lamduh"] * regularizer.f(self.z))
+
+
+def and_loss(update: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
+    """Make the task of `ADMM`: what dask-glm's function returns, and the loss at `z`.
+
+    A function inside a function travels by value: workers need not have this package.
+    """
+
+    def local_update(
+        X: Any, y: Any, beta: Any, z: Any, u: Any, rho: Any, f: Any, **more: Any
+    ) -> tuple[Any, float]:
+        try:
+            # `f` adds the distance of its first argument from z - u: none, with u = 0.
+            loss = float(f(z, X, y, z, 0 * z, rho))
+        except Exception:
+            loss = float("nan")
+        return update(X, y, beta, z, u, rho, f, **more), loss
+
+    return local_update
+
+
 LOOPS = (
+    Loop(MODULE, "newton", Newton, cell="algo"),
+    Loop(MODULE, "admm", ADMM, cell="algo"),
     Loop(MODULE, "gradient_descent", GradientDescent, cell="algo"),
     Loop(MODULE, "proximal_grad", ProximalGrad, cell="algo"),
     Loop(MODULE, "lbfgs", LBFGS, cell="algo"),

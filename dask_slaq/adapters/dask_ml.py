@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.loops import Loop, Watch
+from dask_slaq.adapters.loops import Lookalike, Loop, Watch
 
 
 class Lloyd(Watch):
@@ -71,17 +71,6 @@ class Lloyd(Watch):
         per_cluster = (centers**2).sum(axis=1) - 2 * (means * centers).sum(axis=1)
         # Rounding may leave a perfect clustering a hair below zero.
         return max(float(self.squares + counts @ per_cluster), 0.0)
-
-
-class Lookalike:
-    """A module with some of its functions replaced, for whoever is handed it."""
-
-    def __init__(self, module: Any, **functions: Any) -> None:
-        self._module = module
-        self.__dict__.update(functions)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
 
 
 LOOPS = (Loop("dask_ml.cluster.k_means", "_kmeans_single_lloyd", Lloyd),)

@@ -30,8 +30,9 @@ class Watch:
     ----------
     library : Mapping of str to object
         The globals of the loop's module.
-    arguments : Mapping of str to object
-        The arguments of this run, by name, defaults included.
+    arguments : dict of str to object
+        The arguments of this run, by name, defaults included. What a subclass puts there when it
+        is made, the loop gets instead.
     block : Block
         Where losses go.
 
@@ -46,9 +47,7 @@ class Watch:
     stands_in: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
-    def __init__(
-        self, library: Mapping[str, Any], arguments: Mapping[str, Any], block: Block
-    ) -> None:
+    def __init__(self, library: Mapping[str, Any], arguments: dict[str, Any], block: Block) -> None:
         self.library = library
         self.arguments = arguments
         self._block = block
@@ -125,6 +124,7 @@ class Loop:
                 return function(*args, **kwargs)
             return self._run(function, block, args, kwargs)
 
+        dispatch.observed = self  # type: ignore[attr-defined]
         return dispatch
 
     def _run(
@@ -138,9 +138,20 @@ class Loop:
         except Exception as error:  # a wrong call complains by itself when it is really made
             warn_once(str(self), f"{self} is not observed: {error!r}", block.said)
             return function(*args, **kwargs)
-        result = run(*args, **kwargs)
+        result = run(*bound.args, **bound.kwargs)
         watch.safely(watch.finish)
         return result
+
+
+class Lookalike:
+    """A module or class with some of its functions replaced, for whoever is handed it."""
+
+    def __init__(self, original: Any, **functions: Any) -> None:
+        self._original = original
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
 
 
 def names_used(code: CodeType) -> set[str]:

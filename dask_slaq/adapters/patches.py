@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CellType, ModuleType
@@ -78,12 +78,8 @@ class Patches:
 
     def _install(self) -> None:
         # An import that begins now is patched by the finder; this is for those begun before.
-        for name in self._loops:
-            module = sys.modules.get(name)
-            if module is not None and _initializing(module):
-                module = _when_imported(name)
-            if module is not None:
-                self._imported(name, module)
+        for name, module in imported(self._loops):
+            self._imported(name, module)
 
     def __exit__(self, *exc_info: object) -> None:
         with self._lock:
@@ -97,6 +93,10 @@ class Patches:
                     if place.get() is replacement:  # else it is somebody else's by now
                         place.set(original)
             self._installed.clear()
+
+    def states(self) -> dict[str, str]:
+        """For each loop whether it is observed now, or why not."""
+        return {str(loop): _state(loop) for loops in self._loops.values() for loop in loops}
 
     def _imported(self, name: str, module: ModuleType) -> None:
         """Patch a module that is there; nothing to do if it is patched or no block is open."""
@@ -116,6 +116,30 @@ class Patches:
                     installed.append((place, original, replacement))
                 except Exception as error:
                     warn_once(str(loop), f"{loop} {error}: its iterations are not reported")
+
+
+def _state(loop: Loop) -> str:
+    module = sys.modules.get(loop.module)
+    if module is None or _initializing(module):
+        return "library not imported"
+    try:
+        original = find(loop, module).get()
+    except LookupError as error:
+        return f"cannot be observed: {error}"
+    if getattr(original, "observed", None) is loop:
+        return "active"
+    mismatch = loop.mismatch(original)
+    return f"cannot be observed: {mismatch}" if mismatch else "ready for a block"
+
+
+def imported(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
+    """Modules that are imported, with their names; waits for imports that others have begun."""
+    for name in names:
+        module = sys.modules.get(name)
+        if module is not None and _initializing(module):
+            module = _when_imported(name)
+        if module is not None:
+            yield name, module
 
 
 def _initializing(module: ModuleType) -> bool:
@@ -144,13 +168,18 @@ class AfterImport(MetaPathFinder):
         """Find one of our modules as the other finders do, with our loader around theirs."""
         if fullname not in self._names:
             return None
-        for finder in [f for f in sys.meta_path if f is not self]:
+        for finder in self._others():
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
                     spec.loader = ThenDone(spec.loader, self._done)
                 return spec
         return None
+
+    def _others(self) -> list[Any]:
+        """The finders that come after this one; another of this class may be among them."""
+        finders = list(sys.meta_path)
+        return finders[finders.index(self) + 1 :] if self in finders else []
 
 
 class ThenDone(Loader):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 
+from dask_slaq.adapters import instrument, repairs
 from dask_slaq.client.connection import current_client, request
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, SlaqError, UnknownJob
 from dask_slaq.core.jobs import check_job_settings
@@ -108,6 +109,7 @@ class Job:
         client = current_client(self._given_client)
         if client.asynchronous:
             raise SlaqError("the client is asynchronous: use 'async with' for the job")
+        repairs.follow_settings()
         client.sync(self._open, client)
         return self._enter(client)
 
@@ -120,6 +122,7 @@ class Job:
 
     async def __aenter__(self) -> Job:
         client = current_client(self._given_client)
+        repairs.follow_settings()
         await self._open(client)
         return self._enter(client)
 
@@ -149,8 +152,6 @@ class Job:
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if dask.config.get("slaq.instrument", True):
-            from dask_slaq.adapters import instrument
-
             self._stack.enter_context(instrument(self.report))
         token = _current.set(self)
         self._stack.callback(_current.reset, token)
@@ -195,7 +196,7 @@ def job(
     -------
     Job
         Entering it raises `NoPlugin` without the plugin on the scheduler, `DuplicateJob` when the
-        name is taken.
+        name is taken, `InvalidSetting` when ``slaq.repairs`` is not as it should be.
 
     Raises
     ------

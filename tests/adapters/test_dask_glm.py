@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask
 import numpy as np
 import pytest
 from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
@@ -121,13 +122,83 @@ def test_reports_stop_when_the_solver_does(rows, solver):
     assert 1 < len(losses) < 1 + 50
 
 
-@pytest.mark.parametrize("solver", ["newton", "admm"])
-def test_other_solvers_run_as_ever(rows, solver):
+@pytest.mark.parametrize(
+    ("family", "fit_intercept"), [("logistic", True), ("normal", False), ("poisson", True)]
+)
+def test_newton_reports_each_iterate_but_the_last(rows, family, fit_intercept):
+    settings = {"solver": "newton", "tol": 0.0, "fit_intercept": fit_intercept}
     losses = []
     with instrument(losses.append):
-        fitted = fit(rows, "logistic", solver=solver, max_iter=2)
-    assert losses == []
-    assert np.isfinite(fitted.coef_).all()
+        observed = fit(rows, family, max_iter=2, **settings)
+    plain = fit(rows, family, max_iter=2, **settings)
+    before = fit(rows, family, max_iter=1, **settings)
+
+    assert len(losses) == 1 + 2  # dask-glm's newton makes one iteration more than it is allowed
+    at_zero = ESTIMATORS[family][1](np.zeros(len(rows.x)), getattr(rows, family))
+    assert losses[0] == pytest.approx(at_zero)
+    assert losses[-1] == pytest.approx(objective(before, rows, family))
+    np.testing.assert_array_equal(observed._coef, plain._coef)
+
+
+@pytest.mark.parametrize(
+    ("family", "penalty"), [("logistic", "l1"), ("normal", "l2"), ("poisson", "elastic_net")]
+)
+def test_admm_reports_each_consensus_but_the_last(rows, family, penalty):
+    settings = {"solver": "admm", "penalty": penalty, "C": 0.1, "solver_kwargs": {"abstol": 0.0}}
+    settings["solver_kwargs"]["reltol"] = 0.0
+    losses = []
+    with instrument(losses.append):
+        observed = fit(rows, family, max_iter=3, **settings)
+    plain = fit(rows, family, max_iter=3, **settings)
+    before = fit(rows, family, max_iter=2, **settings)
+
+    assert len(losses) == 3
+    at_zero = ESTIMATORS[family][1](np.zeros(len(rows.x)), getattr(rows, family))
+    assert losses[0] == pytest.approx(at_zero)
+    assert losses[-1] == pytest.approx(objective(before, rows, family, penalty, C=0.1))
+    np.testing.assert_array_equal(observed._coef, plain._coef)
+
+
+@pytest.mark.parametrize("solver", ["newton", "admm"])
+def test_newton_and_admm_add_no_pass_over_the_data(rows, solver):
+    """The blocks of the data are made as often as without the block."""
+    from dask_glm import algorithms
+
+    made = []
+
+    def make(block):
+        made.append(1)
+        return block
+
+    def passes(n):
+        made.clear()
+        x = rows.chunked("x").map_blocks(make, meta=np.empty((0, 0)))
+        getattr(algorithms, solver)(x, rows.chunked("logistic"), max_iter=n, normalize=False)
+        return len(made)
+
+    losses = []
+    with dask.config.set(scheduler="threads"):
+        plain = passes(2)
+        with instrument(losses.append):
+            assert passes(2) == plain > 0
+    assert losses
+
+
+def test_a_family_without_a_likelihood_is_fitted_unobserved(rows):
+    from dask_glm import algorithms, families
+
+    class Silent:
+        gradient = families.Normal.gradient
+        hessian = families.Normal.hessian
+
+    losses = []
+    with (
+        pytest.warns(RuntimeWarning, match="AttributeError") as warned,
+        instrument(losses.append),
+    ):
+        found = algorithms.newton(rows.x, rows.normal, family=Silent, normalize=False)
+    assert len(warned) == 1 and losses == []
+    np.testing.assert_allclose(found, np.linalg.lstsq(rows.x, rows.normal)[0])
 
 
 def test_names_imported_before_the_block_are_observed(rows):

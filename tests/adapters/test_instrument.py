@@ -13,13 +13,18 @@ import pytest
 from driving import PATIENCE
 
 import dask_slaq
-from dask_slaq.adapters import instrument
+from dask_slaq.adapters import instrument, repairs
 
 
 @pytest.fixture
 def fit(client, rows):
-    """Fit a model that reports four losses; import what it needs first."""
+    """Fit a model that reports four losses; import what it needs first.
+
+    Repairs are not undone with the block: they are in place before the tests look.
+    """
     from dask_ml.linear_model import LogisticRegression
+
+    repairs.follow_settings()
 
     def fit(rows=rows, solver="gradient_descent", max_iter=3):
         x, y = rows.chunked("x"), rows.chunked("logistic")
@@ -66,6 +71,8 @@ def test_nothing_stays_patched(fit):
         ("cell", "gradient_descent"),
         ("cell", "proximal_grad"),
         ("cell", "lbfgs"),
+        ("cell", "newton"),
+        ("cell", "admm"),
         ("dask_ml.cluster.k_means", "_kmeans_single_lloyd"),
     }
     assert not changed(before, library_objects())
@@ -163,7 +170,7 @@ def test_a_block_may_be_left_in_another_context(fit):
     assert not changed(before, library_objects())
 
 
-@pytest.mark.parametrize("solver", ["gradient_descent", "proximal_grad", "lbfgs"])
+@pytest.mark.parametrize("solver", ["gradient_descent", "proximal_grad", "lbfgs", "newton", "admm"])
 def test_a_failing_report_costs_one_warning(fit, solver):
     calls = []
 
@@ -241,9 +248,11 @@ def test_libraries_imported_inside_the_block_are_observed():
         import sys
         from dask_slaq import instrument
         from dask_slaq.adapters.patches import AfterImport
+        import dask
+        dask.config.set({"slaq.repairs": False})
         losses = []
         with instrument(losses.append):
-            import dask, numpy as np, dask.array as da
+            import numpy as np, dask.array as da
             from dask_glm.algorithms import gradient_descent
             from dask_ml.cluster import KMeans
             dask.config.set(scheduler="synchronous")

@@ -1,0 +1,207 @@
+"""Instrumentation benchmark: what it costs that fits of dask-ml report their losses.
+
+The same fit with an `instrument` block around it and without, in pairs on one cluster, the order
+within a pair by chance; a ratio is the median over pairs. CPU seconds of the process are given
+too: they suffer less from what else the machine does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import click
+import dask.array as da
+import numpy as np
+from distributed import Client, wait
+
+from benchmarks.cluster import local_cluster
+from benchmarks.results import give, json_option
+
+__all__ = ["CASES", "main", "measure"]
+
+FEATURES = 20
+Data = dict[str, da.Array]
+seeds = itertools.count()
+
+
+def glm(solver: str, **settings: Any) -> Callable[[Data], Any]:
+    """A logistic regression of a few iterations."""
+
+    def fit(data: Data) -> Any:
+        from dask_ml.linear_model import LogisticRegression
+
+        model = LogisticRegression(solver=solver, max_iter=5, tol=0.0, **settings)
+        return model.fit(data["X"], data["y"])
+
+    return fit
+
+
+def k_means(data: Data) -> Any:
+    """Lloyd's iterations from given centers."""
+    from dask_ml.cluster import KMeans
+
+    return KMeans(5, init=data["centers"], max_iter=5, tol=0.0).fit(data["X"])
+
+
+def incremental(name: str, **settings: Any) -> Callable[[Data], Any]:
+    """One pass over the blocks."""
+
+    def fit(data: Data) -> Any:
+        from dask_ml.wrappers import Incremental
+        from sklearn import cluster, linear_model, neural_network
+
+        modules = (cluster, linear_model, neural_network)
+        kind = next(getattr(m, name) for m in modules if hasattr(m, name))
+        # Another seed each time: Dask does not compute anew what it has just computed.
+        model = Incremental(kind(random_state=next(seeds), **settings), shuffle_blocks=False)
+        if name == "MiniBatchKMeans":
+            return model.fit(data["X"])
+        return model.fit(data["X"], data["y"], **({"classes": [0, 1]} if "Cl" in name else {}))
+
+    return fit
+
+
+def search(data: Data) -> Any:
+    """A small incremental search."""
+    from dask_ml.model_selection import IncrementalSearchCV
+    from sklearn.linear_model import SGDClassifier
+
+    grid = {"alpha": np.logspace(-4, 0, 8)}
+    model = IncrementalSearchCV(
+        SGDClassifier(random_state=0), grid, n_initial_parameters=4, max_iter=4, random_state=0
+    )
+    return model.fit(data["X"], data["y"], classes=[0, 1])
+
+
+#: By name: whether the library computes the loss anyway, and the fit.
+CASES: dict[str, tuple[bool, Callable[[Data], Any]]] = {
+    "gradient_descent": (True, glm("gradient_descent")),
+    "lbfgs": (True, glm("lbfgs")),
+    "proximal_grad": (True, glm("proximal_grad")),
+    "newton": (False, glm("newton")),
+    "admm": (False, glm("admm", solver_kwargs={"abstol": 0.0, "reltol": 0.0})),
+    "KMeans": (False, k_means),
+    "Incremental(MLPClassifier)": (True, incremental("MLPClassifier", hidden_layer_sizes=(20,))),
+    "Incremental(MiniBatchKMeans)": (True, incremental("MiniBatchKMeans", n_init=1)),
+    "Incremental(SGDClassifier)": (False, incremental("SGDClassifier")),
+    "Incremental(SGDRegressor)": (False, incremental("SGDRegressor")),
+    "IncrementalSearchCV": (True, search),
+}
+
+
+def data_of(client: Client, rows: int, partitions: int, seed: int) -> Data:
+    """Two classes in `rows` rows, in the memory of the workers."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, FEATURES))
+    y = (rng.random(rows) < 1 / (1 + np.exp(-X @ rng.normal(size=FEATURES)))).astype(int)
+    chunk = -(-rows // partitions)
+    # A copy of each block: dask 2025.1.0 cannot fit KMeans on an array that is persisted as is.
+    arrays = [da.from_array(a, chunks=(chunk, *a.shape[1:])).map_blocks(np.copy) for a in (X, y)]
+    lazy = client.persist(arrays)
+    wait(lazy)
+    return {"X": lazy[0], "y": lazy[1], "centers": X[:5]}
+
+
+def measure(
+    fit: Callable[[Data], Any], data: Data, *, repetitions: int, seed: int = 0
+) -> dict[str, list[float]]:
+    """Seconds of a fit, plain and observed, in pairs; and how many losses each one reported.
+
+    Returns
+    -------
+    dict
+        ``plain``, ``observed``: seconds of each repetition; ``plain_cpu``, ``observed_cpu``: CPU
+        seconds of the process; ``reports``: losses of each observed fit.
+    """
+    order = random.Random(seed)
+    found: dict[str, list[float]] = {
+        key: [] for key in ("plain", "observed", "plain_cpu", "observed_cpu", "reports")
+    }
+    for side in ("plain", "observed"):  # imports, compilation
+        _once(fit, data, side)
+    for _ in range(repetitions):
+        for side in order.sample(["plain", "observed"], 2):
+            wall, cpu, reports = _once(fit, data, side)
+            found[side].append(wall)
+            found[f"{side}_cpu"].append(cpu)
+            if side == "observed":
+                found["reports"].append(reports)
+    return found
+
+
+def _once(fit: Callable[[Data], Any], data: Data, side: str) -> tuple[float, float, int]:
+    from dask_slaq import instrument
+
+    losses: list[float] = []
+    block = instrument(losses.append) if side == "observed" else nullcontext()
+    wall, cpu = time.perf_counter(), time.process_time()
+    with block:
+        fit(data)
+    return time.perf_counter() - wall, time.process_time() - cpu, len(losses)
+
+
+def summary(found: dict[str, list[float]], free: bool) -> dict[str, Any]:
+    """Ratios of observed to plain, with their standard errors."""
+    result: dict[str, Any] = {"loss_is_computed_anyway": free, "reports": found["reports"][0]}
+    for key, suffix in (("ratio", ""), ("cpu_ratio", "_cpu")):
+        pairs = zip(found["observed" + suffix], found["plain" + suffix], strict=True)
+        ratios = [observed / plain for observed, plain in pairs]
+        result[key] = statistics.median(ratios)
+        spread = statistics.stdev(ratios) if len(ratios) > 1 else 0.0
+        result[key + "_error"] = 1.25 * spread / len(ratios) ** 0.5
+    return {**result, "plain_s": statistics.median(found["plain"]), "seconds": found}
+
+
+@click.command()
+@click.option("--rows", default=200_000, show_default=True, type=click.IntRange(100))
+@click.option("--partitions", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--repetitions", default=9, show_default=True, type=click.IntRange(1))
+@click.option("--workers", default=2, show_default=True, help="In-process, one thread each.")
+@click.option(
+    "--case", "only", multiple=True, type=click.Choice(list(CASES)), help="By default all."
+)
+@click.option("--seed", default=0, show_default=True, help="Of the data, and who goes first.")
+@click.option("--quick", is_flag=True, help="Fewer rows and repetitions: about a minute.")
+@json_option
+def main(
+    rows: int, partitions: int, repetitions: int, workers: int, only: tuple[str, ...], seed: int,
+    quick: bool, output: str | None,
+) -> None:  # fmt: skip
+    """Seconds of dask-ml's fits that report their losses, over those of fits that do not."""
+    from dask_slaq.adapters import repairs
+
+    if quick:
+        rows, repetitions = min(rows, 20_000), min(repetitions, 3)
+    repairs.follow_settings()  # both sides run with what makes them run at all
+    result = {}
+    with local_cluster(workers) as (_, client), client.as_current():
+        data = data_of(client, rows, partitions, seed)
+        for name in only or CASES:
+            print(f"{name}: {repetitions} pairs", file=sys.stderr, flush=True)
+            free, fit = CASES[name]
+            result[name] = summary(measure(fit, data, repetitions=repetitions, seed=seed), free)
+    give(result, output, _table(result))
+
+
+def _table(result: dict[str, Any]) -> str:
+    lines = [f"{'fit':>30}{'plain s':>9}{'reports':>9}{'ratio':>17}{'by CPU':>17}  loss"]
+    for name, row in result.items():
+        ratios = (f"{row[k]:.3f} ± {row[k + '_error']:.3f}" for k in ("ratio", "cpu_ratio"))
+        lines.append(
+            f"{name:>30}{row['plain_s']:>9.2f}{row['reports']:>9}"
+            + "".join(f"{r:>17}" for r in ratios)
+            + ("  there" if row["loss_is_computed_anyway"] else "  extra")
+        )
+    lines.append("medians over pairs, ± a standard error; loss: there if the library computes it")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

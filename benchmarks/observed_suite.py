@@ -1,0 +1,34 @@
+"""A pytest plugin: the whole session of some library's tests runs inside an `instrument` block.
+
+`distributed.utils_test` comes first: it keeps a copy of the configuration when it is imported.
+What was seen is written to the file that SLAQ_SUITE_SEEN names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import distributed.utils_test  # noqa: F401
+
+import dask_slaq
+
+_losses: list[float] = []
+_block = ExitStack()
+
+
+def pytest_configure(config: Any) -> None:
+    """Open the block."""
+    _block.enter_context(dask_slaq.instrument(_losses.append))
+
+
+def pytest_unconfigure(config: Any) -> None:
+    """Write down what was seen, and close the block."""
+    from dask_slaq.versions import versions
+
+    if path := os.environ.get("SLAQ_SUITE_SEEN"):
+        Path(path).write_text(json.dumps({"losses": len(_losses), **versions()}))
+    _block.close()

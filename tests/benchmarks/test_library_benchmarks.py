@@ -1,0 +1,67 @@
+"""The benchmarks about other libraries: cost of reports, and the libraries' own tests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import instrumentation, library_suites
+
+TESTS = """
+import sys
+import pytest
+
+def test_good(): pass
+def test_bad(): assert False
+def test_left_out(): pytest.skip()
+@pytest.mark.parametrize("k", [1, 2])
+def test_with_us_only(k): assert k == 1 or "dask_slaq" in sys.modules
+def test_without_us_only(): assert "dask_slaq" not in sys.modules
+@pytest.fixture
+def broken():
+    yield
+    1 / 0
+def test_teardown(broken): pass
+"""
+
+
+@pytest.mark.slow
+def test_what_fails_here_and_passes_there_is_named(tmp_path):
+    suite = tmp_path / "library"
+    suite.mkdir()
+    (suite / "test_library.py").write_text(TESTS)
+    out = tmp_path / "out.json"
+    arguments = [str(suite), "--pytest=-pno:cacheprovider"]
+    done = CliRunner().invoke(library_suites.main, [*arguments, "--json", str(out)])
+    assert done.exit_code == 1, done.output
+    found = json.loads(out.read_text())["library"]
+    assert found["here"] == {"passed": 3, "failed": 2, "skipped": 1, "error": 1}
+    assert found["newly_failing"] == ["test_library::test_without_us_only"]
+    assert found["newly_passing"] == ["test_library::test_with_us_only[2]"]
+    assert found["observed"]["losses"] == 0
+    assert "fails here, passes there: test_library::test_without_us_only" in done.output
+
+
+def test_a_baseline_that_lacks_the_library_is_refused(tmp_path):
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text('{"another": {}}')
+    done = CliRunner().invoke(library_suites.main, [str(tmp_path), "--baseline", str(baseline)])
+    assert done.exit_code == 1
+    assert f"the baseline has no {tmp_path.name}, only another" in done.output
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_cost_of_reports_is_a_ratio():
+    arguments = ["--rows=400", "--partitions=2", "--repetitions=1", "--json=-"]
+    cases = {"newton": 6, "Incremental(SGDRegressor)": 2}
+    arguments += [f"--case={name}" for name in cases]
+    done = CliRunner().invoke(instrumentation.main, arguments)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert {name: row["reports"] for name, row in found.items()} == cases
+    for row in found.values():
+        seconds = row["seconds"]
+        assert row["ratio"] == pytest.approx(seconds["observed"][0] / seconds["plain"][0])
+        assert row["cpu_ratio"] > 0
