@@ -91,7 +91,7 @@ def test_a_skorch_net_with_the_callback_can_be_cloned_and_sent(skorch_net, rows)
 def test_a_loss_that_skorch_does_not_record_costs_one_warning(skorch_net, rows):
     from dask_slaq.adapters.skorch import SlaqReport
 
-    with warnings.catch_warnings(record=True) as caught, instrument(list().append):
+    with warnings.catch_warnings(record=True) as caught, instrument([].append):
         warnings.simplefilter("always")
         skorch_net(SlaqReport("loss")).fit(*rows)
     (message,) = [str(w.message) for w in caught if "records no" in str(w.message)]
@@ -164,7 +164,7 @@ def test_a_lightning_trainer_reports_a_logged_metric(fit_lightning):
 def test_a_metric_that_is_not_logged_costs_one_warning(fit_lightning):
     from dask_slaq.adapters.lightning import SlaqReport
 
-    with instrument(list().append):
+    with instrument([].append):
         _, said = fit_lightning(SlaqReport("val_loss"))
     (message,) = [text for text in said if "no metric 'val_loss'" in text]
     assert "step_loss" in message

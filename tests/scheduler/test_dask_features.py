@@ -137,7 +137,7 @@ def unwrapped(made: list[Unmovable]) -> str:
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, a, b):
-    """As LightGBM's sockets are: they have no pickle, and the tasks that use them no restriction."""
+    """As LightGBM's sockets are: without a pickle, and used by tasks without restriction."""
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
