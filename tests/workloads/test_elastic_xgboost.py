@@ -97,7 +97,6 @@ def test_a_job_trains_on_all_workers_alone_and_where_it_is_granted_beside_anothe
     with slaq.job("trees", client=client):
         train(SETTINGS, *data, 4, rounds_per_step=2)
         assert slaq.status(client)["jobs"]["trees"]["iteration"] == 4
-        assert granted(client) == sorted(client.nthreads())
         assert ran()
     client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
     with slaq.job("other", client=client), slaq.job("trees", client=client):
