@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,66 @@ def test_two_people_share_a_cluster():
     lines = run("two_people.py").splitlines()
     assert [line.split(":")[0] for line in lines] == ["own-loop", "unmodified"]
     assert [int(line.split()[-2]) for line in lines] == [15, 16]  # a fit reports its start too
+
+
+@pytest.mark.slow
+def test_each_point_of_a_grid_is_a_job():
+    lines = run("grid.py").splitlines()
+    assert [line.split(":")[0] for line in lines] == ["C=0.1", "C=1.0", "C=10.0", "C=100.0"]
+    for line in lines:
+        accuracy, reports = re.search(r"accuracy (\S+), seen with (\d+)", line).groups()
+        assert float(accuracy) > 0.8
+        assert 2 <= int(reports) <= 11  # the start, and at most ten iterations
+
+
+@pytest.mark.slow
+def test_boosting_reports_every_round():
+    pytest.importorskip("xgboost")
+    lines = run("boosting.py").splitlines()
+    said = [line for line in lines if "reports" in line]
+    assert said == ["elastic: seen with 12 reports", "unmodified: seen with 12 reports"]
+
+
+@pytest.mark.slow
+def test_a_plain_torch_loop_learns():
+    pytest.importorskip("torch")
+    (line,) = run("pytorch.py").splitlines()
+    first, last, reports = re.search(r"loss (\S+) to (\S+), seen with (\d+)", line).groups()
+    assert float(last) < 0.5 * float(first)
+    assert int(reports) == 30
+
+
+@pytest.mark.slow
+def test_work_that_reports_nothing_keeps_its_share():
+    shares = dict(re.findall(r"(\w+): (\d+)% of the threads' time", run("non_ml.py")))
+    assert list(shares) == ["training", "map", "svd"]
+    # A third is fair; the floor is half of that, and what others leave idle comes on top.
+    assert min(int(shares["map"]), int(shares["svd"])) >= 16
+
+
+@pytest.mark.slow
+def test_sampling_stops_when_the_estimate_is_good_enough():
+    lines = run("sampling_aggregation.py").splitlines()
+    assert [line.split(":")[0] for line in lines] == ["narrow", "wide"]
+    read = []
+    for line in lines:
+        mean, half, n, true = map(
+            float, re.search(r": (\S+) \+- (\S+) from (\d+) of 200 .* all: (\S+)", line).groups()
+        )
+        assert half <= 0.01 * mean + 0.001
+        assert abs(mean - true) <= 2 * half
+        read.append(n)
+    assert read[0] < read[1] < 200
+
+
+@pytest.mark.slow
+def test_acceleration_saves_sweeps():
+    found = re.findall(
+        r"(\w+): residual (\S+) after (\d+) sweeps, error (\S+)", run("linear_solver.py")
+    )
+    assert [name for name, *_ in found] == ["accelerated", "plain"]
+    assert all(float(residual) <= 1e-4 and float(error) < 0.01 for _, residual, _, error in found)
+    assert int(found[0][2]) < int(found[1][2])
 
 
 def test_every_example_is_run():

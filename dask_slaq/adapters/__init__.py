@@ -10,12 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dask_slaq.adapters import blocks, dask_glm, dask_ml, incremental, repairs
+from dask_slaq.adapters import (
+    blocks,
+    dask_glm,
+    dask_ml,
+    incremental,
+    lightgbm,
+    repairs,
+    xgboost,
+)
 from dask_slaq.adapters.patches import Patches
 
 __all__ = ["instrument"]
 
-LOOPS = (*dask_glm.LOOPS, *dask_ml.LOOPS, *incremental.LOOPS)
+LOOPS = (
+    *dask_glm.LOOPS,
+    *dask_ml.LOOPS,
+    *incremental.LOOPS,
+    *lightgbm.LOOPS,
+    *xgboost.LOOPS,
+)
 _patches = Patches(LOOPS)
 
 

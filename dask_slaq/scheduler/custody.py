@@ -107,11 +107,16 @@ class Custody:
 def goes_its_own_way(ts: TaskState, user: Any) -> bool:
     """Whether a task is never held: an actor, one of a gang pinned to its worker, or a P2P
     shuffle's, whose own plugin restricts it."""
-    if ts.actor or ts.host_restrictions or ts.loose_restrictions:
-        return True
-    if user is not None and len(user) == 1:
+    if ts.actor or pinned(ts, user):
         return True
     return is_barrier(ts.key) or any(is_barrier(dep.key) for dep in ts.dependencies)
+
+
+def pinned(ts: TaskState, user: Any) -> bool:
+    """Whether a task's user has chosen its worker."""
+    if ts.host_restrictions or ts.loose_restrictions:
+        return True
+    return user is not None and len(user) == 1
 
 
 def is_barrier(key: Any) -> bool:

@@ -138,9 +138,8 @@ class Dispatcher:
             Orders tasks of equal priority.
         """
         needs = ts.resource_restrictions
-        kind = Kind(
-            frozenset(user) if user else None, tuple(sorted(needs.items())) if needs else None
-        )
+        allowed = frozenset(user) if user else confined(pool, ts)
+        kind = Kind(allowed, tuple(sorted(needs.items())) if needs else None)
         home, held = self._home(ts, kind)
         if home is not None:
             pool.bytes_at[home] = pool.bytes_at.get(home, 0.0) + held
@@ -213,6 +212,19 @@ def within(pool: Pool) -> bool:
 def anyone(pool: Pool) -> bool:
     """Any job: what is left over is lent."""
     return True
+
+
+def confined(pool: Pool, ts: TaskState) -> frozenset[str] | None:
+    """Where a ready task has to run that its user has not restricted: where those of its inputs are
+    that the job made on workers of its own choice, if there are any. They may be of a kind that
+    cannot move, as the sockets by which LightGBM's workers find each other.
+    """
+    made = [
+        frozenset(ws.address for ws in dep.who_has or ())
+        for dep in ts.dependencies
+        if len(pool.tasks.get(dep) or ()) == 1 and not dep.loose_restrictions
+    ]
+    return frozenset.intersection(*made) or None if made else None
 
 
 def has_thread(ws: WorkerState) -> bool:

@@ -75,6 +75,8 @@ class Pool:
         home. A task that left is dropped when it comes to the top.
     running : dict
         Those that hold a slot, with the core-seconds charged for each in advance.
+    gang : set
+        Those that run where their user pinned them.
     index, share, workers, tokens, most
         From the job's grant.
     """
@@ -87,6 +89,7 @@ class Pool:
     ready: dict[TaskState, Entry] = field(default_factory=dict)
     heaps: dict[Kind, dict[str | None, list[Entry]]] = field(default_factory=dict)
     running: dict[TaskState, float] = field(default_factory=dict)
+    gang: set[TaskState] = field(default_factory=set)
     share: float = 1.0
     index: float = 0.0
     workers: Collection[str] = frozenset()
@@ -98,8 +101,8 @@ class Pool:
 
     @property
     def demand(self) -> int:
-        """Tasks that hold a slot or wait for one."""
-        return len(self.ready) + len(self.running)
+        """Tasks that hold a slot or wait for one, or are pinned and run."""
+        return len(self.ready) + len(self.running) + len(self.gang)
 
     def order(self) -> tuple[Any, ...]:
         """Who is served first: higher index, then least running and least used for the share."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.custody import Custody
+from dask_slaq.scheduler.custody import Custody, pinned
 from dask_slaq.scheduler.dispatcher import Dispatcher, has_thread
 from dask_slaq.scheduler.pool import Binding, Entry, Kind, Pool
 
@@ -198,6 +198,7 @@ class Pools:
         if pool is not None:
             ts = self.scheduler.tasks[key]
             self.dispatcher.ended(ts)
+            pool.gang.discard(ts)
             expected = pool.running.pop(ts, 0.0)
             pool.used -= expected
             pool.tokens += expected
@@ -231,6 +232,8 @@ class Pools:
             pool.tokens -= expected
             if 0 < delay < math.inf:
                 asyncio.get_running_loop().call_later(delay, self.slots_changed, worker)
+        elif pinned(ts, pool.tasks.get(ts)):
+            pool.gang.add(ts)
         self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
@@ -240,6 +243,7 @@ class Pools:
         if runs:
             pool.durations.observe(ts, seconds)
         at_once = pool.demand
+        pool.gang.discard(ts)
         self.dispatcher.ended(ts)
         expected = pool.running.pop(ts, 0.0)
         pool.used += seconds - expected

@@ -115,11 +115,46 @@ async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
             ]
             for future in gang:
                 await state_of(s, future, "processing")
+        assert plugin.pools.pools["a"].demand == 2
         await Event("go").set()
         assert await c.gather(gang) == [a.address, b.address]
+        assert plugin.pools.pools["a"].demand == 0
         await c.gather(busy)
     reasons = {b.key: b.reason for b in plugin.pools.bindings}
     assert {reasons[future.key] for future in gang} == {"passed"}
+    assert_nothing_left(s, plugin)
+
+
+class Unmovable:
+    """What cannot be sent to another worker."""
+
+    def __reduce__(self):
+        raise TypeError("cannot pickle")
+
+
+def unwrapped(made: list[Unmovable]) -> str:
+    return f"{type(made[0]).__name__} on {where()}"
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, a, b):
+    """As LightGBM's sockets are: without a pickle, and used by tasks without restriction."""
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            made = c.submit(lambda: [Unmovable()], workers=[a.address], pure=False)
+            await state_of(s, made, "memory")
+        with tasks_of("b"):
+            busy = c.submit(wait_for, "go", workers=[a.address])
+            await state_of(s, busy, "processing")
+        with tasks_of("a"):
+            used = c.submit(unwrapped, made)
+            await until(lambda: plugin.pools.pools["a"].ready)
+        assert plugin.pools.tick(1.0) == 0
+        assert s.tasks[used.key].state == "no-worker"  # although the other worker is free
+        await Event("go").set()
+        assert await used == f"Unmovable on {a.address}"
+        await busy
     assert_nothing_left(s, plugin)
 
 

@@ -1,0 +1,95 @@
+"""A callback by which a Lightning trainer reports the loss of each epoch.
+
+`SlaqReport` is made when it is first asked for, since its base class is Lightning's.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from dask_slaq.adapters.blocks import publish, warn_once
+
+__all__ = ["SlaqReport"]  # noqa: F822  (made by `__getattr__`)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SlaqReport":
+        return _made()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _base() -> type:
+    """The ``Callback`` of whichever of Lightning's two packages is installed."""
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:
+        try:
+            from pytorch_lightning import Callback
+        except ImportError as error:
+            message = "lightning is not installed: pip install dask-slaq[torch]"
+            raise ImportError(message) from error
+    return Callback
+
+
+@functools.cache
+def _made() -> type:
+    class SlaqReport(_base()):  # type: ignore[misc]
+        """Report the mean loss of the training steps, or a logged metric, after each epoch.
+
+        The reports go to the job that is open where ``Trainer.fit`` is called; without one nothing
+        happens. *n* epochs give *n* reports, from the process of global rank 0 alone.
+
+        Parameters
+        ----------
+        monitor : str, optional
+            A metric that the module logs, lower is better, such as ``val_loss``. By default the
+            loss that ``training_step`` returns, averaged over the epoch.
+
+        Examples
+        --------
+        >>> from dask_slaq.adapters.lightning import SlaqReport  # doctest: +SKIP
+        >>> Trainer(callbacks=[SlaqReport()]).fit(module, loader)  # doctest: +SKIP
+        """
+
+        def __init__(self, monitor: str | None = None) -> None:
+            self.monitor = monitor
+            self._begin()
+
+        def _begin(self) -> None:
+            self._sum: Any = 0.0
+            self._steps = 0
+
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            self._begin()
+
+        def on_train_batch_end(
+            self, trainer: Any, pl_module: Any, outputs: Any, *args: Any, **kwargs: Any
+        ) -> None:
+            loss = outputs.get("loss") if hasattr(outputs, "get") else outputs
+            if self.monitor is None and loss is not None:
+                # Stays a tensor: to look at it here would make an accelerator wait each step.
+                self._sum = self._sum + loss.detach()
+                self._steps += 1
+
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            if not trainer.is_global_zero:
+                return
+            if self.monitor in trainer.callback_metrics:
+                publish(float(trainer.callback_metrics[self.monitor]))
+            elif self._steps:
+                publish(float(self._sum) / self._steps)
+            else:
+                self._say_what_there_is(trainer)
+
+        def _say_what_there_is(self, trainer: Any) -> None:
+            wanted = "no loss" if self.monitor is None else f"no metric {self.monitor!r}"
+            logged = ", ".join(map(str, trainer.callback_metrics)) or "no metrics"
+            warn_once(
+                f"lightning {self.monitor}",
+                f"there is {wanted} to report: training_step returns none, or did not log it; "
+                f"the module logs {logged}",
+            )
+
+    SlaqReport.__module__, SlaqReport.__qualname__ = __name__, "SlaqReport"
+    return SlaqReport

@@ -1,0 +1,63 @@
+"""A callback by which a skorch net reports the loss of each epoch.
+
+`SlaqReport` is made when it is first asked for, since its base class is skorch's. It pickles by
+name, so a net that carries it can be sent to workers.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from dask_slaq.adapters.blocks import publish, warn_once
+
+__all__ = ["SlaqReport"]  # noqa: F822  (made by `__getattr__`)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SlaqReport":
+        return _made()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@functools.cache
+def _made() -> type:
+    try:
+        from skorch.callbacks import Callback
+    except ImportError as error:
+        raise ImportError("skorch is not installed: pip install dask-slaq[torch]") from error
+
+    class SlaqReport(Callback):  # type: ignore[misc]
+        """Report one entry of a skorch net's history after each epoch.
+
+        The reports go to the job that is open where ``fit`` or ``partial_fit`` runs; without one
+        nothing happens. *n* epochs give *n* reports.
+
+        Parameters
+        ----------
+        loss : str
+            Name of the entry, lower is better: ``train_loss``, ``valid_loss``, or what another
+            callback of the net records before this one.
+
+        Examples
+        --------
+        >>> from dask_slaq.adapters.skorch import SlaqReport  # doctest: +SKIP
+        >>> net = NeuralNetClassifier(Module, callbacks=[SlaqReport()])  # doctest: +SKIP
+        """
+
+        def __init__(self, loss: str = "train_loss") -> None:
+            self.loss = loss
+
+        def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
+            epoch = net.history[-1]
+            if self.loss in epoch:
+                publish(epoch[self.loss])
+                return
+            recorded = ", ".join(name for name in epoch if name.endswith("_loss")) or "none"
+            warn_once(
+                f"skorch {self.loss}",
+                f"the net records no {self.loss!r}, so nothing is reported; it records {recorded}",
+            )
+
+    SlaqReport.__module__, SlaqReport.__qualname__ = __name__, "SlaqReport"
+    return SlaqReport
