@@ -138,12 +138,15 @@ class Dispatcher:
             Orders tasks of equal priority.
         """
         needs = ts.resource_restrictions
-        allowed = frozenset(user) if user else confined(pool, ts)
-        kind = Kind(allowed, tuple(sorted(needs.items())) if needs else None)
+        kind = Kind(
+            frozenset(user) if user else None, tuple(sorted(needs.items())) if needs else None
+        )
         home, held = self._home(ts, kind)
+        moving = held / self.scheduler.bandwidth
+        if home is not None and (only := confined(pool, ts)):
+            home, moving = (home if home in only else min(only)), math.inf
         if home is not None:
             pool.bytes_at[home] = pool.bytes_at.get(home, 0.0) + held
-        moving = held / self.scheduler.bandwidth
         cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self._expected(ts, known))
         return Entry(ts.priority, count, ts, kind, home, moving, cheap)
 
@@ -214,17 +217,17 @@ def anyone(pool: Pool) -> bool:
     return True
 
 
-def confined(pool: Pool, ts: TaskState) -> frozenset[str] | None:
-    """Where a ready task has to run that its user has not restricted: where those of its inputs are
-    that the job made on workers of its own choice, if there are any. They may be of a kind that
-    cannot move, as the sockets by which LightGBM's workers find each other.
+def confined(pool: Pool, ts: TaskState) -> frozenset[str]:
+    """Where a ready task had better stay, if anywhere: with those of its inputs that the job made
+    on workers of its user's choice. They may be of a kind that cannot move, as the sockets by
+    which LightGBM's workers find each other.
     """
     made = [
         frozenset(ws.address for ws in dep.who_has or ())
         for dep in ts.dependencies
         if len(pool.tasks.get(dep) or ()) == 1 and not dep.loose_restrictions
     ]
-    return frozenset.intersection(*made) or None if made else None
+    return frozenset.intersection(*made) if made else frozenset()
 
 
 def has_thread(ws: WorkerState) -> bool:

@@ -10,6 +10,8 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.utils_test import poll_for
+from driving import PATIENCE
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument
@@ -96,7 +98,7 @@ def test_a_job_trains_on_all_workers_alone_and_where_it_is_granted_beside_anothe
 
     with slaq.job("trees", client=client):
         train(SETTINGS, *data, 4, rounds_per_step=2)
-        assert slaq.status(client)["jobs"]["trees"]["iteration"] == 4
+        poll_for(lambda: slaq.status(client)["jobs"]["trees"]["iteration"] == 4, PATIENCE)
         assert ran()
     client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
     with slaq.job("other", client=client), slaq.job("trees", client=client):
