@@ -1,7 +1,8 @@
 """Live benchmark: jobs on a real Dask cluster, plain Dask against the policies.
 
 `staggered` and `burst` emulate the compute of jobs with recorded loss curves on 16
-one-thread workers in this process; `dask-ml` runs unmodified fits on worker processes.
+one-thread workers in this process; `dask-ml` runs unmodified fits on worker processes, and `nine`
+the algorithms of the paper's Table 1.
 `oracle` is max-total with a predictor that knows the true curves.
 """
 
@@ -19,7 +20,9 @@ from benchmarks.measure import Run, ratios, summarize, table
 from benchmarks.results import give, json_option
 from dask_slaq.simulation import curves as curve_files
 
-WORKLOADS = ("staggered", "burst", "dask-ml")
+EMULATED = ("staggered", "burst")
+REAL = ("dask-ml", "nine")
+WORKLOADS = (*EMULATED, *REAL)
 #: Length of a `--quick` run in relation to a whole one, and its number of jobs.
 QUICK = 0.08
 QUICK_JOBS = 6
@@ -100,7 +103,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option(
     "--workloads",
     callback=_names,
-    help=f"Comma-separated, of {', '.join(WORKLOADS)}; all, but without dask-ml when --quick.",
+    help=f"Comma-separated, of {', '.join(WORKLOADS)}; the first three, or two when --quick.",
 )
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="How many.")
 @click.option("--seed", default=0, show_default=True, help="The first seed.")
@@ -120,7 +123,7 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--epoch", default="1s", show_default=True, help="Of the plugin.")
 @click.option("--oracle/--no-oracle", default=True, help="Run the oracle beside max-total.")
 @click.option("--workers", default=16, show_default=True, help="In-process workers.")
-@click.option("--processes", default=2, show_default=True, help="Worker processes for dask-ml.")
+@click.option("--processes", default=2, show_default=True, help="For dask-ml and nine.")
 @click.option("--partition-bytes", default=2**20, show_default=True, help="Emulated data.")
 @click.option("--jobs", type=click.IntRange(1), help="Emulated jobs; 10 staggered, 14 in a burst.")
 @click.option("--scale", default=1.0, show_default=True, help="Length of the emulated runs.")
@@ -130,7 +133,7 @@ def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare."""
     if options["quick"]:
         options.update(seeds=1, scale=QUICK, jobs=options["jobs"] or QUICK_JOBS)
-    workloads = options["workloads"] or WORKLOADS[: 2 if options["quick"] else 3]
+    workloads = options["workloads"] or (EMULATED if options["quick"] else WORKLOADS[:3])
     if unknown := set(workloads) - set(WORKLOADS):
         raise click.UsageError(f"unknown workload {min(unknown)}: one of {', '.join(WORKLOADS)}")
     curves = _curves(options["files"])
@@ -141,7 +144,7 @@ def main(**options: Any) -> None:
     for workload in workloads:
         result[workload] = measure(
             _runner(workload, curves, options),
-            [p for p in policies if p != "oracle" or workload != "dask-ml"],
+            [p for p in policies if p != "oracle" or workload in EMULATED],
             range(first, first + options["seeds"]),
             lambda line, workload=workload: print(f"{workload}: {line}", file=sys.stderr),
         )
@@ -161,11 +164,11 @@ def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
 
 
 def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, Any]) -> Runner:
-    if workload == "dask-ml":
-        from benchmarks import dask_ml_fits
+    if workload in REAL:
+        from benchmarks import real_fits
 
-        size = {"rows": dask_ml_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
-        return dask_ml_fits.runner(options["processes"], epoch=options["epoch"], **size)
+        size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
+        return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)
     settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
     shape = {key: options[key] for key in ("scale", "noise")}
     if options["jobs"]:

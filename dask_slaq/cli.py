@@ -69,6 +69,13 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
 )
 @click.option("--jobs", type=click.IntRange(1), default=6, show_default=True, help="Training jobs.")
 @click.option(
+    "--mix",
+    type=click.Choice(["dask-ml", "nine"]),
+    default="dask-ml",
+    show_default=True,
+    help="Which jobs: estimators of dask-ml, or the algorithms of the SLAQ paper's Table 1.",
+)
+@click.option(
     "--iterations",
     type=click.IntRange(2),
     default=ITERATIONS,

@@ -77,9 +77,9 @@ def load(name: str, *, rows: int, chunks: int, seed: int) -> DataSet:
     Parameters
     ----------
     name : str
-        One of `NAMES`.
+        One of `NAMES`, or a workload of the catalogue.
     rows : int
-        In each chunk.
+        In each chunk; of a workload, in relation to its `size`.
     chunks, seed : int
 
     Returns
@@ -88,6 +88,12 @@ def load(name: str, *, rows: int, chunks: int, seed: int) -> DataSet:
     y : dask.array.Array, shape (chunks * rows,), or None
         What to predict; None where there is nothing to predict.
     """
+    if name not in _MAKERS:
+        from dask_slaq.workloads.catalogue import CATALOGUE
+
+        workload = CATALOGUE[name]
+        X, *y = workload.data(max(1, round(workload.size * rows)) * chunks, chunks, seed)
+        return X, (y[0] if y else None)
     _, columns, has_target = _MAKERS[name]
     table = da.map_blocks(
         _block,

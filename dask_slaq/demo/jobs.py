@@ -14,6 +14,9 @@ from dask_slaq.demo.data import CLUSTERS
 
 #: Mean time between two arrivals, seconds.
 SPACING = 3.0
+#: Which jobs there are: dask-ml's estimators, or the algorithms of the paper's Table 1 (those of
+#: `dask_slaq.workloads.catalogue`).
+MIXES = ("dask-ml", "nine")
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Training:
     arrival : float
         Seconds after the start of the run.
     estimator : callable
-        Makes the unfitted dask-ml estimator.
+        Makes the unfitted estimator.
     """
 
     name: str
@@ -77,12 +80,38 @@ _KINDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
 )
 
 
-def plan(n_jobs: int, seed: int, *, iterations: int = ITERATIONS) -> list[Training]:
-    """The jobs of one run, in order of arrival: a function of its arguments alone."""
+def plan(
+    n_jobs: int, seed: int, *, iterations: int = ITERATIONS, mix: str = "dask-ml"
+) -> list[Training]:
+    """The jobs of one run, in order of arrival: a function of its arguments alone.
+
+    Parameters
+    ----------
+    n_jobs, seed, iterations : int
+    mix : str
+        One of `MIXES`.
+    """
     rng = np.random.default_rng(seed)
     gaps = SPACING * rng.uniform(0.5, 1.5, n_jobs)
     arrivals = np.cumsum(gaps) - gaps[0]
-    return [_training(number, float(at), iterations, rng) for number, at in enumerate(arrivals)]
+    make = _training if mix == "dask-ml" else _of_the_nine
+    return [make(number, float(at), iterations, rng) for number, at in enumerate(arrivals)]
+
+
+def _of_the_nine(
+    number: int, arrival: float, iterations: int, rng: np.random.Generator
+) -> Training:
+    from dask_slaq.workloads.catalogue import CATALOGUE
+
+    workload = list(CATALOGUE.values())[number % len(CATALOGUE)]
+    again = number // len(CATALOGUE)
+    return Training(
+        name=f"{workload.name}-{again + 1}" if again else workload.name,
+        kind=workload.name,
+        data=workload.name,
+        arrival=arrival,
+        estimator=partial(workload.estimator, iterations, int(rng.integers(2**31))),
+    )
 
 
 def _training(number: int, arrival: float, iterations: int, rng: np.random.Generator) -> Training:

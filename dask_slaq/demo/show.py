@@ -38,6 +38,7 @@ class Options:
     workers: int | None = None
     threads: int = 1
     jobs: int = 6
+    mix: str = "dask-ml"
     iterations: int = ITERATIONS
     rows: int = ROWS
     seed: int = 0
@@ -83,7 +84,9 @@ def _quiet() -> Iterator[None]:
 
 def train(options: Options) -> list[Run]:
     """Train the same jobs on one cluster, under one policy after another."""
-    trainings = jobs.plan(options.jobs, options.seed, iterations=options.iterations)
+    trainings = jobs.plan(
+        options.jobs, options.seed, iterations=options.iterations, mix=options.mix
+    )
     with _cluster(options) as client:
         _prepare(client, trainings, options)
         return [_run(client, policy, trainings, options) for policy in options.policies]

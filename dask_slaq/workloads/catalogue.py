@@ -36,6 +36,9 @@ class Workload:
     settings : dict
         Its parameters but for `max_iter` and `random_state`, so chosen for this data that it
         runs as many iterations as it is asked for.
+    size : float
+        Rows with which an iteration takes very roughly as long as those of the others, in relation
+        to theirs: for whoever trains several beside each other.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Workload:
     kind: str
     source: str
     settings: dict[str, Any] = field(default_factory=dict)
+    size: float = 1.0
 
     def estimator(self, max_iter: int, random_state: int | None = 0) -> Any:
         """An unfitted estimator.
@@ -103,6 +107,7 @@ _ROWS = (
         "classes",
         "dask_slaq.workloads.svm:LinearSVM",
         {"alpha": 1e-4, "step_size": 2.0, "tol": 0.0},
+        size=4.0,
     ),
     Workload(
         "polynomial-svm",
@@ -111,6 +116,7 @@ _ROWS = (
         "curved",
         "dask_slaq.workloads.svm:PolynomialSVM",
         {"degree": 2, "n_components": 200, "alpha": 1e-5, "step_size": 4.0, "tol": 0.0},
+        size=0.25,
     ),
     Workload(
         "boosting-classifier",
@@ -119,6 +125,7 @@ _ROWS = (
         "curved",
         "dask_slaq.workloads.boosting:GradientBoostingClassifier",
         {"learning_rate": 0.2, "max_depth": 3},
+        size=2.0,
     ),
     Workload(
         "boosting-regressor",
@@ -127,6 +134,7 @@ _ROWS = (
         "steps",
         "dask_slaq.workloads.boosting:GradientBoostingRegressor",
         {"learning_rate": 0.2, "max_depth": 3},
+        size=2.0,
     ),
     Workload(
         "perceptron",
@@ -135,6 +143,7 @@ _ROWS = (
         "groups",
         "dask_slaq.workloads.neural_network:MLPClassifier",
         {"hidden_layer_sizes": (16,), "alpha": 1.0, "tol": 0.0},
+        size=0.5,
     ),
     Workload(
         "lda",
@@ -143,6 +152,7 @@ _ROWS = (
         "documents",
         "dask_slaq.workloads.lda:LatentDirichletAllocation",
         {"n_components": 10, "learning_method": "batch"},
+        size=0.01,
     ),
     Workload(
         "lda-online",
@@ -151,6 +161,7 @@ _ROWS = (
         "documents",
         "dask_slaq.workloads.lda:LatentDirichletAllocation",
         {"n_components": 10, "learning_method": "online"},
+        size=0.03,
     ),
     Workload(
         "linear-regression",

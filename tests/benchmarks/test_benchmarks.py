@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import jobs, live, overhead
-from benchmarks.dask_ml_fits import runner
 from benchmarks.measure import JobTrace, Run, ratios, summarize, table
+from benchmarks.real_fits import runner
 from dask_slaq.simulation import curves
 from dask_slaq.simulation.oracles import OraclePredictor
 
@@ -226,11 +226,12 @@ def test_live_says_what_is_wrong_with_its_arguments(arguments, says):
     assert result.exit_code != 0 and says in result.output
 
 
-@pytest.mark.parametrize("policy", ["none", "fair"])
-def test_dask_ml_fits_report_their_losses(policy):
-    pytest.importorskip("dask_ml")
-    run = runner(2, rows=400, part=0.1, processes=False)(policy, 0)
-    assert len(run.traces) == 6
+@pytest.mark.parametrize(
+    "mix, rows, count, policy", [("dask-ml", 400, 6, "none"), ("nine", 1000, 10, "fair")]
+)
+def test_real_fits_report_their_losses(mix, rows, count, policy):
+    run = runner(2, mix=mix, rows=rows, part=0.1, processes=False)(policy, 0)
+    assert len(run.traces) == count
     for job in run.traces:
         assert len(job.losses) >= 3, job.name
         assert job.arrival < job.times[0] < job.completion

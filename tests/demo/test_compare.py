@@ -125,8 +125,9 @@ def test_plan_is_a_function_of_its_seed():
     assert shown(jobs.plan(9, 1)) != shown(jobs.plan(9, 2))
 
 
-def test_plan_has_jobs_of_different_kinds_that_arrive_in_order():
-    plan = jobs.plan(12, 0)
+@pytest.mark.parametrize("mix", jobs.MIXES)
+def test_plan_has_jobs_of_different_kinds_that_arrive_in_order(mix):
+    plan = jobs.plan(12, 0, mix=mix)
     arrivals = [training.arrival for training in plan]
     assert arrivals[0] == 0.0
     assert np.all(np.diff(arrivals) > 0)

@@ -1,7 +1,8 @@
-"""Workload `dask-ml`: unmodified dask-ml fits at once on worker processes, nothing emulated.
+"""Workloads `dask-ml` and `nine`: real fits at once on worker processes, nothing emulated.
 
-Six jobs on four persisted data sets whose partitions are many megabytes, so that the workers
-are what everyone waits for. A driver is a thread with a client of its own.
+`dask-ml` is six of its estimators, unmodified, on four persisted data sets whose partitions are
+many megabytes, so that the workers are what everyone waits for. `nine` is a job of each algorithm
+of the paper's Table 1. A driver is a thread with a client of its own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster, wait
@@ -18,7 +20,7 @@ from distributed import Client, LocalCluster, wait
 from benchmarks import cluster as clusters
 from benchmarks.measure import JobTrace, Run
 
-__all__ = ["estimators", "runner"]
+__all__ = ["MIXES", "estimators", "nine", "runner"]
 
 DATA = ("classes", "amounts", "counts", "clusters")
 FEATURES = 32
@@ -28,6 +30,8 @@ STRONG = 8
 #: Partitions of a data set, and rows of one: 25 MB.
 PARTITIONS = 4
 ROWS = 100_000
+#: Iterations of each of the nine.
+NINE_ITERATIONS = 12
 #: Seconds between two arrivals: all are there before the first has ended.
 GAP = 0.3
 
@@ -62,9 +66,22 @@ def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
     }
 
 
+def nine(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
+    """The same of the paper's Table 1; the data set of each is its own."""
+    from dask_slaq.workloads.catalogue import CATALOGUE
+
+    iterations = max(3, round(part * NINE_ITERATIONS))
+    return {name: (name, row.estimator(iterations, seed)) for name, row in CATALOGUE.items()}
+
+
+#: Makes the jobs of a workload.
+MIXES = {"dask-ml": estimators, "nine": nine}
+
+
 def runner(
     workers: int,
     *,
+    mix: str = "dask-ml",
     rows: int = ROWS,
     part: float = 1.0,
     processes: bool = True,
@@ -76,8 +93,11 @@ def runner(
     ----------
     workers : int
         Of one thread each.
+    mix : str
+        One of `MIXES`.
     rows : int
-        In a partition. With few, the drivers and the scheduler are what everyone waits for.
+        In a partition; of one of the nine, in relation to its `size`. With few, the drivers and
+        the scheduler are what everyone waits for.
     part : float
         Fraction of the iterations.
     processes : bool
@@ -87,34 +107,42 @@ def runner(
     """
 
     def run(policy: str, seed: int) -> Run:
+        models = MIXES[mix](seed, part)
+        names = sorted({data for data, _ in models.values()})
         with clusters.local_cluster(workers, processes=processes) as (cluster, client):
-            _publish(client, seed, rows)
+            _publish(client, names, seed, rows)
             if processes:
                 client.run(_compile)
             clusters.register(client, policy, **settings)
             meter, before = clusters.meter(cluster), clusters.bytes_moved(client)
             with clusters.Lateness() as late:
-                traces = _fit_all(cluster, policy, estimators(seed, part))
+                traces = _fit_all(cluster, policy, models)
             moved = clusters.bytes_moved(client) - before
-            for name in DATA:
+            for name in names:
                 client.unpublish_dataset(name)
         return Run(seed, traces, moved, meter.seconds, workers, late.mean)
 
     return run
 
 
-def _publish(client: Client, seed: int, rows: int) -> None:
+def _publish(client: Client, names: list[str], seed: int, rows: int) -> None:
     """Put the data sets into the memory of the workers, for every client by name."""
-    for name in DATA:
+    for name in names:
         with client.as_current():
-            table = client.persist(_data(name, seed, rows))
-            wait(table)
-        client.publish_dataset(table, name=name)
+            held = dask.persist(*_data(name, seed, rows))
+            wait(held)
+        client.publish_dataset(held, name=name)
 
 
-def _data(name: str, seed: int, rows: int) -> da.Array:
+def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
+    """X, and y if there is one."""
+    if name not in DATA:
+        from dask_slaq.workloads.catalogue import CATALOGUE
+
+        workload = CATALOGUE[name]
+        return workload.data(max(1, round(workload.size * rows)) * PARTITIONS, PARTITIONS, seed)
     columns = FEATURES if name == "clusters" else FEATURES + 1
-    return da.map_blocks(
+    table = da.map_blocks(
         _block,
         name,
         seed,
@@ -123,6 +151,7 @@ def _data(name: str, seed: int, rows: int) -> da.Array:
         dtype=float,
         meta=np.empty((0, 0)),
     )
+    return (table,) if name == "clusters" else (table[:, :-1], table[:, -1])
 
 
 def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = None) -> np.ndarray:
@@ -155,7 +184,6 @@ def _compile() -> None:
 
     Data that came from another worker are read-only, for which numba compiles once more.
     """
-    import dask
     from dask_ml.cluster import KMeans
 
     for writeable in (True, False):
@@ -210,14 +238,14 @@ class _Driver(threading.Thread):
     def run(self) -> None:
         try:
             with clusters.another_client(self.cluster) as client, client.as_current():
-                table = client.get_dataset(self.data)
+                data = client.get_dataset(self.data)
                 time.sleep(max(0.0, self.trace.arrival - self.now()))
-                self.fit(client, table)
+                self.fit(client, data)
                 self.trace.completion = self.now()
         except BaseException as error:
             self.error = error
 
-    def fit(self, client: Client, table: da.Array) -> None:
+    def fit(self, client: Client, data: tuple[da.Array, ...]) -> None:
         from dask_slaq import instrument
 
         with clusters.job_block(self.policy, self.name, client) as report:
@@ -227,7 +255,4 @@ class _Driver(threading.Thread):
                 report(loss)
 
             with instrument(publish):  # of nested blocks the innermost is called
-                if self.data == "clusters":
-                    self.model.fit(table)
-                else:
-                    self.model.fit(table[:, :-1], table[:, -1])
+                self.model.fit(*data)
