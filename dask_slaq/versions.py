@@ -17,6 +17,7 @@ LIBRARIES = (
     "numpy",
     "scipy",
     "xgboost",
+    "xgboost-cpu",  # the same module in a smaller package
     "lightgbm",
     "torch",
     "skorch",

@@ -9,6 +9,7 @@ import textwrap
 
 import dask
 import distributed
+from driving import PATIENCE
 
 import dask_slaq
 from dask_slaq.versions import versions
@@ -16,7 +17,7 @@ from dask_slaq.versions import versions
 
 def in_subprocess(code):
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
