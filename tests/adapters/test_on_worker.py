@@ -12,6 +12,7 @@ import warnings
 import cloudpickle
 import dask
 import pytest
+from driving import PATIENCE
 
 from dask_slaq.adapters import blocks
 from dask_slaq.adapters.dask_glm import and_loss
@@ -128,7 +129,11 @@ def test_tasks_run_where_this_package_is_not_installed():
     tasks = and_loss(update), then_report(_partial_fit, ("inbox", None)), f
     sent = cloudpickle.dumps(tasks).hex()
     done = subprocess.run(
-        [sys.executable, "-c", ELSEWHERE], input=sent, capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", ELSEWHERE],
+        input=sent,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["0.0", "(2,)"]

@@ -17,6 +17,7 @@ from dask_ml.decomposition import PCA, IncrementalPCA
 from dask_ml.linear_model import LinearRegression
 from dask_ml.metrics import r2_score
 from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
+from driving import PATIENCE
 from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
@@ -179,7 +180,7 @@ def test_modules_imported_later_are_mended():
         [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     out = done.stdout.splitlines()

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, LocalCluster, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import inc
-from driving import assert_nothing_left, until
+from driving import PATIENCE, assert_nothing_left, until
 from sklearn.base import clone
 
 import dask_slaq as slaq
@@ -119,7 +119,7 @@ def test_workers_come_and_go_during_the_fit(client, data, fixed, name):
         k = next(reports)
         if k == 2:
             client.cluster.scale(len(client.cluster.worker_spec) + 1)
-            client.wait_for_workers(4, timeout=20)
+            client.wait_for_workers(4, timeout=PATIENCE)
         elif k == 5:
             client.retire_workers(list(client.scheduler_info()["workers"])[:1])
 
