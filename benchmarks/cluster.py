@@ -18,8 +18,11 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 __all__ = ["another_client", "bytes_moved", "job_block", "local_cluster", "meter", "register"]
 
-#: In-process workers share one interpreter: leave out what burdens it and measures nothing.
+#: In-process workers share one interpreter: leave out what burdens it and measures nothing. And
+#: drivers that make their clients current at the same time each put back, when they end, what they
+#: found as the scheduler: that must be the same for all.
 QUIET = {
+    "scheduler": "dask.distributed",
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.admin.tick.interval": "100ms",
