@@ -106,6 +106,12 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
     callback=_writable,
     help="Write the report with loss curves and allocation to FILE.",
 )
+@click.option(
+    "--log",
+    type=click.Path(file_okay=False, writable=True),
+    metavar="DIR",
+    help="Record every policy's run to DIR/POLICY.jsonl, for dask slaq replay.",
+)
 def demo(json_file: str | None, html_file: str, **options: object) -> None:
     """Train real dask-ml jobs on a local cluster, under one policy after another.
 
