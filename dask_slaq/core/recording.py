@@ -7,7 +7,7 @@ rarely changes is only told when it does.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant
@@ -34,6 +34,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     # Tasks of a job that ended since the last such event: how many, their core-seconds in all, and
     # the most that were ready or running at once.
     "tasks": {"job": str, "count": int, "seconds": _NUMBER, "at_once": _NUMBER},
+    # Of an iteration; with `idle` if known, see `Occupancy`.
     "report": {"time": _NUMBER, "job": str, "loss": _NUMBER},
     # Somebody looked at a job, for which the engine took in the reports it had.
     "taken": {},
@@ -41,10 +42,24 @@ EVENTS: dict[str, dict[str, Any]] = {
     "demand": {"job": str, "tasks": _NUMBER},
     # With `threads` of all workers, and the grants that changed. If they changed, with `workers`
     # (threads of each), `eligible` (workers of each job) and `affinity` (bytes of a job by worker;
-    # jobs that changed alone).
+    # jobs that changed alone). With `offered` if known, see `Occupancy`.
     "decide": {"time": _NUMBER, "threads": int, "grants": dict},
     "leave": {"time": _NUMBER, "job": str},
 }  # fmt: skip
+
+
+class Occupancy(Protocol):
+    """What a recording tells of tasks beside their times; it does not bear on decisions."""
+
+    def add(self, job: str, now: float) -> None: ...
+    def remove(self, job: str, now: float) -> None: ...
+    def idle(self, job: str, now: float) -> float:
+        """Seconds since it was last asked in which a job had no task ready or running."""
+        ...
+
+    def offered(self, threads: int, now: float) -> float:
+        """Thread-seconds since it was last asked for which there were tasks."""
+        ...
 
 
 class Recorder:
@@ -58,6 +73,8 @@ class Recorder:
         Called with each event once it has happened; it must not change the event.
     now : float
         Seconds, on the clock of all later calls.
+    occupancy : Occupancy, optional
+        Asked for what it knows.
     **about
         More to put into the first event.
 
@@ -69,9 +86,15 @@ class Recorder:
     """
 
     def __init__(
-        self, engine: Engine, write: Callable[[Event], object], now: float, **about: Any
+        self,
+        engine: Engine,
+        write: Callable[[Event], object],
+        now: float,
+        occupancy: Occupancy | None = None,
+        **about: Any,
     ) -> None:
         self.engine = engine
+        self._occupancy = occupancy
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
         self._demand: dict[str, float] = {}
@@ -112,6 +135,8 @@ class Recorder:
         limits = {"min_share": min_share, "max_share": max_share, "target": target}
         self.engine.add_job(job, now, weight=weight, reports=reports, **limits)
         told = {name: None if value is None else float(value) for name, value in limits.items()}
+        if self._occupancy is not None:
+            self._occupancy.add(job, now)
         self._say("arrive", time=now, job=job, weight=float(weight), reports=reports, **told)
 
     def remove_job(self, job: str, now: float) -> None:
@@ -121,6 +146,8 @@ class Recorder:
         self.engine.remove_job(job, now)
         self._demand.pop(job, None)
         self._waiting = self.engine.jobs.runtimes.waiting
+        if self._occupancy is not None:
+            self._occupancy.remove(job, now)
         self._say("leave", time=now, job=job)
 
     def report(self, job: str, loss: float, now: float) -> None:
@@ -129,7 +156,8 @@ class Recorder:
         self._catch_up(job)
         self.engine.report(job, loss, now)
         self._waiting = self.engine.jobs.runtimes.waiting
-        self._say("report", time=now, job=job, loss=float(loss))
+        known = {} if self._occupancy is None else {"idle": self._occupancy.idle(job, now)}
+        self._say("report", time=now, job=job, loss=float(loss), **known)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """As `Engine.observe_task`, of which the engine is told later."""
@@ -165,7 +193,7 @@ class Recorder:
             "decide",
             time=now,
             threads=sum(workers.values()),
-            **self._changed(workers, eligible or {}, affinity or {}),
+            **self._changed(workers, now, eligible or {}, affinity or {}),
             grants={job: told(grant) for job, grant in changes.items()},
         )
         return changes
@@ -191,11 +219,14 @@ class Recorder:
     def _changed(
         self,
         workers: Mapping[str, int],
+        now: float,
         eligible: Mapping[str, Collection[str]],
         affinity: Mapping[str, Mapping[str, float]],
     ) -> Event:
-        """What of these differs from the last decision."""
+        """What of these differs from the last decision, and the time offered since then."""
         changed: Event = {}
+        if self._occupancy is not None:
+            changed["offered"] = self._occupancy.offered(sum(workers.values()), now)
         if workers != self._workers:
             changed["workers"] = self._workers = dict(sorted(workers.items()))
         may_use = {job: sorted(addresses) for job, addresses in eligible.items()}

@@ -23,6 +23,7 @@ from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, NoPlugin, SlaqError
 from dask_slaq.core.recording import Recorder
 from dask_slaq.scheduler.journal import Journal
+from dask_slaq.scheduler.occupancy import Occupancy
 from dask_slaq.scheduler.pools import Pools
 from dask_slaq.scheduler.records import status_of_job
 
@@ -98,6 +99,7 @@ log_files
         self.predictor = predictor
         self.failed: str | None = None
         self.journal: Journal | None = None
+        self.occupancy: Occupancy | None = None
 
     # Life
 
@@ -160,10 +162,12 @@ log_files
             predictor=self.predictor,
             strict=not chosen.lend,
         )
+        self.occupancy = None
         if self.journal is None:
             return engine
-        about = {"unix": time(), "numpy": np.__version__}
-        return Recorder(engine, self.journal.write, monotonic(), **about)
+        now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
+        self.occupancy = Occupancy(now)
+        return Recorder(engine, self.journal.write, now, self.occupancy, **about)
 
     def _announce(self) -> None:
         """Let clients know that there is a plugin to ask."""
@@ -315,6 +319,8 @@ log_files
     @guarded
     def _moved(self, key: Any, start: str, finish: str, details: dict[str, Any]) -> None:
         """A task changed its state: the pools follow."""
+        if self.occupancy is not None:
+            self.occupancy.moved(self.pools.job_of(key), key, finish, monotonic())
         self.pools.transition(key, start, finish, details)
 
     def _follow(self, op: str, then: Callable[..., Any]) -> None:
