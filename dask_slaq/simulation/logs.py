@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.recording import Event
 
-__all__ = ["LogError", "Recording", "Recordings", "read"]
+__all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
+
+#: Seconds over which the overhead of tasks is a mean: many tasks are to end in them.
+WINDOW = 10.0
 
 
 class LogError(ValueError):
@@ -108,12 +112,13 @@ class RecordedJob:
     work : list of float
         Core-seconds of the tasks that ended between one report and the next, the first ones
         counting from the arrival.
-    tasks : list of int
-        How many.
+    overhead : list of float
+        Thread-seconds that these tasks, and what they need and give, were on their way; the tasks
+        after the last report may make one more.
     idle : list of float
         Seconds in which it had no task ready or running, up to each report.
-    waiting : list of (float, int)
-        Core-seconds, and how many tasks, since the last report.
+    waiting : float
+        Core-seconds since the last report.
     most : float
         Most tasks at once.
     left : float or None
@@ -127,9 +132,9 @@ class RecordedJob:
     times: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     work: list[float] = field(default_factory=list)
-    tasks: list[int] = field(default_factory=list)
+    overhead: list[float] = field(default_factory=list)
     idle: list[float] = field(default_factory=list)
-    waiting: tuple[float, int] = (0.0, 0)
+    waiting: float = 0.0
     most: float = 0.0
     left: float | None = None
 
@@ -148,9 +153,6 @@ class Recording:
         Of all workers, at the decisions at which there were other ones.
     decisions, moved : int
         Decisions, and workers that jobs gained by them.
-    offered, seconds : float
-        Thread-seconds for which there were tasks, and core-seconds that tasks took.
-    tasks : int
     unknown : set of str
         Jobs that came before the log begins.
     """
@@ -160,12 +162,14 @@ class Recording:
     threads: list[tuple[float, int]] = field(default_factory=list)
     decisions: int = 0
     moved: int = 0
-    offered: float = 0.0
-    seconds: float = 0.0
-    tasks: int = 0
     unknown: set[str] = field(default_factory=set)
     _running: dict[str, RecordedJob] = field(default_factory=dict)
     _held: dict[str, set[str]] = field(default_factory=dict)
+    # Thread-seconds for which there were tasks, but none that ended has accounted for so far; the
+    # tasks (job, iteration, how many) that are to; and since when.
+    _balance: float = 0.0
+    _ended: list[tuple[RecordedJob, int, int]] = field(default_factory=list)
+    _since: float = -math.inf
 
     def take(self, event: Event) -> None:
         """Take the next event, which `recording.check` has passed."""
@@ -185,33 +189,45 @@ class Recording:
             else:
                 self._happened(kind, known, event)
 
-    @property
-    def overhead(self) -> float:
-        """Seconds of a thread that a task takes beside its own: it, and what it needs and gives,
-        are on their way. The mean over all tasks; 0 if it was not recorded."""
-        return max(self.offered - self.seconds, 0.0) / self.tasks if self.tasks else 0.0
+    def _account(self) -> None:
+        """Share the time of threads that waited for tasks on their way among these, alike.
+
+        Of tasks that still run it is taken back when they end.
+        """
+        count = sum(count for _, _, count in self._ended)
+        if count == 0 or self._balance <= 0:
+            return
+        each, self._balance = self._balance / count, 0.0
+        for job, k, n in self._ended:
+            job.overhead += [0.0] * (k + 1 - len(job.overhead))
+            job.overhead[k] += each * n
+        self._ended.clear()
 
     def _happened(self, kind: str, job: RecordedJob, event: Event) -> None:
         if kind == "tasks":
-            job.waiting = job.waiting[0] + event["seconds"], job.waiting[1] + event["count"]
-            self.seconds += event["seconds"]
-            self.tasks += event["count"]
+            job.waiting += event["seconds"]
+            self._balance -= event["seconds"]
+            self._ended.append((job, len(job.times), event["count"]))
             job.most = max(job.most, event["at_once"])
         elif kind == "report":
             job.times.append(event["time"])
             job.losses.append(event["loss"])
-            job.work.append(job.waiting[0])
-            job.tasks.append(job.waiting[1])
+            job.work.append(job.waiting)
+            job.overhead += [0.0] * (len(job.times) - len(job.overhead))
             job.idle.append(event.get("idle", 0.0))
-            job.waiting = 0.0, 0
+            job.waiting = 0.0
         elif kind == "leave":
+            self._account()
             job.left = event["time"]
             del self._running[job.name]
             self._held.pop(job.name, None)
 
     def _decided(self, event: Event) -> None:
         self.decisions += 1
-        self.offered += event.get("offered", 0.0)
+        self._balance += event.get("offered", 0.0)
+        if event["time"] - self._since >= WINDOW:
+            self._account()
+            self._since = event["time"]
         if not self.threads or self.threads[-1][1] != event["threads"]:
             self.threads.append((event["time"], event["threads"]))
         for name, grant in event["grants"].items():

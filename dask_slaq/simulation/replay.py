@@ -54,7 +54,8 @@ def replay_log(
     dict
         ``decisions``, ``reproduced``, ``skipped`` (with ``why``) and the first ``difference``;
         ``notes``; and, unless the log has no job to simulate, ``policies``: figures by name, with
-        `RECORDED` first, see `measures.summarize`; ``settings``.
+        `RECORDED` first, see `measures.summarize`; ``overhead``, the fraction of the work that is
+        no compute of tasks; ``settings``.
 
     Raises
     ------
@@ -128,13 +129,14 @@ def _what_if(
     progress: Callable[[int], object] | None,
 ) -> dict[str, Any]:
     begun = recorded[0].arrival
-    jobs = simulated_jobs(recorded, recording.overhead)
+    jobs = simulated_jobs(recorded)
     settings = _settings(recording, jobs, begun)
     own = recording.start["policy"]
     names = list(dict.fromkeys([own, *policies, "fair"]))
+    compute = sum(sum(job.work) for job in recorded)
+    busy = sum(job.total for job in jobs)
     runs = {name: [run(name, 0, jobs, settings, progress)] for name in names}
     times = [np.array(job.times) - begun for job in recorded]
-    busy = sum(job.total for job in jobs)
     real = [Run(0, jobs, Outcome(times, busy=busy, moved=recording.moved))]
     cores = settings.cores
     figures = {RECORDED: summarize(real, runs["fair"], cores)}
@@ -143,7 +145,7 @@ def _what_if(
     figures.update({name: summarize(runs[name], runs["fair"], cores) for name in shown})
     return {
         "policy": own,
-        "overhead_s": recording.overhead,
+        "overhead": 1.0 - compute / busy,
         "policies": figures,
         "settings": asdict(settings),
     }
@@ -168,28 +170,21 @@ def _settings(recording: Recording, jobs: Sequence[SimulatedJob], begun: float) 
     )
 
 
-def simulated_jobs(recorded: Sequence[RecordedJob], overhead: float = 0.0) -> list[SimulatedJob]:
-    """Jobs to simulate, in order of arrival, the first one at 0.
-
-    Parameters
-    ----------
-    recorded : sequence of RecordedJob
-        Names that came twice are told apart.
-    overhead : float
-        Seconds of a thread that each task takes beside its own.
-    """
+def simulated_jobs(recorded: Sequence[RecordedJob]) -> list[SimulatedJob]:
+    """Jobs to simulate, in order of arrival, the first one at 0; names that came twice are told
+    apart."""
     seen: Counter[str] = Counter()
     made = []
     for job in recorded:
         seen[job.name] += 1
         name = job.name if seen[job.name] == 1 else f"{job.name}#{seen[job.name]}"
-        made.append(_simulated(job, name, job.arrival - recorded[0].arrival, overhead))
+        made.append(_simulated(job, name, job.arrival - recorded[0].arrival))
     return made
 
 
-def _simulated(job: RecordedJob, name: str, arrival: float, overhead: float) -> SimulatedJob:
+def _simulated(job: RecordedJob, name: str, arrival: float) -> SimulatedJob:
     loss, compute, idle = np.array(job.losses), np.array(job.work), np.array(job.idle)
-    work = compute + overhead * np.array(job.tasks)
+    work = compute + np.array(job.overhead[: len(loss)])
     part = np.maximum(work / work.mean(), LEAST)
     return SimulatedJob(
         name=name,

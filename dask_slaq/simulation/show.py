@@ -85,7 +85,8 @@ def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = No
     if "policies" in found:
         s = found["settings"]
         title = (
-            f"What if: {s['jobs']} jobs, {s['cores']} cores, {RECORDED!r} under {found['policy']}"
+            f"What if: {s['jobs']} jobs, {s['cores']} cores, {RECORDED!r} under {found['policy']}; "
+            f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
         )
         lines += ["", table(found, title)]
     _tell(found, "\n".join(lines), json_file)

@@ -21,7 +21,8 @@ from dask_slaq.simulation.replay import RECORDED, replay_log, simulated_jobs
 
 
 class Known:
-    """An occupancy that says that a third of the threads' time goes by on the way."""
+    """An occupancy that says that drivers work alone for a quarter of a second, and that threads
+    wait as long as they compute."""
 
     def add(self, job, now): ...
     def remove(self, job, now): ...
@@ -29,7 +30,8 @@ class Known:
         return 0.25
 
     def offered(self, threads, now):
-        return 0.0
+        since, self.last = now - getattr(self, "last", 0.0), now
+        return 2.0 * threads * since
 
 
 def record(jobs, policy="fair", occupancy=None, **settings):
@@ -137,13 +139,31 @@ def test_overhead_is_no_compute_of_the_job():
 
 
 def test_overhead_and_drivers_are_taken_from_the_log(tmp_path):
-    events, _ = record([make("a", work=8.0)], occupancy=Known())
-    seconds = sum(event["seconds"] for event in events if event["event"] == "tasks")
-    tasks = sum(event["count"] for event in events if event["event"] == "tasks")
-    last = max(k for k, event in enumerate(events) if event["event"] == "decide")
-    events[last]["offered"] = seconds * 1.5
-    found = replay_log(written(tmp_path / "log", events))
-    assert found["overhead_s"] == pytest.approx(0.5 * seconds / tasks)
+    events, _ = record([make("a", work=80.0), make("b", work=80.0)], occupancy=Known())
+    path = written(tmp_path / "log", events)
+    assert replay_log(path)["overhead"] == pytest.approx(0.5, abs=0.03)
+    recordings = Recordings()
+    read(path, recordings.take)
+    one, _ = simulated_jobs(recordings.all[0].jobs)
+    assert one.alone == pytest.approx(np.full(10, 0.25))
+    assert one.total == pytest.approx(1600.0, rel=0.05)
+    assert one.charged == pytest.approx(0.5, abs=0.03)
+
+
+def test_overhead_counts_at_the_time_at_which_it_came():
+    """In the second half of a run, threads wait for as long as they compute."""
+    events, _ = record([make("a", work=80.0, iterations=20)])
+    last = 0.0
+    for event in events:
+        if event["event"] == "decide":
+            since, last = event["time"] - last, event["time"]
+            event["offered"] = (16.0 if last <= 50.0 else 32.0) * since
+    recordings = Recordings()
+    for event in events:
+        recordings.take(event)
+    (job,) = recordings.all[0].jobs
+    assert sum(job.overhead[:8]) < 0.1 * sum(job.work[:8])
+    assert sum(job.overhead[-8:]) == pytest.approx(sum(job.work[-8:]), rel=0.2)
 
 
 def test_what_cannot_be_simulated_is_counted(tmp_path):
