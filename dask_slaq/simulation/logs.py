@@ -195,9 +195,10 @@ class Recording:
         Of tasks that still run it is taken back when they end.
         """
         count = sum(count for _, _, count in self._ended)
-        if count == 0 or self._balance <= 0:
+        if count == 0:
             return
-        each, self._balance = self._balance / count, 0.0
+        each = max(self._balance, 0.0) / count
+        self._balance -= each * count
         for job, k, n in self._ended:
             job.overhead += [0.0] * (k + 1 - len(job.overhead))
             job.overhead[k] += each * n
