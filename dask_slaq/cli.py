@@ -106,6 +106,12 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
     callback=_writable,
     help="Write the report with loss curves and allocation to FILE.",
 )
+@click.option(
+    "--log",
+    type=click.Path(file_okay=False, writable=True),
+    metavar="DIR",
+    help="Record every policy's run to DIR/POLICY.jsonl, for dask slaq replay.",
+)
 def demo(json_file: str | None, html_file: str, **options: object) -> None:
     """Train real dask-ml jobs on a local cluster, under one policy after another.
 
@@ -145,6 +151,41 @@ def _capacity_changes(
         except ValueError:
             raise click.BadParameter(f"{change!r} is not of the form SECONDS:CORES") from None
     return tuple(sorted(found))
+
+
+def _known_studies(
+    context: click.Context, parameter: click.Parameter, names: tuple[str, ...]
+) -> list[str]:
+    return _policy_list(context, parameter, ",".join(names))
+
+
+@slaq.command()
+@click.argument("log", metavar="LOG", type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    default=("fair", "max-total"),
+    show_default="fair and max-total",
+    callback=_known_studies,
+    help="Policy or oracle, as of simulate, to simulate on the recorded jobs; can be repeated.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    callback=_writable,
+    help="Write the figures to FILE; - for standard output.",
+)
+def replay(log: str, policies: list[str], json_file: str | None) -> None:
+    """Replay what a plugin recorded, and show what other policies would have done.
+
+    LOG is the newest file that the setting slaq.log made; older ones (LOG.1, LOG.2, ...) are
+    read first. Ends with 1 if a recorded decision is not reproduced.
+    """
+    from dask_slaq.simulation.show import show_replay
+
+    raise SystemExit(0 if show_replay(log, policies, json_file=json_file) else 1)
 
 
 @slaq.command()

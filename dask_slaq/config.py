@@ -14,7 +14,7 @@ from typing import Any
 
 import dask.config
 import yaml
-from dask.utils import parse_timedelta
+from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import policy
@@ -35,6 +35,7 @@ TIMES = {
     "short_task": "a time >= 0, such as 10ms",
     "ahead": "a time >= 0, such as 25ms",
 }
+LOG_SIZE = "a size of at least 10 kB, such as 100 MiB"
 
 
 #: Names of the repairs that can be switched off one by one; `dask_slaq.adapters.repairs` has them.
@@ -64,6 +65,9 @@ class Settings:
     repairs: frozenset[str]
     history: int
     bindings: int
+    log: str | None
+    log_size: int
+    log_files: int
 
     def __post_init__(self) -> None:
         policy(self.policy)
@@ -73,6 +77,9 @@ class Settings:
         require("reserve", self.reserve, 0 <= self.reserve < 1, "a fraction in [0, 1)")
         require("history", self.history, self.history > 0, "a whole number > 0")
         require("bindings", self.bindings, self.bindings >= 0, "a whole number >= 0")
+        require("log", self.log, self.log != "", "the name of a file, or null")
+        require("log-size", self.log_size, self.log_size >= 10_000, LOG_SIZE)
+        require("log-files", self.log_files, self.log_files >= 2, "a whole number >= 2")
         require(
             "normalizer",
             self.normalizer,
@@ -130,10 +137,14 @@ def convert(key: str, kind: Any, value: Any) -> Any:
             return value
         if key == "repairs":
             return _repairs(value)
-        if kind == "str":
+        if kind == "str | None" and value is None:
+            return None
+        if kind in ("str", "str | None"):
             return str(value)
         if isinstance(value, bool):
             raise ValueError("a number")
+        if key == "log_size":
+            value = parse_bytes(value)
         if kind == "int":
             if int(value) != float(value):
                 raise ValueError("a whole number")
@@ -145,7 +156,8 @@ def convert(key: str, kind: Any, value: Any) -> Any:
         return float(value)
     except (TypeError, ValueError, KeyError) as error:
         what = {"bool": "true or false", "int": "a whole number"}.get(kind, "a finite number")
-        what = {"repairs": f"true, false or a list of {', '.join(REPAIRS)}", **TIMES}.get(key, what)
+        repairs = f"true, false or a list of {', '.join(REPAIRS)}"
+        what = {"repairs": repairs, "log_size": LOG_SIZE, **TIMES}.get(key, what)
         raise InvalidSetting(f"slaq.{name} must be {what}, not {value!r}") from error
 
 

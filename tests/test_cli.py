@@ -31,7 +31,16 @@ def test_dask_finds_the_command():
 def test_help_names_the_options(run):
     result = run("demo", "--help")
     assert result.exit_code == 0
-    for option in ("--policy", "--workers", "--threads", "--jobs", "--seed", "--json", "--html"):
+    for option in (
+        "--policy",
+        "--workers",
+        "--threads",
+        "--jobs",
+        "--seed",
+        "--json",
+        "--html",
+        "--log",
+    ):
         assert option in result.output
 
 

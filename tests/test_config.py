@@ -39,6 +39,12 @@ def test_a_section_that_names_some_settings_keeps_the_defaults_of_others():
         assert settings().epoch == 1.0
 
 
+def test_there_is_no_log_unless_told():
+    assert (settings().log, settings().log_size) == (None, 100 * 2**20)
+    with dask.config.set({"slaq.log": "slaq.jsonl", "slaq.log-size": "1 MB"}):
+        assert (settings().log, settings().log_size) == ("slaq.jsonl", 1_000_000)
+
+
 def test_underscores_and_hyphens_are_the_same():
     with dask.config.set({"slaq.short_task": "20ms"}):
         assert settings().short_task == pytest.approx(0.020)
@@ -103,6 +109,16 @@ def test_the_repairs_that_can_be_named_are_those_there_are():
         ),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
         ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
+        ({"log": ""}, "slaq.log must be the name of a file, or null, not ''"),
+        (
+            {"log_size": "big"},
+            "slaq.log-size must be a size of at least 10 kB, such as 100 MiB, not 'big'",
+        ),
+        (
+            {"log_size": 10},
+            "slaq.log-size must be a size of at least 10 kB, such as 100 MiB, not 10",
+        ),
+        ({"log_files": 1}, "slaq.log-files must be a whole number >= 2, not 1"),
         ({"normalizer": "max"}, "slaq.normalizer must be one of range, largest-change, not 'max'"),
     ],
     ids=str,

@@ -177,6 +177,18 @@ class Engine:
         """
         self.jobs.table.column["demand"][self.jobs.row(job)] = tasks
 
+    def set_floor(self, job: str, threads: float) -> bool:
+        """Set the floor of a job, in threads; whether that is another one than before.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        floor, row = self.jobs.table.column["floor"], self.jobs.row(job)
+        changed = bool(floor[row] != threads)
+        floor[row] = threads
+        return changed
+
     def reallocate(
         self,
         workers: Mapping[str, int],

@@ -95,6 +95,11 @@ class Runtimes(Rows):
         self._ended: list[float] = []
         self._population = Population()
 
+    @property
+    def waiting(self) -> int:
+        """Iterations that ended and have not been taken in."""
+        return len(self._ended) // 4
+
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
         """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
         worth a slot were ready or running with it."""

@@ -42,6 +42,7 @@ class Options:
     iterations: int = ITERATIONS
     rows: int = ROWS
     seed: int = 0
+    log: str | None = None
 
     @property
     def n_workers(self) -> int:
@@ -84,6 +85,8 @@ def _quiet() -> Iterator[None]:
 
 def train(options: Options) -> list[Run]:
     """Train the same jobs on one cluster, under one policy after another."""
+    if options.log:
+        Path(options.log).mkdir(parents=True, exist_ok=True)
     trainings = jobs.plan(
         options.jobs, options.seed, iterations=options.iterations, mix=options.mix
     )
@@ -144,12 +147,13 @@ def _prepare(client: Client, trainings: list[Training], options: Options) -> Non
 
 def _run(client: Client, policy: str, trainings: list[Training], options: Options) -> Run:
     """All jobs under one policy."""
-    client.register_plugin(slaq.SlaqPlugin(policy=policy))
-    log = client.cluster.scheduler.plugins[meters.ComputeLog.name]
+    log = options.log and str(Path(options.log, f"{policy}.jsonl"))
+    client.register_plugin(slaq.SlaqPlugin(policy=policy, log=log))
+    computed = client.cluster.scheduler.plugins[meters.ComputeLog.name]
     moved = meters.bytes_moved(client)
     start = time() + 0.5
     drivers = [Driver(training, client.scheduler.address, start) for training in trainings]
-    log.take()
+    computed.take()
     for driver in drivers:
         driver.start()
     _watch(client, policy, drivers, start)
@@ -161,7 +165,7 @@ def _run(client: Client, policy: str, trainings: list[Training], options: Option
         start=start,
         stop=max(record.ended or start for record in records),
         records=records,
-        computations=log.take(),
+        computations=computed.take(),
         bytes_moved=meters.bytes_moved(client) - moved,
     )
 

@@ -14,12 +14,16 @@ from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from distributed.diagnostics.plugin import SchedulerPlugin
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, NoPlugin, SlaqError
+from dask_slaq.core.recording import Recorder
+from dask_slaq.scheduler.journal import Journal
+from dask_slaq.scheduler.occupancy import Occupancy
 from dask_slaq.scheduler.pools import Pools
 from dask_slaq.scheduler.records import status_of_job
 
@@ -63,7 +67,10 @@ class SlaqPlugin(SchedulerPlugin):
         Time between two reallocations, as ``"1s"`` or in seconds.
     lend : bool
         Lend slots whose grantees have nothing ready to other jobs.
-    normalizer, floor, other_weight, reserve, short_task, ahead, history, bindings
+    log : str
+        File on the scheduler's machine to which all events are recorded, for ``dask slaq replay``.
+    normalizer, floor, other_weight, reserve, short_task, ahead, history, bindings, log_size, \
+log_files
         See ``slaq.yaml``.
     predictor : Predictor, optional
         Replaces the loss predictor.
@@ -91,6 +98,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.settings = settings(policy=policy, epoch=epoch, lend=lend, **other)
         self.predictor = predictor
         self.failed: str | None = None
+        self.journal: Journal | None = None
+        self.occupancy: Occupancy | None = None
 
     # Life
 
@@ -100,26 +109,21 @@ class SlaqPlugin(SchedulerPlugin):
         Raises
         ------
         InvalidSetting
-            When another one of these runs jobs there.
+            When another one of these runs jobs there, or the log cannot be written.
         """
-        for before in scheduler.plugins.values():
-            if isinstance(before, SlaqPlugin):
-                if jobs := before.job_names():
-                    raise InvalidSetting(
-                        "the scheduler runs jobs under a SlaqPlugin already, and they must end "
-                        "before another one is registered: " + ", ".join(jobs)
-                    )
-                before.stop()
+        others = [p for p in scheduler.plugins.values() if isinstance(p, SlaqPlugin)]
+        if jobs := [name for before in others for name in before.job_names()]:
+            raise InvalidSetting(
+                "the scheduler runs jobs under a SlaqPlugin already, and they must end "
+                "before another one is registered: " + ", ".join(jobs)
+            )
         chosen = self.settings
+        log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
+        for before in others:
+            before.stop()
+        self.journal = log or None
         self.scheduler = scheduler
-        self.engine = Engine(
-            chosen.policy,
-            epoch=chosen.epoch,
-            normalizer=chosen.normalizer,
-            floor=chosen.floor,
-            predictor=self.predictor,
-            strict=not chosen.lend,
-        )
+        self.engine = self._make_engine()
         self.pools = Pools(
             scheduler,
             lend=chosen.lend,
@@ -147,6 +151,24 @@ class SlaqPlugin(SchedulerPlugin):
         self._precede("no-workers-timeout", self.keep_waiting)
         self._announce()
 
+    def _make_engine(self) -> Engine | Recorder:
+        """A new engine, which is recorded if there is a log."""
+        chosen = self.settings
+        engine = Engine(
+            chosen.policy,
+            epoch=chosen.epoch,
+            normalizer=chosen.normalizer,
+            floor=chosen.floor,
+            predictor=self.predictor,
+            strict=not chosen.lend,
+        )
+        self.occupancy = None
+        if self.journal is None:
+            return engine
+        now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
+        self.occupancy = Occupancy(now)
+        return Recorder(engine, self.journal.write, now, self.occupancy, **about)
+
     def _announce(self) -> None:
         """Let clients know that there is a plugin to ask."""
         known = {"policy": self.settings.policy, "epoch": self.settings.epoch}
@@ -169,12 +191,18 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.hold(False)
         for name in list(self.pools.pools):
             self._forget(name)
+        self._close_journal()
         if self.scheduler.handlers.get("slaq_open") == self.open_job:  # none came after this
             self.scheduler.task_metadata.pop("slaq", None)
 
     async def close(self) -> None:
         """The scheduler closes."""
         self._timer.stop()
+        self._close_journal()
+
+    def _close_journal(self) -> None:
+        if self.journal is not None:
+            self.journal.close()
 
     def fall_back(self, error: BaseException) -> None:
         """Leave every task to plain Dask from now on, and say so once."""
@@ -291,6 +319,8 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def _moved(self, key: Any, start: str, finish: str, details: dict[str, Any]) -> None:
         """A task changed its state: the pools follow."""
+        if self.occupancy is not None:
+            self.occupancy.moved(self.pools.job_of(key), key, finish, monotonic())
         self.pools.transition(key, start, finish, details)
 
     def _follow(self, op: str, then: Callable[..., Any]) -> None:
@@ -461,7 +491,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _reserve(self, capacity: int) -> None:
         """Tasks of no job share the reserved threads as their floor."""
-        others = [job for job in self.engine.jobs.values() if not job.reports]
-        for job in others:
+        others = [name for name, job in self.engine.jobs.items() if not job.reports]
+        for name in others:
             if self.settings.reserve:
-                job.min_share = self.settings.reserve * capacity / len(others)
+                self.engine.set_floor(name, self.settings.reserve * capacity / len(others))

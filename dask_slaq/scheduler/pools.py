@@ -91,6 +91,11 @@ class Pools:
             for ts in pool.tasks:
                 self._owner.pop(ts.key, None)
 
+    def job_of(self, key: Any) -> str | None:
+        """The job whose pool has a task."""
+        pool = self._owner.get(key)
+        return None if pool is None else pool.name
+
     def own(self, pool: Pool, tasks: Iterable[TaskState]) -> None:
         """Put new tasks into a pool. A task that another pool has stays there."""
         for ts in tasks:

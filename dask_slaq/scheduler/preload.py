@@ -42,6 +42,9 @@ class CheckedCommand(click.Command):
 @click.option("--ahead", help="Expected work a busy worker may have and still get a task.")
 @click.option("--history", type=int, help="Epochs remembered.")
 @click.option("--bindings", type=int, help="Task bindings remembered.")
+@click.option("--log", metavar="FILE", help="Record all events to FILE, for dask slaq replay.")
+@click.option("--log-size", help="Size at which it is rotated, as 100MiB.")
+@click.option("--log-files", type=int, help="Files kept.")
 async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
     """Register SlaqPlugin; what is not given comes from the configuration under slaq:."""
     from distributed import Scheduler

@@ -52,6 +52,13 @@ class SimulatedJob:
         Parallel tasks of an iteration, infinite if it can be divided at will.
     slowdown : (n_iterations,) array
         Factor on the time of each iteration: 1, or more where a straggler holds it up.
+    alone : (n_iterations,) array, optional
+        Seconds before the tasks of each iteration in which only its driver works; none if left
+        out.
+    charged : float
+        Part of the work that is compute of tasks, and charged to the job; the rest is overhead.
+    weight, min_share, max_share, target
+        As of `Engine.add_job`.
     """
 
     name: str
@@ -62,6 +69,12 @@ class SimulatedJob:
     work: float
     partitions: float
     slowdown: FloatArray
+    alone: FloatArray | None = None
+    charged: float = 1.0
+    weight: float = 1.0
+    min_share: float | None = None
+    max_share: float | None = None
+    target: float | None = None
 
     @property
     def total(self) -> float:

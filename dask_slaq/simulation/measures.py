@@ -134,7 +134,7 @@ def summarize(
         "active_mean": sum(float(run.completion.sum()) for run in runs) / time,
         "worker_moves": sum(run.outcome.moved for run in runs),
         "decisions": len(decisions),
-        "decision_seconds": float(np.mean(decisions)),
+        "decision_seconds": float(np.mean(decisions)) if decisions else None,
     }
 
 

@@ -1,4 +1,4 @@
-"""``dask slaq simulate``: run a study, show its table, write its figures."""
+"""``dask slaq simulate`` and ``dask slaq replay``: run, show the table, write the figures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import click
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.curves import CurveError
+from dask_slaq.simulation.logs import LogError
+from dask_slaq.simulation.replay import RECORDED, replay_log
 from dask_slaq.simulation.study import Settings, simulate
 
-__all__ = ["rows", "show", "table"]
+__all__ = ["rows", "show", "show_replay", "table"]
 
 #: Heading, key and digits of each column.
 COLUMNS = (
@@ -58,19 +60,52 @@ def show(
             found = simulate(policies, curves or None, chosen, progress=update)
     except (SlaqError, CurveError) as error:
         raise click.ClickException(str(error)) from None
-    if json_file is None:
-        click.echo(table(found))
-        return
-    text = json.dumps(found, indent=2) + "\n"
+    _tell(found, table(found), json_file)
+
+
+def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = None) -> bool:
+    """Replay a log and print or write what came of it.
+
+    Returns
+    -------
+    bool
+        Whether every decision that could be replayed was reproduced.
+
+    Raises
+    ------
+    click.ClickException
+        If the log is not valid.
+    """
+    try:
+        with _progress(None) as update:
+            found = replay_log(log, policies, progress=update)
+    except (SlaqError, LogError) as error:
+        raise click.ClickException(str(error)) from None
+    lines = [found["said"], *found["notes"]]
+    if "policies" in found:
+        s = found["settings"]
+        title = (
+            f"What if: {s['jobs']} jobs, {s['cores']} cores, {RECORDED!r} under {found['policy']}; "
+            f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
+        )
+        lines += ["", table(found, title)]
+    _tell(found, "\n".join(lines), json_file)
+    return bool(found["difference"] is None)
+
+
+def _tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
+    """Print the text, or write the figures and print unless they go where it would."""
+    figures = json.dumps(found, indent=2) + "\n"
     if json_file == "-":
-        click.echo(text, nl=False)
-    else:
-        Path(json_file).write_text(text, encoding="utf-8")
-        click.echo(table(found))
+        click.echo(figures, nl=False)
+        return
+    if json_file is not None:
+        Path(json_file).write_text(figures, encoding="utf-8")
+    click.echo(text)
 
 
 @contextmanager
-def _progress(length: int) -> Iterator[Callable[[int], object] | None]:
+def _progress(length: int | None) -> Iterator[Callable[[int], object] | None]:
     """A bar, where there is somebody to see it."""
     if not sys.stderr.isatty():
         yield None
@@ -93,8 +128,8 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
     return cells
 
 
-def table(found: Mapping[str, Any]) -> str:
-    """A readable table of a study."""
+def table(found: Mapping[str, Any], title: str | None = None) -> str:
+    """A readable table of a study; by default its title tells the settings."""
     cells = rows(found)
     widths = [max(len(line[k]) for line in cells) for k in range(len(cells[0]))]
     lines = []
@@ -102,9 +137,11 @@ def table(found: Mapping[str, Any]) -> str:
         first = line[0].ljust(widths[0])
         rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
         lines.append("  ".join([first, *rest]))
-    s = found["settings"]
-    title = (
+    return "\n".join([title or _title(found["settings"]), "", *lines, "", _LEGEND])
+
+
+def _title(s: Mapping[str, Any]) -> str:
+    return (
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
-    return "\n".join([title, "", *lines, "", _LEGEND])

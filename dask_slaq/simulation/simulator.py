@@ -122,6 +122,9 @@ class Simulation:
         #: Core-seconds a second, and those the engine has not been told of.
         self.compute, self.unsaid = np.zeros(n), np.zeros(n)
         self.cap = np.minimum(law.width, math.inf if max_cores is None else max_cores)
+        #: When the driver of each job sends its next tasks, and which jobs stop for that.
+        self.resume = np.full(n, -math.inf)
+        self.stops = np.array([job.alone is not None for job in jobs])
         #: When the data of each job is on each of its workers.
         self.ready: list[dict[str, float]] = [{} for _ in jobs]
         self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
@@ -132,7 +135,8 @@ class Simulation:
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
             change = self.changes[0][0] if self.changes else math.inf
-            self._advance(min(arrival, change, decide, self._next_end(), self._next_ready()))
+            soon = min(self._next_end(), self._next_ready(), self._next_resume())
+            self._advance(min(arrival, change, decide, soon))
             ended = self._remove_ended()
             if progress is not None and ended:
                 progress(ended)
@@ -145,12 +149,24 @@ class Simulation:
         return self.outcome
 
     def _next_end(self) -> float:
-        """When the next job ends at the present rates."""
+        """When the next job ends, or stops for its driver, at the present rates."""
         a = self.active
         going = a[self.rate[a] > 0]
         if not len(going):
             return math.inf
-        return self.now + float(((self.last[going] - self.done[going]) / self.rate[going]).min())
+        goal = np.where(self.stops[going], self.due[going], self.last[going])
+        return self.now + float(((goal - self.done[going]) / self.rate[going]).min())
+
+    def _next_resume(self) -> float:
+        """When the next driver that works sends tasks."""
+        later = self.resume[self.active]
+        return float(later[later > self.now].min(initial=math.inf))
+
+    def _stop(self, i: int) -> None:
+        """Let the driver of a job work before its next iteration."""
+        alone, k = self.jobs[i].alone, self.finished[i]
+        if alone is not None and k < len(alone):
+            self.resume[i] = self.now + alone[k]
 
     def _next_ready(self) -> float:
         """When the data of some job is next on a worker that it gained."""
@@ -172,11 +188,12 @@ class Simulation:
         reports: list[tuple[float, int, int, float]] = []
         for j in np.flatnonzero(self.done[a] >= self.due[a] - EPSILON).tolist():
             reports += self._ended_iterations(int(a[j]), float(before[j]), start)
+            self._stop(int(a[j]))
         reports.sort()
         for time, i, k, seconds in reports:
             job = self.jobs[i]
             if seconds > 0:
-                self.engine.observe_task(job.name, seconds, self._at_once(i))
+                self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
             self.engine.report(job.name, float(job.reports[k]), time)
 
     def _ended_iterations(
@@ -211,11 +228,23 @@ class Simulation:
         before = len(self.new)
         while self.coming and self.jobs[self.coming[0]].arrival <= self.now:
             i = self.coming.popleft()
-            self.engine.add_job(self.jobs[i].name, self.now, max_share=self.max_share)
+            self._add_job(self.jobs[i])
             self.new.append(i)
+            self._stop(i)
         arrived = self.new[before:]
         self.active = np.append(self.active, np.array(arrived, dtype=np.int64))
         return len(arrived)
+
+    def _add_job(self, job: SimulatedJob) -> None:
+        caps = [cap for cap in (job.max_share, self.max_share) if cap is not None]
+        self.engine.add_job(
+            job.name,
+            self.now,
+            weight=job.weight,
+            min_share=job.min_share,
+            max_share=min(caps, default=None),
+            target=job.target,
+        )
 
     def _resize(self) -> int:
         """Change the number of cores if it is time: workers leave, or join, at the end of the
@@ -244,8 +273,8 @@ class Simulation:
         """Let the engine decide, and note who gained workers."""
         self.decided = self.now
         for i in self.active[self.unsaid[self.active] > 0]:
-            name = self.jobs[i].name
-            self.engine.observe_task(name, float(self.unsaid[i]), self._at_once(i))
+            job, seconds = self.jobs[i], float(self.unsaid[i])
+            self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
             self.unsaid[i] = 0.0
         start = perf_counter()
         self.engine.reallocate(self.workers, self.now)
@@ -266,9 +295,8 @@ class Simulation:
         if not len(a):
             return
         grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
-        threads = divide(
-            grants, self.law, a, self.cap[a], self.cores, self.engine.epoch, self.dispatch
-        )
+        cap = np.where(self.resume[a] > self.now, 0.0, self.cap[a])
+        threads = divide(grants, self.law, a, cap, self.cores, self.engine.epoch, self.dispatch)
         if self.watch is not None:
             self.watch(self.now, a, threads)
         threads = threads * self._arrived()

@@ -13,6 +13,7 @@ from driving import PATIENCE
 from dask_slaq.demo import show
 from dask_slaq.demo.drivers import Record
 from dask_slaq.demo.jobs import plan
+from dask_slaq.simulation.replay import RECORDED, replay_log
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +31,13 @@ def small(tmp_path_factory):
     """A finished run: the program's result and its HTML file."""
     html = tmp_path_factory.mktemp("demo") / "report.html"
     result = demo(
-        "--jobs=3", "--rows=1000", "--iterations=6", "--json=-", f"--html={html}", "--seed=5"
+        "--jobs=3",
+        "--rows=1000",
+        "--iterations=6",
+        "--json=-",
+        f"--html={html}",
+        f"--log={html.parent / 'logs'}",
+        "--seed=5",
     )
     assert result.returncode == 0, result.stderr
     return result, html
@@ -58,6 +65,21 @@ def test_small_demo_talks_to_people_on_the_other_stream(small):
     assert "mean time to 90 % loss reduction" in result.stderr
     assert "3/3 done" in result.stderr
     assert str(html) in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["fair", "max-total"])
+def test_a_recorded_demo_is_replayed_to_the_same_decisions(small, policy):
+    result, html = small
+    found = replay_log(html.parent / "logs" / f"{policy}.jsonl")
+    assert found["difference"] is None
+    assert found["reproduced"] == found["decisions"] > 5
+    assert (found["policy"], found["settings"]["jobs"]) == (policy, 3)
+    assert 0 < found["overhead"] < 1
+    # The scheduler's times are those of the drivers, but for the way of a message.
+    live = json.loads(result.stdout)["policies"][policy]
+    measured = found["policies"][RECORDED]["t90_mean_s"]
+    assert measured == pytest.approx(live["t90_mean_s"], rel=0.5)
 
 
 @pytest.mark.slow

@@ -136,6 +136,9 @@ def test_options_are_the_settings_and_told_in_help() -> None:
         "--ahead",
         "--history",
         "--bindings",
+        "--log",
+        "--log-size",
+        "--log-files",
     ):
         assert option in told
 
