@@ -23,6 +23,7 @@ from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, NoPlugin, SlaqError
 from dask_slaq.core.recording import Recorder
 from dask_slaq.scheduler.journal import Journal
+from dask_slaq.scheduler.listening import follow, precede
 from dask_slaq.scheduler.occupancy import Occupancy
 from dask_slaq.scheduler.pools import Pools
 from dask_slaq.scheduler.records import status_of_job
@@ -62,7 +63,7 @@ class SlaqPlugin(SchedulerPlugin):
     Parameters
     ----------
     policy : str
-        ``none``, ``fair``, ``max-total``, ``max-min`` or ``first-to-target``.
+        Name of a policy, see `dask_slaq.core.policies.POLICIES`.
     epoch : str or float
         Time between two reallocations, as ``"1s"`` or in seconds.
     lend : bool
@@ -146,9 +147,9 @@ log_files
             slaq_bindings=self.bindings,
         )
         scheduler.stream_handlers["slaq-report"] = self.handle_report
-        self._follow("long-running", self.task_seceded)
-        self._follow("worker-status-change", self.worker_changed)
-        self._precede("no-workers-timeout", self.keep_waiting)
+        follow(scheduler, "long-running", self.task_seceded)
+        follow(scheduler, "worker-status-change", self.worker_changed)
+        precede(scheduler, "no-workers-timeout", self.keep_waiting)
         self._announce()
 
     def _make_engine(self) -> Engine | Recorder:
@@ -322,31 +323,6 @@ log_files
         if self.occupancy is not None:
             self.occupancy.moved(self.pools.job_of(key), key, finish, monotonic())
         self.pools.transition(key, start, finish, details)
-
-    def _follow(self, op: str, then: Callable[..., Any]) -> None:
-        """Call `then` after a stream handler whose news no hook brings."""
-        handlers = self.scheduler.stream_handlers
-        handler = getattr(handlers[op], "followed", handlers[op])
-
-        @functools.wraps(handler)
-        def followed(**message: Any) -> None:
-            handler(**message)
-            then(**message)
-
-        followed.followed = handler  # type: ignore[attr-defined]
-        handlers[op] = followed
-
-    def _precede(self, name: str, first: Callable[[], None]) -> None:
-        """Call `first` before one of the scheduler's periodic callbacks."""
-        periodic = self.scheduler.periodic_callbacks[name]
-        callback = getattr(periodic.callback, "preceded", periodic.callback)
-
-        def preceded() -> None:
-            first()
-            callback()
-
-        preceded.preceded = callback  # type: ignore[attr-defined]
-        periodic.callback = preceded
 
     @guarded
     def keep_waiting(self) -> None:
