@@ -125,7 +125,7 @@ _ROWS = (
         "curved",
         "dask_slaq.workloads.boosting:GradientBoostingClassifier",
         {"learning_rate": 0.2, "max_depth": 3},
-        size=2.0,
+        size=0.5,
     ),
     Workload(
         "boosting-regressor",
@@ -134,7 +134,7 @@ _ROWS = (
         "steps",
         "dask_slaq.workloads.boosting:GradientBoostingRegressor",
         {"learning_rate": 0.2, "max_depth": 3},
-        size=2.0,
+        size=0.5,
     ),
     Workload(
         "perceptron",
