@@ -139,8 +139,7 @@ def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
     if name not in DATA:
         from dask_slaq.workloads.catalogue import CATALOGUE
 
-        workload = CATALOGUE[name]
-        return workload.data(max(1, round(workload.size * rows)) * PARTITIONS, PARTITIONS, seed)
+        return CATALOGUE[name].sized_data(rows, PARTITIONS, seed)
     columns = FEATURES if name == "clusters" else FEATURES + 1
     table = da.map_blocks(
         _block,

@@ -47,6 +47,15 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
     return name
 
 
+_json_option = click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    callback=_writable,
+    help="Write the figures to FILE; - for standard output.",
+)
+
+
 @slaq.command()
 @click.option(
     "--policy",
@@ -90,13 +99,7 @@ def _writable(context: click.Context, parameter: click.Parameter, name: str | No
     help="Rows in each chunk of the training data.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of data, arrivals and jobs.")
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    callback=_writable,
-    help="Write the figures to FILE; - for standard output.",
-)
+@_json_option
 @click.option(
     "--html",
     "html_file",
@@ -170,13 +173,7 @@ def _known_studies(
     callback=_known_studies,
     help="Policy or oracle, as of simulate, to simulate on the recorded jobs; can be repeated.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    callback=_writable,
-    help="Write the figures to FILE; - for standard output.",
-)
+@_json_option
 def replay(log: str, policies: list[str], json_file: str | None) -> None:
     """Replay what a plugin recorded, and show what other policies would have done.
 
@@ -301,13 +298,7 @@ def replay(log: str, policies: list[str], json_file: str | None) -> None:
     show_default=True,
     help="What losses are divided by.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    callback=_writable,
-    help="Write the figures to FILE; - for standard output.",
-)
+@_json_option
 def simulate(
     policies: list[str], curves: tuple[str, ...], json_file: str | None, **settings: object
 ) -> None:

@@ -91,8 +91,7 @@ def load(name: str, *, rows: int, chunks: int, seed: int) -> DataSet:
     if name not in _MAKERS:
         from dask_slaq.workloads.catalogue import CATALOGUE
 
-        workload = CATALOGUE[name]
-        X, *y = workload.data(max(1, round(workload.size * rows)) * chunks, chunks, seed)
+        X, *y = CATALOGUE[name].sized_data(rows, chunks, seed)
         return X, (y[0] if y else None)
     _, columns, has_target = _MAKERS[name]
     table = da.map_blocks(

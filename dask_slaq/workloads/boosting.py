@@ -103,9 +103,8 @@ class GradientBoosting(BaseEstimator):
         bins = map_rows(
             bins_of, X, thresholds, n_features=found.columns, columns=found.columns, dtype=np.uint8
         )
-        # Kept until training ends: a graph that was optimized no longer holds what is persisted.
-        persisted = dask.persist(bins, self._targets(y))
-        self._train(Rounds(Partitions(*persisted), objective, thresholds, self._growth(), found.n))
+        held = Partitions(*dask.persist(bins, self._targets(y)))
+        self._train(Rounds(held, objective, thresholds, self._growth(), found.n))
         self.n_features_in_ = found.columns
 
     def _train(self, rounds: Rounds) -> None:
@@ -126,10 +125,7 @@ class GradientBoosting(BaseEstimator):
             rows = np.sort(drawn)
         else:
             rows = np.arange(found.n)
-        ends = np.cumsum(found.rows)
-        local = np.split(rows, np.searchsorted(rows, ends[:-1]))
-        chosen = [some - end + n for some, end, n in zip(local, ends, found.rows, strict=True)]
-        return np.concatenate(dask.compute(*raw.map(_take, state=chosen)))
+        return dense(raw.take(found.rows, rows))
 
     def _growth(self) -> Growth:
         return Growth(
@@ -241,10 +237,6 @@ class GradientBoostingRegressor(RegressorMixin, GradientBoosting):
 
     def _targets(self, y: Any) -> Any:
         return y.astype(float)
-
-
-def _take(X: Any, y: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    return dense(X.tocsr()[rows] if hasattr(X, "tocsr") else X[rows])
 
 
 def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -82,6 +82,10 @@ class Workload:
         """
         return synthetic.make(self.kind, rows, partitions, seed)
 
+    def sized_data(self, rows: int, partitions: int, seed: int = 0) -> tuple[da.Array, ...]:
+        """The same with `size` times as many `rows`, here of one partition, at least 1."""
+        return self.data(max(1, round(self.size * rows)) * partitions, partitions, seed)
+
 
 _ROWS = (
     Workload(

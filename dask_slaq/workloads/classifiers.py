@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_slaq.adapters.blocks import publish
 from dask_slaq.workloads.partitions import Partitions, Survey
+from dask_slaq.workloads.rowwise import map_rows
 
 __all__ = ["PartitionedClassifier"]
 
@@ -109,13 +110,11 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
             Columns of the result; by default it has one dimension.
         """
         self._check_columns(X)
-        X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
-        shape: dict[str, Any] = {"drop_axis": 1} if width is None else {}
-        if width is not None:
-            shape["chunks"] = (X.chunks[0], (width,))
-        empty = np.empty((0,) if width is None else (0, 0), dtype)
         # A copy: fitting this model again must not change what was predicted before.
-        return X.map_blocks(_call, copy.copy(self), method, dtype=dtype, meta=empty, **shape)
+        model = copy.copy(self), method
+        return map_rows(
+            _call, X, *model, n_features=self.n_features_in_, columns=width, dtype=dtype
+        )
 
     def _fitted(self, X: Any) -> bool:
         """Whether X is a dask array, for a model that is fitted."""

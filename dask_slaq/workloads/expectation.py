@@ -16,6 +16,7 @@ import sklearn
 from sklearn.decomposition import LatentDirichletAllocation, _lda
 
 from dask_slaq.workloads.partitions import Partitions
+from dask_slaq.workloads.survey import is_sparse
 
 __all__ = ["check_counts", "check_scikit_learn", "expect", "topic_bound", "topics_of"]
 
@@ -113,4 +114,4 @@ def _model(topics: np.ndarray, settings: dict[str, Any]) -> LatentDirichletAlloc
 
 def _counts(X: Any) -> Any:
     """A block as floats of one kind: csr, or dense."""
-    return (X.tocsr() if hasattr(X, "tocsr") else np.asarray(X)).astype(float, copy=False)
+    return (X.tocsr() if is_sparse(X) else np.asarray(X)).astype(float, copy=False)

@@ -13,7 +13,6 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any
 
-import dask
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
@@ -21,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from dask_slaq.adapters.blocks import publish
 from dask_slaq.workloads import expectation
-from dask_slaq.workloads.partitions import Partitions, tree_sum
+from dask_slaq.workloads.partitions import Partitions
 from dask_slaq.workloads.rowwise import as_blocks, check_columns, map_rows
 
 __all__ = ["LatentDirichletAllocation"]
@@ -185,8 +184,7 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         self, parts: Partitions, topics: np.ndarray, chosen: Sequence[int]
     ) -> tuple[np.ndarray, float, float, int]:
         """Sums over the `chosen` partitions: statistics, the documents' bound, words, documents."""
-        tasks = parts.map(expectation.expect, topics, self._settings())
-        (sums,) = dask.compute(tree_sum([tasks[i] for i in chosen]))
+        sums = parts.of(chosen).sum(expectation.expect, topics, self._settings())
         stats, bound, words, documents = sums
         return stats, float(bound), float(words), int(documents)
 

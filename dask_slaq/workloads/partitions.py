@@ -61,6 +61,15 @@ class Partitions:
         """Partitions."""
         return len(self._parts)
 
+    def of(self, chosen: Sequence[int]) -> Partitions:
+        """Some of the partitions alone, by number."""
+        return self._like([self._parts[i] for i in chosen])
+
+    def _like(self, parts: list[tuple[Any, ...]]) -> Partitions:
+        other = object.__new__(type(self))
+        other._parts = parts
+        return other
+
     def map(
         self, function: Callable[..., Any], *arguments: Any, state: Sequence[Any] | None = None
     ) -> list[Delayed]:
@@ -100,9 +109,7 @@ class Partitions:
         call = delayed(_OnContiguous(function), pure=False)
         common = [_shared(argument) for argument in arguments]
         made = dask.persist(*[call(part[0], *common) for part in self._parts])
-        other = object.__new__(type(self))
-        other._parts = [(one, *part[1:]) for one, part in zip(made, self._parts, strict=True)]
-        return other
+        return self._like([(one, *part[1:]) for one, part in zip(made, self._parts, strict=True)])
 
     def sample(self, rows: Sequence[int], size: int, random: np.random.RandomState) -> Any:
         """Rows of the first array, drawn without replacement, in the order of the data.
@@ -120,7 +127,22 @@ class Partitions:
         array or sparse matrix, (n_drawn, n_columns)
         """
         n = sum(rows)
-        drawn = np.sort(random.choice(n, min(size, n), replace=False))
+        return self.take(rows, np.sort(random.choice(n, min(size, n), replace=False)))
+
+    def take(self, rows: Sequence[int], drawn: np.ndarray) -> Any:
+        """Some rows of the first array; only the partitions that have any are looked at.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Rows of each partition, as a survey counts them.
+        drawn : (n_drawn,) array of int
+            Their numbers in the whole, in order.
+
+        Returns
+        -------
+        array or sparse matrix, (n_drawn, n_columns)
+        """
         starts = np.cumsum([0, *rows])
         cuts = np.searchsorted(drawn, starts)
         call = delayed(_take, pure=False)
@@ -186,7 +208,7 @@ def _add(parts: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def _take(x: Any, rows: np.ndarray) -> Any:
-    return x[rows]
+    return (x.tocsr() if is_sparse(x) else x)[rows]
 
 
 def _shared(argument: Any) -> Any:

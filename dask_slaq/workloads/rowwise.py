@@ -9,12 +9,14 @@ import numpy as np
 from dask import array as da
 from dask.delayed import delayed
 
+from dask_slaq.workloads.survey import is_sparse
+
 __all__ = ["as_blocks", "as_dask", "check_columns", "dense", "map_rows"]
 
 
 def as_blocks(X: Any) -> Any:
     """A scipy.sparse matrix as a dask array of one block; anything else as it is."""
-    if not _sparse(X):
+    if not is_sparse(X):
         return X
     whole = delayed(X.tocsr(), pure=False, traverse=False)
     return da.from_delayed(whole, X.shape, X.dtype, meta=np.empty((0, 0), X.dtype))
@@ -44,7 +46,7 @@ def dense(X: Any) -> np.ndarray:
     ValueError
         A value is not finite.
     """
-    values = np.asarray(X.toarray() if _sparse(X) else X)
+    values = np.asarray(X.toarray() if is_sparse(X) else X)
     values = values if values.dtype.kind == "f" else values.astype(float)
     if not np.isfinite(values).all():
         raise ValueError("X has a value that is not finite")
@@ -107,7 +109,3 @@ def map_rows(
 
 def _apply(X: Any, function: Callable[..., np.ndarray], model: tuple[Any, ...]) -> np.ndarray:
     return function(X, *model)
-
-
-def _sparse(array: Any) -> bool:
-    return hasattr(array, "tocsr")
