@@ -159,7 +159,7 @@ class _Named:
     """A timed policy that is still the policy it was by name."""
 
     def __init__(self, policy: Policy, decide: Callable[..., Any]) -> None:
-        self.name, self.to_the_end = policy.name, policy.to_the_end
+        self.name, self.needs = policy.name, policy.needs
         self.decide = decide
 
     def __call__(self, snapshot: Any) -> Any:

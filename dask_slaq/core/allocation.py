@@ -14,8 +14,8 @@ from dask_slaq.core.units import EPSILON, FloatArray, Gain, IntArray, Units, Wor
 #: Price rounds before ties are taken as they stand; a run needs 10 to 25, so that this only
 #: bounds a worth that rises where it should not.
 ROUNDS = 64
-#: Candidate threads a job at which the search ends and the rest is sorted.
-NARROW = 2
+#: Candidate threads, in all or one a job, at which the search ends and these are sorted.
+SORTED = 4096
 #: Part of the jobs at which those that are still open go on alone.
 FEW = 0.5
 
@@ -182,8 +182,8 @@ def _settle(
     for _ in range(ROUNDS):
         budget = capacity - units.share(low).sum()
         high = np.minimum(high, low + np.ceil(budget) + 1)
-        if budget <= EPSILON or (high - low).max(initial=0.0) <= NARROW:
-            break
+        if budget <= EPSILON or (high - low).sum() <= max(SORTED, len(low)):
+            return _hand_out_rest(units, low, high, capacity, order)
         if (high > low).sum() <= FEW * len(low):
             return _settle_open(units, low, high, capacity, order)
         price, least, most = _probe(units, low, high, budget, streak)
@@ -202,9 +202,7 @@ def _settle(
         low = units.count(price, above, high)[0] if price > 0 else above
         if price <= 0 or units.share(low).sum() >= capacity:  # the price of the last thread
             return _hand_out_ties(units, above, low, capacity, order)
-    if (high - low).max(initial=0.0) > NARROW:
-        return _hand_out_ties(units, low, high, capacity, order)
-    return _hand_out_rest(units, low, high, capacity, order)
+    return _hand_out_ties(units, low, high, capacity, order)
 
 
 def _settle_open(
@@ -257,17 +255,24 @@ def _hand_out_rest(
     budget = capacity - share.sum()
     if budget <= EPSILON:
         return share
-    steps = [np.minimum(low + k, high) for k in range(int((high - low).max(initial=0.0)) + 1)]
-    cost = np.array([np.zeros(0), *np.diff([units.share(s)[order] for s in steps], axis=0)][1:])
-    if not cost.size:
-        return share
-    value = np.array([units.worth(step)[order] for step in steps[1:]])
-    cost, value = cost.T.ravel(), value.T.ravel()
+    job, cost, value = _listed(units, low, high, order)
     wanted = np.flatnonzero((cost > 0) & (value > 0))
     wanted = wanted[np.argsort(-value[wanted], kind="stable")]
     given = while_it_lasts(cost[wanted], budget)
-    np.add.at(share, order[wanted // (len(steps) - 1)], given)
+    np.add.at(share, job[wanted], given)
     return share
+
+
+def _listed(
+    units: Units, low: FloatArray, high: FloatArray, order: IntArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Job, threads and worth of each unit between the bounds: job by job in the order of ties, and
+    of each from the lowest number on."""
+    width = (high - low)[order].astype(np.int64)
+    job = np.repeat(order, width)
+    number = low[job] + np.arange(1.0, len(job) + 1.0) - np.repeat(np.cumsum(width) - width, width)
+    open_ = units.of(job)
+    return job, open_.share(number) - open_.share(number - 1.0), open_.worth(number)
 
 
 def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core import quality
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.gains import END, Gains, Interpolation, iterations_to_target
+from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
 from dask_slaq.core.loss import Forecast, LossPredictor, Predictor
@@ -25,7 +25,7 @@ from dask_slaq.core.outlook import unreported
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.speeds import Speeds
+from dask_slaq.core.speeds import Progress, Speeds
 
 __all__ = ["Engine", "Grant", "Predictor"]
 
@@ -33,6 +33,9 @@ FloatArray = NDArray[np.float64]
 
 #: Threads of a job that has work to do, where sets are strict.
 LEAST = 0.05
+
+#: Parts of its predicted range to which the work that is left can be told.
+PARTS = {"to_target": TARGET, "to_end": END}
 
 #: Policies that go by weights alone.
 BLIND = ("none", "fair")
@@ -276,12 +279,11 @@ class Engine:
             floor = np.where(column["demand"][order.rows] > 0, np.maximum(floor, LEAST), floor)
         work = speeds.core_seconds(held)
         target = column["target"][order.rows][at]
-        left, to_target, to_end = np.full((3, n), np.inf)
-        left[at] = iterations_to_target(forecast, target, done[at])
-        np.multiply(work, left, out=to_target, where=work > 0)
-        if self.policy.to_the_end:
-            left[at] = iterations_to_target(forecast, target, done[at], END)
-            np.multiply(work, left, out=to_end, where=work > 0)
+        left = {}
+        for name in self.policy.needs:
+            ahead, total = np.full((2, n), np.inf)
+            ahead[at] = iterations_to_target(forecast, target, done[at], PARTS[name])
+            left[name] = np.multiply(work, ahead, out=total, where=work > 0)
         return Snapshot(
             jobs=order.names,
             capacity=capacity,
@@ -291,12 +293,11 @@ class Engine:
             known=column["reports"][order.rows] & (speeds.work > 0),
             normalized=normalized,
             gain=gain,
-            to_target=to_target,
-            speed=lambda threads: speeds(threads) * work,
+            speed=Progress(speeds, work),
             reporting=column["reports"][order.rows],
             age=self.jobs.age(order.rows, now),
             attained=attained,
-            to_end=to_end,
+            **left,
         )
 
     def _decision(

@@ -62,7 +62,7 @@ class FinishTimeFair(Priced):
     """
 
     name = "finish-time-fair"
-    to_the_end = True
+    needs = frozenset({"to_end"})
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Weighted fall of the logarithm of the ratio, per thread."""

@@ -32,8 +32,8 @@ class Policy(Protocol):
     """
 
     name: str
-    #: Whether it looks at `Snapshot.to_end`, which is left out otherwise.
-    to_the_end: bool
+    #: Which of `Snapshot.to_target` and `to_end` it looks at: these are left out otherwise.
+    needs: frozenset[str]
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Decide; never raises on a valid snapshot."""
@@ -44,7 +44,7 @@ class Nothing:
     """The off-switch and baseline: equal shares, and no order that anybody should keep."""
 
     name = "none"
-    to_the_end = False
+    needs: frozenset[str] = frozenset()
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Equal shares within floors and caps; weights are ignored."""
@@ -65,7 +65,7 @@ class Fair:
     """
 
     name = "fair"
-    to_the_end = False
+    needs: frozenset[str] = frozenset()
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Shares in proportion to the weights within floors and caps, and equal indices."""
@@ -123,6 +123,7 @@ class FirstToTarget(MaxTotal):
     """
 
     name = "first-to-target"
+    needs = frozenset({"to_target"})
 
     def first(
         self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray

@@ -25,7 +25,7 @@ class Priced:
 
     #: Whether stepped gains are replaced by their upper hull, for a worth that must fall.
     on_hull = False
-    to_the_end = False
+    needs: frozenset[str] = frozenset()
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
@@ -51,8 +51,10 @@ class Priced:
         weight, capacity = snapshot.weight, snapshot.capacity
         cap = np.clip(snapshot.cap, 0.0, capacity)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
-        fair = fair_fill(weight, floor, cap, capacity)
-        lower, upper = np.where(judged, floor, fair), np.where(judged, cap, fair)
+        lower, upper = floor, cap
+        if not judged.all():
+            fair = fair_fill(weight, floor, cap, capacity)
+            lower, upper = np.where(judged, floor, fair), np.where(judged, cap, fair)
         lower = self.first(snapshot, judged, lower, upper)
         worth = _Worth(self, snapshot)
         share = hand_out(worth, lower, upper, capacity, by_name(snapshot.jobs))
@@ -112,4 +114,7 @@ def index_of(known: FloatArray, judged: BoolArray, snapshot: Snapshot, top: floa
 
 
 def by_name(jobs: tuple[str, ...]) -> IntArray:
+    """The order of names, as which they mostly stand already."""
+    if list(jobs) == sorted(jobs):
+        return np.arange(len(jobs))
     return np.array(sorted(range(len(jobs)), key=jobs.__getitem__), dtype=np.int64)

@@ -25,7 +25,7 @@ class _InTurn:
     arrival, then by weight, then by name. Index: the number of jobs that come after.
     """
 
-    to_the_end = False
+    needs: frozenset[str] = frozenset()
 
     def key(self, snapshot: Snapshot) -> FloatArray:
         """What jobs are sorted by, (n_jobs,), lowest first; never nan."""
@@ -106,7 +106,7 @@ class ShortestRemainingTime(_InTurn):
     """
 
     name = "srtf"
-    to_the_end = True
+    needs = frozenset({"to_end"})
 
     def key(self, snapshot: Snapshot) -> FloatArray:
         """Core-seconds over weight; what is not in sight is last."""

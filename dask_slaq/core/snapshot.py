@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -104,14 +104,16 @@ class Snapshot:
             raise InvalidSetting("work left must not be negative")
 
     def of(self, rows: IntArray) -> Snapshot:
-        """The same of some of the jobs alone."""
-        return replace(
-            self,
+        """The same of some of the jobs alone, of one maybe several times."""
+        part = object.__new__(Snapshot)  # what was checked is not checked again
+        part.__dict__.update(
+            self.__dict__,
             jobs=tuple(map(self.jobs.__getitem__, rows.tolist())),
             gain=rows_of(self.gain, rows, len(self.jobs)),
             speed=rows_of(self.speed, rows, len(self.jobs)),
             **{name: getattr(self, name)[rows] for name in ARRAYS},
         )
+        return part
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dask_slaq.core import scaling
 
-__all__ = ["Speeds", "waves"]
+__all__ = ["Progress", "Speeds", "waves"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -79,6 +79,28 @@ class Speeds:
             n = np.clip(threads[self.scaled], 1.0, self.useful[self.scaled])
             cost[self.scaled] = n * scaling.fitted_seconds(self.law, n)
         return cost
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Core-seconds of work that jobs do in a second, on threads (n_jobs,).
+
+    Attributes
+    ----------
+    speeds : Speeds
+    work : (n_jobs,) array
+        Core-seconds that an iteration counts for.
+    """
+
+    speeds: Speeds
+    work: FloatArray
+
+    def __call__(self, threads: FloatArray) -> FloatArray:
+        return self.speeds(threads) * self.work
+
+    def of(self, rows: IntArray) -> Progress:
+        """Of some of the jobs alone."""
+        return Progress(self.speeds.of(rows), self.work[rows])
 
 
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:

@@ -27,7 +27,7 @@ def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callab
         Of arrays (n_jobs,); if it has a method ``of(rows)`` that gives the same for these jobs
         alone, the others cost nothing.
     rows : (n_rows,) array of int
-        Which of the jobs.
+        Which of the jobs; one may come several times.
     n_jobs : int
 
     Returns
@@ -40,14 +40,25 @@ def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callab
         return restricted
 
     def some(*threads: FloatArray) -> FloatArray:
-        # The others go from no thread to one.
-        whole = [np.full(n_jobs, float(k)) for k in range(len(threads))]
-        for all_, mine in zip(whole, threads, strict=True):
-            all_[rows] = mine
-        value: FloatArray = function(*whole)[rows]
+        value = np.empty(len(rows))
+        for turn in _distinct(rows):
+            # The others go from no thread to one.
+            whole = [np.full(n_jobs, float(k)) for k in range(len(threads))]
+            for all_, mine in zip(whole, threads, strict=True):
+                all_[rows[turn]] = mine[turn]
+            value[turn] = function(*whole)[rows[turn]]
         return value
 
     return some
+
+
+def _distinct(rows: IntArray) -> list[IntArray]:
+    """Positions of all rows, parted so that none of them comes twice in a part."""
+    order = np.argsort(rows, kind="stable")
+    new = np.append(True, np.diff(rows[order]) != 0)[: len(rows)]
+    place = np.arange(len(rows))
+    turn = place - np.maximum.accumulate(np.where(new, place, 0))
+    return [order[turn == k] for k in range(int(turn.max(initial=-1)) + 1)]
 
 
 class Units:
@@ -69,7 +80,7 @@ class Units:
         self._worth = worth
 
     def of(self, rows: IntArray) -> Units:
-        """Those of some of the jobs."""
+        """Those of some of the jobs, of one maybe several times."""
         worth = rows_of(self._worth, rows, len(self.lower))
         return Units(worth, self.lower[rows], self.base[rows] + self.most[rows])
 

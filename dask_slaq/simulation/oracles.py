@@ -151,7 +151,7 @@ class Foresight:
         epoch: float,
         normalizer: str,
     ) -> None:
-        self.name, self.to_the_end = policy.name, False
+        self.name, self.needs = policy.name, frozenset[str]()
         self._policy, self._progress, self._law = policy, progress, law
         self._epoch, self._normalizer = epoch, normalizer
         self._row = {job.name: i for i, job in enumerate(jobs)}
@@ -204,7 +204,7 @@ class ShortestRemaining:
     """
 
     name = "srtf-oracle"
-    to_the_end = False
+    needs: frozenset[str] = frozenset()
 
     def __init__(
         self, jobs: Sequence[SimulatedJob], progress: OraclePredictor, law: Law, cores: int
