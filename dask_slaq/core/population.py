@@ -27,6 +27,8 @@ GOOD, NOISE = 0.1, 0.1
 NOISE_WEIGHT = 4.0
 #: Noise variances by which Ernest's law must explain more: three more terms, looked at often.
 CLEARLY = 20.0
+#: Standard deviations below the mean of a normal law at which is its lower quartile.
+QUARTILE = 0.674
 #: Least part of the parallel work among the terms of a law.
 PARALLEL = 0.01
 
@@ -49,17 +51,23 @@ class Population:
         self.shape: FloatArray = scaling.LINEAR
         self._remembered: FloatArray = linear.mean(axis=0) * FIRST
         self._pool: FloatArray = self._remembered
+        # Squares, sum and number of the logs of optima, of jobs that are gone and of all.
+        self._optima_gone: FloatArray = np.zeros(3)
+        self._optima: FloatArray = np.zeros(3)
 
-    def remember(self, sums: FloatArray) -> None:
-        """Keep the moments (n, 15) of jobs that are gone."""
+    def remember(self, sums: FloatArray, optima: FloatArray) -> None:
+        """Keep the moments (n, 15) of jobs that are gone, and the optima (n,) of some."""
         self._remembered = _at_most(self._remembered + self._on_one_scale(sums), KEPT)
+        self._optima_gone = _at_most(self._optima_gone + _logs(optima), KEPT)
 
-    def learn(self, sums: FloatArray, usual: float) -> None:
-        """Fit the common shape to the moments (n, 15) of jobs that tell of it.
+    def learn(self, sums: FloatArray, usual: float, optima: FloatArray) -> None:
+        """Fit the common shape to the moments (n, 15) of jobs that tell of it, and see on how many
+        threads those that do not scale linearly are fastest, `optima` (m,).
 
         Jobs are put on one scale by the time they would take on the `usual` number of threads:
         how long they would take on one is an extrapolation.
         """
+        self._optima = self._optima_gone + _logs(optima)
         unit = scaling.fitted_seconds(self.shape, np.array(usual))
         self.shape = self.shape / unit
         self._remembered = scaling.rescaled(self._remembered[None, :], unit[None])[0]
@@ -81,6 +89,17 @@ class Population:
     def optimum(self) -> float:
         """Whole threads on which jobs are usually fastest; inf if more always help."""
         return max(float(np.floor(scaling.optimum(self.shape[None, :])[0])), 1.0)
+
+    def first(self) -> float:
+        """Threads that a job of which nothing is known can be said to use: on three of four of
+        those that were seen, it was so many or more. More are not just idle: jobs slow down.
+        """
+        squares, logs, count = self._optima.tolist()
+        if not (self.nonlinear and count):
+            return self.optimum()
+        mean = logs / count
+        spread = np.sqrt(max(squares / count - mean * mean, 0.0))
+        return max(float(np.floor(np.exp(mean - QUARTILE * spread))), 1.0)
 
     def laws(self, sums: FloatArray) -> FloatArray:
         """Laws (n, 4) by the jobs' own moments (n, 15) and a little of what all have in common."""
@@ -107,7 +126,13 @@ def _with_parallel_part(law: FloatArray) -> FloatArray:
     return law
 
 
+def _logs(optima: FloatArray) -> FloatArray:
+    """Squares, sum and number (3,) of their logs."""
+    logs = np.log(optima)
+    return np.array([logs @ logs, logs.sum(), len(logs)])
+
+
 def _at_most(sums: FloatArray, count: float) -> FloatArray:
-    """Moments (15,) scaled down to so many observations."""
-    scaled: FloatArray = sums * min(1.0, count / sums[-1])
+    """Moments, the last of which is a number, scaled down to so many observations."""
+    scaled: FloatArray = sums * min(1.0, count / max(sums[-1], count))
     return scaled

@@ -32,7 +32,7 @@ MEMORY = 0.98
 #: Standard deviation of the log of thread counts from which on a job's times tell how it scales.
 SPREAD = 0.2
 #: Factor beyond the fewest and the most threads tried up to which a job's optimum is believed.
-GROWTH = 2.0
+GROWTH = 1.5
 #: Seconds; nothing is learned from iterations that take less.
 SHORTEST = 1e-9
 #: What is forgotten with the first interval, when the second is known.
@@ -185,7 +185,7 @@ class Runtimes(Rows):
         self.observe_iterations()
         at = np.array([row])
         if self._telling(at)[0]:
-            self._population.remember(self.column["sums"][at])
+            self._population.remember(self.column["sums"][at], self._optima(at))
         self.release(row)
 
     def learn(self, rows: IntArray) -> None:
@@ -199,7 +199,7 @@ class Runtimes(Rows):
         if len(telling):
             sums, logs = self.column["sums"][telling], self.column["log_sums"][telling]
             usual = math.exp(logs[:, 1].sum() / sums[:, _COUNT].sum())
-            self._population.learn(sums, usual)
+            self._population.learn(sums, usual, self._optima(telling))
         self.column["unjudged"][new] += 1
         changed = rows
         if self._population.nonlinear == before:
@@ -222,9 +222,8 @@ class Runtimes(Rows):
         law = column["law"][mine]
         unseen = column["sums"][rows, _COUNT] == 0
         useful = np.where(new, np.inf, width)
-        useful[unseen] = np.minimum(useful[unseen], self._population.optimum())
-        highest = np.minimum(column["most"][mine] * GROWTH, width[scaled])
-        best = np.minimum(scaling.optimum(law), highest)
+        useful[unseen] = np.minimum(useful[unseen], self._population.first())
+        best = np.minimum(self._optima(mine), width[scaled])
         useful[scaled] = np.maximum(np.floor(best), 1.0)
         return Speeds(work, width, useful, scaled, law)
 
@@ -251,6 +250,13 @@ class Runtimes(Rows):
             both = np.stack([value * value, value], axis=1)
             column[name][rows] = MEMORY * column[name][rows] + both
         return rows
+
+    def _optima(self, rows: IntArray) -> FloatArray:
+        """Threads on which those of the jobs that do not scale linearly are fastest, as far as that
+        is believed."""
+        rows = rows[self.column["scaled"][rows]]
+        most = self.column["most"][rows] * GROWTH
+        return np.minimum(scaling.optimum(self.column["law"][rows]), np.maximum(most, 1.0))
 
     def _telling(self, rows: IntArray) -> BoolArray:
         """Whether jobs were seen of late on thread counts that differ."""

@@ -37,6 +37,8 @@ class Law(Protocol):
     name: str
     #: Threads (n_jobs,) beyond which a job can use none.
     width: FloatArray
+    #: Factors (n_jobs, 4) of Ernest's terms 1, 1 / N, log(N) and N; none where that is not the form.
+    terms: FloatArray | None
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
         """Time of an iteration of each of these jobs on so many threads, whole and at least 1."""
@@ -96,6 +98,7 @@ class Linear:
     def __init__(self, jobs: Sequence[SimulatedJob], seed: int = 0) -> None:
         self.work = np.array([job.work for job in jobs])
         self.width = np.array([job.partitions for job in jobs])
+        self.terms: FloatArray | None = self.work[:, None] * np.array([0.0, 1.0, 0.0, 0.0])
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
         return self.work[jobs] / threads
@@ -126,6 +129,7 @@ class Waves(Linear):
         super().__init__(jobs)
         if not np.isfinite(self.width).all():
             raise InvalidSetting("waves need jobs with a finite number of partitions")
+        self.terms = None
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
         width = self.width[jobs]
@@ -162,10 +166,12 @@ class Sublinear(Linear):
         # The minimum, where t1 / N^2 = t2 / N + t3, is at `fastest`.
         per_log, per_thread = part / fastest, (1.0 - part) / fastest**2
         theta = np.stack([serial, np.ones(len(jobs)), per_log, per_thread])
-        self.theta = theta / (SAME * self._form(theta, np.full(len(jobs), SAME)))
+        theta /= SAME * self._form(theta, np.full(len(jobs), SAME))
+        self._terms = self.work * theta
+        self.terms = self._terms.T
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        return self.work[jobs] * self._form(self.theta[:, jobs], threads)
+        return self._form(self._terms[:, jobs], threads)
 
     @staticmethod
     def _form(theta: FloatArray, threads: FloatArray) -> FloatArray:

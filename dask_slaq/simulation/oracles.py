@@ -1,6 +1,7 @@
 """Oracles: what could be gained if the future were known.
 
 `OraclePredictor` knows the true curves and takes the place of the engine's loss predictor.
+`KnownTimes` knows the true running times and takes the place of what the engine learns of them.
 `Foresight` gives any policy the true gains, by true curves and true running times.
 `ShortestRemaining` is a policy that nobody without an oracle can have.
 """
@@ -17,12 +18,15 @@ from dask_slaq.core import quality
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.gains import END, Interpolation, iterations_to_target
 from dask_slaq.core.hull import concave_hull
+from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.loss import Forecast, Status
 from dask_slaq.core.policies import Allocation, Policy, Snapshot
+from dask_slaq.core.runtime import Runtimes
+from dask_slaq.core.speeds import Speeds
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, fastest, rate
 
-__all__ = ["Foresight", "OraclePredictor", "ShortestRemaining"]
+__all__ = ["Foresight", "KnownTimes", "OraclePredictor", "ShortestRemaining"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -120,6 +124,38 @@ class OraclePredictor:
         at = np.clip(self._count[job] - 1 + HORIZONS.astype(int), 0, len(best) - 1)
         fall: FloatArray = self._now(job) - best[at]
         return fall
+
+
+class KnownTimes(Runtimes):
+    """Takes the place of `dask_slaq.core.runtime.Runtimes`: nothing has to be learned.
+
+    Parameters
+    ----------
+    running : Jobs
+        The engine's.
+    jobs : sequence of SimulatedJob
+    law : Law
+        True running times of these jobs.
+    cores : int
+        Most threads that there are.
+    """
+
+    def __init__(self, running: Jobs, jobs: Sequence[SimulatedJob], law: Law, cores: int) -> None:
+        super().__init__()
+        self._running, self._law, self._fastest = running, law, fastest(law, cores)
+        self._row = {job.name: i for i, job in enumerate(jobs)}
+
+    def learn(self, rows: IntArray) -> None:
+        """Nothing."""
+
+    def speeds(self, rows: IntArray) -> Speeds:
+        """How fast the jobs that run iterate; `rows` are all of these, in the order of names."""
+        at = np.array([self._row[name] for name in self._running.order().names], dtype=np.int64)
+        most = self._fastest[at]
+        scaled, theta = np.arange(0), np.zeros((0, 4))
+        if self._law.terms is not None:
+            scaled, theta = np.arange(len(at)), self._law.terms[at]
+        return Speeds(self._law.work[at], most, most, scaled, theta)
 
 
 class Foresight:

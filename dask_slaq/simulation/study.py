@@ -19,16 +19,18 @@ from dask_slaq.simulation.dispatch import DISPATCH
 from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offered_load
 from dask_slaq.simulation.laws import SCALINGS, Law, law
 from dask_slaq.simulation.measures import Run, summarize
-from dask_slaq.simulation.oracles import Foresight, OraclePredictor, ShortestRemaining
+from dask_slaq.simulation.oracles import Foresight, KnownTimes, OraclePredictor, ShortestRemaining
 from dask_slaq.simulation.simulator import Simulation
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
 #: Names beside those of policies, and what knows more than a scheduler can: `oracle:POLICY` the
 #: true curves and running times of jobs from their arrival, `oracle-curves:POLICY` the true curves
-#: alone (running times are learned), each of `max-total` if no policy is named; `srtf-oracle`
-#: serves the job first that has the least time left to 95 % of its loss reduction.
-ORACLES = ("oracle", "oracle:POLICY", "oracle-curves", "oracle-curves:POLICY", "srtf-oracle")
+#: alone and `oracle-times:POLICY` the running times alone (the rest is learned), each of
+#: `max-total` if no policy is named; `srtf-oracle` serves the job first that has the least time
+#: left to 95 % of its loss reduction.
+_KNOWING = ("oracle", "oracle-curves", "oracle-times")
+ORACLES = (*_KNOWING, *(f"{kind}:POLICY" for kind in _KNOWING), "srtf-oracle")
 _ORACLE_OF = "max-total"
 
 
@@ -115,13 +117,13 @@ class Settings:
 
 
 def parse_policy(name: str) -> tuple[str, str]:
-    """What knows the truth (`oracle`, `oracle-curves`, `srtf-oracle` or nothing), and the policy.
+    """What knows the truth (one of `ORACLES`, or nothing), and the policy.
 
     >>> parse_policy("oracle:fair"), parse_policy("oracle-curves"), parse_policy("fair")
     (('oracle', 'fair'), ('oracle-curves', 'max-total'), ('', 'fair'))
     """
     kind, colon, of = name.partition(":")
-    if kind in ("oracle", "oracle-curves") and (of or not colon):
+    if kind in _KNOWING and (of or not colon):
         return kind, of or _ORACLE_OF
     return ("srtf-oracle", "fair") if name == "srtf-oracle" else ("", name)
 
@@ -245,12 +247,17 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
     """The engine of this policy or oracle, before any job has come."""
     kind, of = parse_policy(name)
     common: dict[str, Any] = {"epoch": settings.epoch, "normalizer": settings.normalizer}
-    if not kind:
-        return Engine(of, floor=settings.floor, move_pause=settings.move_pause, **common)
+    if kind in ("", "oracle-times"):
+        engine = Engine(of, floor=settings.floor, move_pause=settings.move_pause, **common)
+        if kind:
+            engine.jobs.runtimes = KnownTimes(engine.jobs, jobs, truth, settings.cores)
+        return engine
     known = OraclePredictor({job.name: job.loss for job in jobs})
     # Of what is possible at best, nobody is held up by a floor.
     floor = 0.0 if kind == "srtf-oracle" else settings.floor
     engine = Engine(of, floor=floor, predictor=known, **common)
+    if kind != "oracle-curves":
+        engine.jobs.runtimes = KnownTimes(engine.jobs, jobs, truth, settings.cores)
     if kind == "srtf-oracle":
         engine.policy = ShortestRemaining(jobs, known, truth, settings.cores)
     elif kind == "oracle":

@@ -49,7 +49,7 @@ def test_sublinear_has_a_fastest_count_and_is_like_linear_on_32_threads():
 
 def test_one_seed_one_law():
     jobs = [make(str(i)) for i in range(4)]
-    one, same, other = (law("sublinear", jobs, seed).theta for seed in (1, 1, 2))
+    one, same, other = (law("sublinear", jobs, seed).terms for seed in (1, 1, 2))
     assert (one == same).all() and (one != other).any()
 
 

@@ -19,11 +19,12 @@ def test_oracles_beat_predictions_on_average(some_jobs, floor):
     settings = Settings(cores=64, seeds=1, floor=floor)
     t90 = {
         name: np.mean(run(name, 0, some_jobs, settings).time_to(0.9))
-        for name in ("fair", "max-total", "oracle-curves", "oracle", "srtf-oracle")
+        for name in ("fair", "max-total", "oracle-curves", "oracle-times", "oracle", "srtf-oracle")
     }
     # Predictions are near the truth, and a greedy choice may be lucky: oracles may lose a little.
     assert t90["oracle"] < 1.05 * t90["max-total"] < t90["fair"]
     assert t90["oracle-curves"] < 1.05 * t90["max-total"]
+    assert t90["oracle-times"] < 1.05 * t90["max-total"]
     assert t90["srtf-oracle"] < 1.05 * t90["max-total"]
 
 
@@ -38,7 +39,7 @@ def test_the_oracle_of_a_law_holds_under_it(some_jobs):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_has_its_oracles(some_jobs, policy):
-    for kind in ("oracle", "oracle-curves"):
+    for kind in ("oracle", "oracle-curves", "oracle-times"):
         found = run(f"{kind}:{policy}", 0, some_jobs, SETTINGS)
         assert np.isfinite(found.completion).all()
 
