@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from dataclasses import asdict
@@ -68,8 +69,8 @@ def write(out: Path, study: Study) -> dict[str, Any]:
     import matplotlib
 
     matplotlib.use("Agg")
+    _say(f"curves: {study.source}, {len(study.job_curves)} of them fit for jobs")
     out.mkdir(parents=True, exist_ok=True)
-    _say(f"curves: {study.source}")
     rows: list[Row] = []
     seconds = {}
     for number, figure in enumerate(FIGURES, start=1):
@@ -83,10 +84,16 @@ def write(out: Path, study: Study) -> dict[str, Any]:
         _say(f"{number} of {len(FIGURES)}: {figure.name}, {seconds[figure.name]:.1f} s")
     (out / "table.md").write_text(markdown(rows), encoding="utf-8")
     return {
-        "rows": [asdict(row) for row in rows],
+        "rows": [_record(row) for row in rows],
         "seconds": seconds,
         "settings": {"seed": study.seed, "curves": len(study.curves), **asdict(study.scale)},
     }
+
+
+def _record(row: Row) -> dict[str, Any]:
+    """For JSON, which has no nan."""
+    ours = {name: None if math.isnan(value) else value for name, value in row.ours.items()}
+    return {**asdict(row), "ours": ours}
 
 
 def _say(line: str) -> None:

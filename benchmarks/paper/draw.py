@@ -109,6 +109,10 @@ def _true_and_predicted(
     ticks = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if float(true[x][0]) <= n]
     axes.set_xticks([n for n in ticks if n <= float(true[x][-1])])
     axes.get_xaxis().set_major_formatter("{x:.0f}")
+    low, high = axes.get_ylim()
+    steps = np.array([1.0, 2.0, 5.0]) * 10.0 ** np.arange(-4, 4)[:, None]
+    axes.set_yticks(steps[(steps >= low) & (steps <= high)])
+    axes.get_yaxis().set_major_formatter("{x:g}")
     axes.minorticks_off()
 
 
@@ -121,7 +125,7 @@ def figure_6(data: xr.Dataset) -> Any:
         _finish(axes, data["algorithm"], data["error"])
         axes.set_title(f"{kind} curves", fontsize=10)
         axes.set_yscale("log")
-        axes.set_ylim(top=4.0 * float(data["error"].max()))  # room for the legend
+        axes.set_ylim(top=8.0 * float(some.max()))  # room for the legend
         axes.get_yaxis().set_major_formatter("{x:g}")
     return figure
 

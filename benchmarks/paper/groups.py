@@ -44,7 +44,7 @@ def shares(study: Study) -> xr.Dataset:
             "time": variable(("time",), (edges[:-1] + edges[1:]) / 2, "time", "s"),
         },
         figure="8",
-        title="Cores of the jobs with the highest, the next and the lowest normalized loss",
+        title="Who has the cores (gaps: too few active jobs)",
         shows="share of the cores that the 25 % of the jobs with high, the 25 % with medium and "
         "the 50 % with low loss have, over time",
         setting=f"{describe(study)}; moments with {FEWEST} active jobs or more",

@@ -63,7 +63,8 @@ def networks(study: Study) -> xr.Dataset:
         setting=f"left: {shown.id}, forecasts {AHEAD} iterations ahead from the 5th report on; "
         f"errors: {len(trials)} smooth curves of networks; right, simulated: "
         f"{study.scale.jobs} jobs that all train networks ({len(curves)} curves), "
-        f"{study.scale.cores} cores, Poisson arrivals, mean 15 s, linear scaling, "
+        f"{study.scale.cores} cores, Poisson arrivals, "
+        f"mean {study.scale.interarrival:g} s, linear scaling, "
         f"{study.scale.sweep_seeds} lists of jobs",
     )  # fmt: skip
 

@@ -43,6 +43,8 @@ class Scale:
         Of a simulated list of jobs, and how many lists.
     sweep_seeds : int
         Lists for each point of a sweep.
+    interarrival : float
+        Mean seconds between arrivals where nothing else is said.
     interarrivals, pauses : tuple of float
         Mean seconds between arrivals (Figure 9), seconds of a move (Figure 10c).
     workers : tuple of int
@@ -63,6 +65,7 @@ class Scale:
     cores: int = 640
     seeds: int = 3
     sweep_seeds: int = 1
+    interarrival: float = 15.0
     interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)
     pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
     workers: tuple[int, ...] = (1, 2, 4, 8, 16)
@@ -131,9 +134,10 @@ class Study:
             return f"{len(self.curves)} curves of the files given"
         return f"{len(self.curves)} curves of nine algorithms trained on synthetic data"
 
-    def settings(self, interarrival: float = 15.0, **more: Any) -> Settings:
+    def settings(self, interarrival: float | None = None, **more: Any) -> Settings:
         """Of a simulation with the work that the paper's setting needs, whatever arrives when."""
         s = self.scale
+        interarrival = s.interarrival if interarrival is None else interarrival
         common = {"jobs": s.jobs, "cores": s.cores, "seed": self.seed, "seeds": s.seeds}
         load = self._work / (s.cores * interarrival)
         return Settings(interarrival=interarrival, load=load, **{**common, **more})

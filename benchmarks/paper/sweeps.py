@@ -64,7 +64,7 @@ def contention(study: Study) -> xr.Dataset:
             ),
         },
         figure="9",
-        title="The more contention, the shorter the time between arrivals",
+        title="Contention: jobs that arrive at ever shorter intervals",
         shows="average normalized loss when jobs arrive every 10 to 2 s on average",
         setting=f"{_setting(study, 'the mean of the axis')}; the jobs' work is that of the "
         "paper's setting at 15 s. Under fair shares and linear scaling this mean does not depend "
@@ -105,7 +105,7 @@ def moves(study: Study) -> xr.Dataset:
         figure="10c",
         title="What moving costs",
         shows="overhead of moving jobs to other cores",
-        setting=f"{_setting(study, 'mean 15 s')}; a job computes nothing on a worker that it "
+        setting=f"{_setting(study, f'mean {study.scale.interarrival:g} s')}; a job computes nothing on a worker that it "
         "gained until the pause is over; the engine knows the pause",
     )
 

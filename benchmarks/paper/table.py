@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from benchmarks.paper.datasets import Row
@@ -37,4 +38,9 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def _ours(row: Row) -> str:
     unit = f" {row.unit}" if row.unit else ""
-    return "; ".join(f"{name} {value:.3g}{unit}" for name, value in row.ours.items())
+    return "; ".join(f"{name} {_short(value)}{unit}" for name, value in row.ours.items())
+
+
+def _short(value: float) -> str:
+    """Three digits, or a dash for what could not be measured."""
+    return "-" if math.isnan(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
