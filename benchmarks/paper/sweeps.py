@@ -105,8 +105,8 @@ def moves(study: Study) -> xr.Dataset:
         figure="10c",
         title="What moving costs",
         shows="overhead of moving jobs to other cores",
-        setting=f"{_setting(study, f'mean {study.scale.interarrival:g} s')}; a job computes nothing on a worker that it "
-        "gained until the pause is over; the engine knows the pause",
+        setting=f"{_setting(study, f'mean {study.scale.interarrival:g} s')}; a job computes "
+        "nothing on a worker that it gained until the pause is over; the engine knows the pause",
     )
 
 

@@ -20,8 +20,8 @@ from benchmarks.paper.study import Scale, Study, largest_groups
 from dask_slaq.simulation.curves import Curve
 
 TINY = Scale(
-    made=9, origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0), pauses=(0.0, 2.0),
-    workers=(1, 2), task_seconds=(0.001,), iterations=3,
+    made=9, origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0),
+    pauses=(0.0, 2.0), workers=(1, 2), task_seconds=(0.001,), iterations=3,
     decision_jobs=(12, 20), decision_cores=(64,), fits=3,
 )  # fmt: skip
 PAPER = {"1", "3", "5", "6", "7", "7a", "7b", "8", "9", "10a", "10b", "10c"}
