@@ -110,7 +110,8 @@ def _true_and_predicted(
     axes.set_xticks([n for n in ticks if n <= float(true[x][-1])])
     axes.get_xaxis().set_major_formatter("{x:.0f}")
     low, high = axes.get_ylim()
-    steps = np.array([1.0, 2.0, 5.0]) * 10.0 ** np.arange(-4, 4)[:, None]
+    digits = [1.0, 2.0, 5.0] if high > 10.0 * low else [1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]
+    steps = np.array(digits) * 10.0 ** np.arange(-4, 4)[:, None]
     axes.set_yticks(steps[(steps >= low) & (steps <= high)])
     axes.get_yaxis().set_major_formatter("{x:g}")
     axes.minorticks_off()

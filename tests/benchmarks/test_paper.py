@@ -19,6 +19,8 @@ from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import Scale, Study, largest_groups
 from dask_slaq.simulation.curves import Curve
 
+pytestmark = pytest.mark.slow
+
 TINY = Scale(
     made=9, origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0),
     pauses=(0.0, 2.0), workers=(1, 2), task_seconds=(0.001,), iterations=3,
