@@ -65,7 +65,7 @@ def networks(study: Study) -> xr.Dataset:
         f"{study.scale.jobs} jobs that all train networks ({len(curves)} curves), "
         f"{study.scale.cores} cores, Poisson arrivals, "
         f"mean {study.scale.interarrival:g} s, linear scaling, "
-        f"{study.scale.sweep_seeds} lists of jobs",
+        f"lists of jobs: {study.scale.sweep_seeds}",
     )  # fmt: skip
 
 

@@ -57,6 +57,6 @@ def describe(study: Study) -> str:
     s = study.scale
     return (
         f"simulated: {s.jobs} jobs, {s.cores} cores, Poisson arrivals, mean {s.interarrival:g} s, "
-        f"linear scaling, {s.seeds} lists of jobs; {study.source}; work such that fair "
+        f"linear scaling, lists of jobs: {s.seeds}; {study.source}; work such that fair "
         "takes about 71 s to 90 % and 98 s to 95 % with 160 jobs that arrive every 15 s"
     )

@@ -38,7 +38,7 @@ def _setting(study: Study, arrivals: str) -> str:
     s = study.scale
     return (
         f"simulated: {s.jobs} jobs, {s.cores} cores, Poisson arrivals, {arrivals}, linear "
-        f"scaling, {s.sweep_seeds} lists of jobs; {study.source}"
+        f"scaling, lists of jobs: {s.sweep_seeds}; {study.source}"
     )
 
 
