@@ -17,8 +17,8 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.paper import algorithm_1
 from benchmarks.results import give, json_option
+from benchmarks.slaq2017 import algorithm_1
 from dask_slaq.core.allocation import water_fill
 from dask_slaq.core.belief import HORIZONS
 

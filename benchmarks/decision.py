@@ -21,8 +21,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.allocation import EPOCH, SIZES
-from benchmarks.paper import algorithm_1, fit_curve
 from benchmarks.results import give, json_option
+from benchmarks.slaq2017 import algorithm_1, fit_curve
 from dask_slaq.core import engine as engine_module
 from dask_slaq.core import placement
 from dask_slaq.core.engine import Engine

@@ -200,7 +200,7 @@ def replay(log: str, policies: list[str], json_file: str | None) -> None:
     show_default=True,
     callback=_policy_list,
     help="Names between commas: policies; oracle or oracle:POLICY, which know true curves and "
-    "running times; oracle-curves and oracle-times, alike, which know only one of these; srtf-oracle, "
+    "running times; oracle-curves and oracle-times, which know only one of these; srtf-oracle, "
     "shortest remaining time to 95 % first.",
 )
 @click.option(

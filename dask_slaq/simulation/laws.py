@@ -37,7 +37,7 @@ class Law(Protocol):
     name: str
     #: Threads (n_jobs,) beyond which a job can use none.
     width: FloatArray
-    #: Factors (n_jobs, 4) of Ernest's terms 1, 1 / N, log(N) and N; none where that is not the form.
+    #: Factors (n_jobs, 4) of Ernest's terms 1, 1 / N, log(N) and N; None where it has another form.
     terms: FloatArray | None
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:

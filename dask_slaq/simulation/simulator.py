@@ -22,7 +22,7 @@ from dask_slaq.simulation.dispatch import divide
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
-__all__ = ["Outcome", "Simulation"]
+__all__ = ["Outcome", "Simulation", "Watcher"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offere
 from dask_slaq.simulation.laws import SCALINGS, Law, law
 from dask_slaq.simulation.measures import Run, summarize
 from dask_slaq.simulation.oracles import Foresight, KnownTimes, OraclePredictor, ShortestRemaining
-from dask_slaq.simulation.simulator import Simulation
+from dask_slaq.simulation.simulator import Simulation, Watcher
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
@@ -226,8 +226,9 @@ def run(
     jobs: Sequence[SimulatedJob],
     settings: Settings,
     progress: Callable[[int], object] | None = None,
+    watch: Watcher | None = None,
 ) -> Run:
-    """One policy, or oracle, on one list of jobs."""
+    """One policy, or oracle, on one list of jobs; `progress` and `watch` as of `Simulation`."""
     truth = law(settings.scaling, jobs, seed)
     simulation = Simulation(
         jobs,
@@ -239,6 +240,7 @@ def run(
         capacity=settings.capacity,
         gap=settings.gap,
         dispatch=settings.dispatch,
+        watch=watch,
     )
     return Run(seed, jobs, simulation.run(progress))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import allocation, decision, paper
+from benchmarks import allocation, decision, slaq2017
 from dask_slaq.core.policies import POLICIES
 
 SMALL = ((6, 48), (9, 64))
@@ -23,7 +23,7 @@ def run(command, *arguments):
 
 
 def test_docstrings_tell_the_truth():
-    assert doctest.testmod(paper).failed == 0
+    assert doctest.testmod(slaq2017).failed == 0
 
 
 # Allocation
@@ -62,11 +62,11 @@ def test_one_by_one_gains_are_those_of_all_jobs(seed):
 
 
 def test_the_heap_stops_where_nothing_is_gained():
-    assert paper.algorithm_1([lambda n: min(n, 2), lambda n: 0], [9, 9], 8) == [2, 0]
+    assert slaq2017.algorithm_1([lambda n: min(n, 2), lambda n: 0], [9, 9], 8) == [2, 0]
 
 
 def test_the_heap_keeps_within_the_threads_of_a_job():
-    assert paper.algorithm_1([lambda n: n, lambda n: n / 2, float], [3, 9, 0], 8) == [3, 5, 0]
+    assert slaq2017.algorithm_1([lambda n: n, lambda n: n / 2, float], [3, 9, 0], 8) == [3, 5, 0]
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_the_heap_keeps_within_the_threads_of_a_job():
 )
 def test_the_fit_finds_curves_of_its_families(curve):
     k = np.arange(1.0, 31)
-    fitted = paper.fit_curve(curve(k).tolist())
+    fitted = slaq2017.fit_curve(curve(k).tolist())
     assert fitted(0) == pytest.approx(curve(30), rel=1e-3)
     assert fitted(10) == pytest.approx(curve(40), rel=1e-2)
 
 
 def test_a_fit_of_a_constant_is_finite():
-    assert np.isfinite(paper.fit_curve([1.0] * 10)(5))
+    assert np.isfinite(slaq2017.fit_curve([1.0] * 10)(5))
 
 
 # Decision

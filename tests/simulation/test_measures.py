@@ -44,6 +44,20 @@ def test_area_and_mean_loss():
     assert run.mean_loss() == pytest.approx(np.mean(by_second))
 
 
+def test_loss_over_time_is_a_step_function():
+    at, mean, active = made().loss_over_time()
+    lasts = np.diff(at)
+    assert at[0] == 1.0 and at[-1] == 7.0
+    assert (mean * lasts).sum() == pytest.approx((1 + 1 + 0.3 + 0.3 + 0.05 + 0.05))
+    assert (active * lasts).sum() == pytest.approx(6 + 3)
+
+
+def test_how_long_jobs_are_kept_when_they_have_converged():
+    found = summarize([made()], [made()], cores=2)
+    # Job a has 5 % left after 4 of 6 seconds; b never falls, in 3 seconds.
+    assert found["converged_share"] == pytest.approx((2 + 3) / 9)
+
+
 def test_summary():
     found = summarize([made(2.0)], [made()], cores=2)
     assert found["t90_mean_s"] == 8.0 and found["completion_mean_s"] == 9.0

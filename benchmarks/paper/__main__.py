@@ -1,0 +1,104 @@
+"""Draw the figures of the SLAQ paper from our own runs: PNG, NetCDF, and one table."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.paper.datasets import Row
+from benchmarks.paper.figures import FIGURES
+from benchmarks.paper.study import FULL, QUICK, Study
+from benchmarks.paper.table import markdown
+from benchmarks.prediction import ManyFiles
+from benchmarks.results import give, json_option
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.simulation import curves as curve_files
+
+__all__ = ["main", "write"]
+
+
+@click.command(cls=ManyFiles)
+@click.option(
+    "--out", required=True, type=click.Path(file_okay=False), help="Folder; made if not there."
+)
+@click.option(
+    "--curves",
+    "files",
+    multiple=True,
+    metavar="FILE ...",
+    help="JSON lines with id and loss; trained by the nine algorithms by default.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of curves made, and of lists of jobs.")
+@click.option("--quick", is_flag=True, help="Smaller studies: under a minute.")
+@json_option
+def main(out: str, files: tuple[str, ...], seed: int, quick: bool, output: str | None) -> None:
+    """Write every figure of the paper as PNG and NetCDF, and table.md, from our own runs."""
+    if find_spec("matplotlib") is None:
+        raise click.ClickException("figures need matplotlib: pip install 'dask-slaq[benchmarks]'")
+    try:
+        given = curve_files.read_curves(files) if files else None
+        study = Study(QUICK if quick else FULL, seed, given)
+        result = write(Path(out), study)
+    except (curve_files.CurveError, SlaqError) as error:
+        raise click.ClickException(str(error)) from error
+    result["settings"] |= {"files": list(files), "quick": quick}
+    give(result, output, f"{len(result['rows'])} rows in {Path(out) / 'table.md'}")
+
+
+def write(out: Path, study: Study) -> dict[str, Any]:
+    """Write all files, and say on standard error how far it is.
+
+    Parameters
+    ----------
+    out : Path
+        Folder; made if it is not there.
+    study : Study
+
+    Returns
+    -------
+    dict
+        ``rows`` of the table, ``seconds`` of each figure, and ``settings``.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    _say(f"curves: {study.source}, {len(study.job_curves)} of them fit for jobs")
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    seconds = {}
+    for number, figure in enumerate(FIGURES, start=1):
+        start = time.perf_counter()
+        data = figure.data(study)
+        data.to_netcdf(out / f"{figure.name}.nc", engine="scipy")
+        if figure.draw is not None:
+            figure.draw(data).savefig(out / f"{figure.name}.png")
+        rows += figure.rows(data)
+        seconds[figure.name] = time.perf_counter() - start
+        _say(f"{number} of {len(FIGURES)}: {figure.name}, {seconds[figure.name]:.1f} s")
+    (out / "table.md").write_text(markdown(rows), encoding="utf-8")
+    return {
+        "rows": [_record(row) for row in rows],
+        "seconds": seconds,
+        "settings": {"seed": study.seed, "curves": len(study.curves), **asdict(study.scale)},
+    }
+
+
+def _record(row: Row) -> dict[str, Any]:
+    """For JSON, which has no nan."""
+    ours = {name: None if math.isnan(value) else value for name, value in row.ours.items()}
+    return {**asdict(row), "ours": ours}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

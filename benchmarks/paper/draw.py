@@ -1,0 +1,245 @@
+"""Draws the Datasets: one function a figure, nothing that is not in the Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from benchmarks.paper.datasets import label
+
+__all__ = ["figure_1", "figure_3", "figure_5", "figure_6", "figure_7a", "figure_7b", "figure_8",
+           "figure_9", "figure_10a", "figure_10b", "figure_10c", "picture"]  # fmt: skip
+
+COLORS = {
+    "fair": "#2a6f97", "max-total": "#c1121f", "oracle": "#6c757d",
+    "ours": "#c1121f", "the paper's fits": "#2a6f97", "the paper's way": "#2a6f97",
+    "last change goes on": "#8d99ae",
+}  # fmt: skip
+MARKERS = "os^Dv<>Pp"
+#: Shades of the groups of Figure 8, the highest loss first.
+SHADES = ("#c1121f", "#f4a261", "#a8dadc")
+
+
+def picture(data: xr.Dataset, width: float, panels: int = 1) -> tuple[Any, list[Any]]:
+    """A figure with the Dataset's title, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 4.2), layout="constrained", dpi=110)
+    figure.suptitle(f"Figure {data.attrs['figure']}: {data.attrs['title']}", fontsize=12)
+    return figure, list(np.atleast_1d(figure.subplots(1, panels)))
+
+
+def _finish(axes: Any, x: xr.DataArray, y: xr.DataArray, legend: str | None = "") -> None:
+    """Labels with units, a light grid, and a legend where there is room."""
+    axes.set(xlabel=label(x), ylabel=label(y))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if legend is not None:
+        axes.legend(fontsize=8, frameon=False, title=legend or None, title_fontsize=8)
+
+
+def _lines(axes: Any, data: xr.DataArray, by: str, x: str, **style: Any) -> None:
+    """A line for each value of `by`."""
+    for k, name in enumerate(data[by].values.tolist()):
+        axes.plot(
+            data[x], data.sel({by: name}), color=COLORS.get(name, f"C{k}"), label=str(name),
+            marker=MARKERS[k % len(MARKERS)], ms=4, **style,
+        )  # fmt: skip
+
+
+def _many(axes: Any, data: xr.DataArray, by: str, x: str, every: int) -> None:
+    """Lines of up to nine algorithms, told apart by color and marker."""
+    for k, name in enumerate(data[by].values.tolist()):
+        axes.plot(
+            data[x], data.sel({by: name}), lw=1.3, ms=4, color=f"C{k}", label=fill(str(name), 34),
+            marker=MARKERS[k % len(MARKERS)], markevery=(k, every),
+        )  # fmt: skip
+
+
+def _outside(axes: Any) -> None:
+    """The legend beside the picture."""
+    axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
+def figure_1(data: xr.Dataset) -> Any:
+    figure, [axes] = picture(data, 8.5)
+    _many(axes, data["loss_reduction"], "algorithm", "time", 12)
+    _finish(axes, data["time"], data["loss_reduction"], None)
+    axes.set(xlim=(0, 100), ylim=(0, 102))
+    _outside(axes)
+    return figure
+
+
+def figure_3(data: xr.Dataset) -> Any:
+    figure, [axes] = picture(data, 8.5)
+    _many(axes, data["change"], "algorithm", "iteration", 12)
+    _finish(axes, data["iteration"], data["change"], None)
+    axes.set(xlim=(0, float(data["iteration"].max())), ylim=(-0.02, 1.02))
+    _outside(axes)
+    return figure
+
+
+def figure_5(data: xr.Dataset) -> Any:
+    figure, [left, right] = picture(data, 11, 2)
+    _true_and_predicted(left, data["measured"], data["expected"], "model", "workers")
+    _finish(left, data["workers"], data["measured"], "compute of an iteration")
+    left.set_title("measured on Dask", fontsize=10)
+    _true_and_predicted(right, data["true"], data["predicted"], "law", "cores")
+    _finish(right, data["cores"], data["true"], "law of the simulator")
+    right.set_title("laws of the simulator", fontsize=10)
+    return figure
+
+
+def _true_and_predicted(
+    axes: Any, true: xr.DataArray, predicted: xr.DataArray, by: str, x: str
+) -> None:
+    """Markers for what is true, dashed lines for what was predicted; both scales logarithmic."""
+    unit = f" {true[by].attrs['units']}".rstrip()
+    for k, name in enumerate(true[by].values.tolist()):
+        text = f"{name:.0f}{unit}" if isinstance(name, float) else str(name)
+        style = {"color": f"C{k}"}
+        axes.plot(true[x], true.sel({by: name}), MARKERS[k], ms=4, label=text, **style)
+        axes.plot(true[x], predicted.sel({by: name}), "--", lw=1.2, **style)
+    axes.plot([], [], "--", color="black", lw=1.2, label="predicted")
+    axes.set(xscale="log", yscale="log")
+    ticks = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256) if float(true[x][0]) <= n]
+    axes.set_xticks([n for n in ticks if n <= float(true[x][-1])])
+    axes.get_xaxis().set_major_formatter("{x:.0f}")
+    low, high = axes.get_ylim()
+    digits = [1.0, 2.0, 5.0] if high > 10.0 * low else [1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]
+    steps = np.array(digits) * 10.0 ** np.arange(-4, 4)[:, None]
+    axes.set_yticks(steps[(steps >= low) & (steps <= high)])
+    axes.get_yaxis().set_major_formatter("{x:g}")
+    axes.minorticks_off()
+
+
+def figure_6(data: xr.Dataset) -> Any:
+    kinds = data["kind"].values.tolist()
+    figure, panels = picture(data, 1.0 + 6.0 * len(kinds), len(kinds))
+    for axes, kind in zip(panels, kinds, strict=True):
+        some = data["error"].sel(kind=kind).dropna("algorithm", how="all")
+        _bars(axes, some, "predictor", "algorithm")
+        _finish(axes, data["algorithm"], data["error"])
+        axes.set_title(f"{kind} curves", fontsize=10)
+        axes.set_yscale("log")
+        axes.set_ylim(top=8.0 * float(some.max()))  # room for the legend
+        axes.get_yaxis().set_major_formatter("{x:g}")
+    return figure
+
+
+def _bars(axes: Any, data: xr.DataArray, by: str, along: str) -> None:
+    """Groups of bars along an axis, one bar a value of `by`."""
+    names, count = data[by].values.tolist(), data.sizes[by]
+    at = np.arange(data.sizes[along])
+    for k, name in enumerate(names):
+        shift = (k - (count - 1) / 2) * 0.8 / count
+        axes.bar(at + shift, data.sel({by: name}), 0.8 / count, label=name,
+                 color=COLORS.get(name, f"C{k}"))  # fmt: skip
+    words = [fill(str(value), 20) for value in data[along].values.tolist()]
+    axes.set_xticks(at, words, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
+
+
+def figure_7a(data: xr.Dataset) -> Any:
+    figure, [axes] = picture(data, 8)
+    for name in data["policy"].values.tolist():
+        mean = float(data["mean_loss"].sel(policy=name))
+        text, loss = f"{name} (mean {mean:.3f})", data["loss"].sel(policy=name)
+        axes.plot(data["time"], loss, lw=1.4, color=COLORS.get(name), label=text)
+    _finish(axes, data["time"], data["loss"])
+    axes.set_ylim(bottom=0)
+    return figure
+
+
+def figure_7b(data: xr.Dataset) -> Any:
+    cases = data["case"].values.tolist()
+    figure, panels = picture(data, 11, len(cases))
+    for axes, case in zip(panels, cases, strict=True):
+        _lines(axes, data["seconds"].sel(case=case), "policy", "reduction")
+        _finish(axes, data["reduction"], data["seconds"])
+        axes.set_title(case, fontsize=10)
+        axes.set_ylim(0, 1.05 * float(data["seconds"].max()))
+    return figure
+
+
+def figure_8(data: xr.Dataset) -> Any:
+    policies = data["policy"].values.tolist()
+    figure, panels = picture(data, 13, len(policies))
+    for axes, policy in zip(panels, policies, strict=True):
+        some, below = data["share"].sel(policy=policy), np.zeros(data.sizes["time"])
+        for color, group in zip(SHADES, data["group"].values.tolist(), strict=True):
+            share = some.sel(group=group).values
+            mean = float(data["mean_share"].sel(policy=policy, group=group))
+            axes.fill_between(
+                data["time"], below, below + share, color=color, lw=0,
+                label=f"{group} (mean {mean:.0f} %)",
+            )  # fmt: skip
+            below = below + share
+        _finish(axes, data["time"], data["share"], None)
+        axes.set(ylim=(0, 100), xlim=(float(data["time"][0]), float(data["time"][-1])))
+        axes.set_title(policy, fontsize=10)
+        axes.legend(
+            fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15),
+            title=data["group"].attrs["long_name"], title_fontsize=8,
+        )  # fmt: skip
+    return figure
+
+
+def _pair(data: xr.Dataset, names: Sequence[str], x: str) -> Any:
+    """Two panels of lines by policy."""
+    figure, panels = picture(data, 10, 2)
+    for axes, name in zip(panels, names, strict=True):
+        _lines(axes, data[name], "policy", x)
+        _finish(axes, data[x], data[name])
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def figure_9(data: xr.Dataset) -> Any:
+    figure = _pair(data, ("loss", "t90"), "interarrival")
+    for axes in figure.axes:
+        axes.invert_xaxis()  # contention grows to the right, as in the paper
+    return figure
+
+
+def figure_10a(data: xr.Dataset) -> Any:
+    figure, [left, right] = picture(data, 11, 2)
+    left.plot(data["iteration"], data["loss"], color="black", lw=1.3, label="true loss")
+    for k, name in enumerate(data["predictor"].values.tolist()):
+        mean = float(data["mean_error"].sel(predictor=name))
+        left.plot(
+            data["iteration"], data["forecast"].sel(predictor=name), "ox+"[k], ms=3,
+            color=COLORS.get(name), label=f"{name} (mean error {mean:.1f} %)",
+        )  # fmt: skip
+    low, high = float(data["loss"].min()), float(data["loss"].max())
+    left.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low))
+    _finish(left, data["iteration"], data["loss"])
+    left.set_title("one run, forecast 10 iterations before", fontsize=10)
+    _lines(right, data["seconds"], "policy", "reduction")
+    _finish(right, data["reduction"], data["seconds"])
+    right.set_ylim(bottom=0)
+    right.set_title("a cluster that trains networks only", fontsize=10)
+    return figure
+
+
+def figure_10b(data: xr.Dataset) -> Any:
+    figure, [axes] = picture(data, 8)
+    for k, cores in enumerate(data["cores"].values.tolist()):
+        for name, line in zip(data["way"].values.tolist(), ("-", "--"), strict=True):
+            axes.plot(
+                data["jobs"], data["seconds"].sel(cores=cores, way=name), line, ms=4,
+                marker=MARKERS[k], color=COLORS[name], label=f"{name}, {cores} cores",
+            )  # fmt: skip
+    _finish(axes, data["jobs"], data["seconds"], None)
+    axes.set_yscale("log")
+    axes.get_yaxis().set_major_formatter("{x:g}")
+    axes.set_xticks(data["jobs"].values)
+    _outside(axes)
+    return figure
+
+
+def figure_10c(data: xr.Dataset) -> Any:
+    return _pair(data, ("t90", "moves"), "pause")

@@ -1,0 +1,62 @@
+"""The list of figures: what makes the data, what draws it, what reads rows of the table from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import xarray as xr
+
+from benchmarks.paper import (
+    decisions,
+    draw,
+    forecasts,
+    groups,
+    iterations,
+    nonconvex,
+    quality,
+    sweeps,
+    training,
+)  # fmt: skip
+from benchmarks.paper.datasets import Row
+from benchmarks.paper.study import Study
+
+__all__ = ["FIGURES", "Figure"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure.
+
+    Attributes
+    ----------
+    name : str
+        Of its files.
+    data : callable
+    rows : callable
+    draw : callable, optional
+        Without it there is no picture.
+    """
+
+    name: str
+    data: Callable[[Study], xr.Dataset]
+    rows: Callable[[xr.Dataset], list[Row]]
+    draw: Callable[[xr.Dataset], Any] | None
+
+
+#: In the order of the paper; what is timed on this machine runs alone.
+FIGURES = (
+    Figure("figure-1", training.progress, training.progress_rows, draw.figure_1),
+    Figure("figure-3", training.changes, training.changes_rows, draw.figure_3),
+    Figure("figure-5", iterations.iterations, iterations.iterations_rows, draw.figure_5),
+    Figure("figure-6", forecasts.errors, forecasts.errors_rows, draw.figure_6),
+    Figure("figure-7a", quality.losses, quality.losses_rows, draw.figure_7a),
+    Figure("figure-7b", quality.times, quality.times_rows, draw.figure_7b),
+    Figure("figure-7-measures", quality.measures, quality.measures_rows, None),
+    Figure("figure-8", groups.shares, groups.shares_rows, draw.figure_8),
+    Figure("figure-9", sweeps.contention, sweeps.contention_rows, draw.figure_9),
+    Figure("figure-10a", nonconvex.networks, nonconvex.networks_rows, draw.figure_10a),
+    Figure("figure-10b", decisions.decisions, decisions.decisions_rows, draw.figure_10b),
+    Figure("figure-10c", sweeps.moves, sweeps.moves_rows, draw.figure_10c),
+)

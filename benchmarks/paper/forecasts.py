@@ -1,0 +1,87 @@
+"""Figures 6 and 10a (left): how well losses are forecast, by the prediction benchmark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from benchmarks import prediction, scores
+from benchmarks.default_predictor import Heard
+from benchmarks.paper.datasets import Row, dataset, variable
+from benchmarks.paper.study import Study, largest_groups
+
+__all__ = ["NAMES", "errors", "errors_rows", "forecasts_of"]
+
+AHEAD = scores.HORIZONS[-1]
+#: Names of the predictors in figures, by theirs in the benchmark.
+NAMES = {
+    prediction.DEFAULT: "ours",
+    "paper": "the paper's fits",
+    "last-delta": "last change goes on",
+}
+_PAPER = (
+    "under 5 %; the authors' data: weighted fits 0.04 to 8.5 % (MLP), last change 0.1 to 52.5 %"
+)
+
+
+def forecasts_of(study: Study, trials: list[scores.Trial]) -> tuple[dict[str, Any], Heard]:
+    """Forecasts of the predictors of `NAMES` by their names there, and what ours heard."""
+    rivals = [name for name in NAMES if name != prediction.DEFAULT]
+    said, heard, _ = prediction.measure(trials, rivals, study.processes)
+    return said, heard
+
+
+def errors(study: Study) -> xr.Dataset:
+    """Figure 6: relative error of forecasts, by algorithm and predictor."""
+    trials = scores.prepare(study.curves, study.scale.origins)
+    said, _ = forecasts_of(study, trials)
+    kinds = scores.by_kind(trials)
+    found = {
+        (name, kind): scores.score(members, said[name]).get(str(AHEAD), {})
+        for name in NAMES
+        for kind, members in kinds.items()
+    }
+    groups = list(largest_groups([trial.curve for trial in trials]))
+    error = [
+        [[_percent(found[n, k].get("by_algorithm", {}).get(g)) for g in groups] for k in kinds]
+        for n in NAMES
+    ]
+    mean = [[_percent(found[n, k].get("mean_rel")) for k in kinds] for n in NAMES]
+    return dataset(
+        {
+            "error": variable(
+                ("predictor", "kind", "algorithm"), error, "mean relative error", "%"
+            ),
+            "mean_error": variable(
+                ("predictor", "kind"), mean, "mean relative error of all algorithms", "%"
+            ),
+        },
+        {
+            "predictor": variable(("predictor",), list(NAMES.values()), "predictor", ""),
+            "kind": variable(("kind",), list(kinds), "kind of curve", ""),
+            "algorithm": variable(("algorithm",), groups, "algorithm", ""),
+        },
+        figure="6",
+        title=f"Error of the loss that is forecast {AHEAD} iterations ahead",
+        shows="prediction error of the loss 10 iterations ahead, by algorithm, "
+        "SLAQ against a strawman",
+        setting=f"{study.source}; forecasts from the 5th report on, {AHEAD} iterations ahead; "
+        "mean over forecasts, curves, algorithms",
+    )
+
+
+def _percent(value: float | None) -> float:
+    return np.nan if value is None else 100.0 * value
+
+
+def errors_rows(data: xr.Dataset) -> list[Row]:
+    """Of Figure 6."""
+    rows = []
+    for kind in data["kind"].values.tolist():
+        some = data["mean_error"].sel(kind=kind)
+        ours = {str(p): float(some.sel(predictor=p)) for p in data["predictor"].values}
+        measured = f"mean relative error {AHEAD} iterations ahead, {kind} curves"
+        rows.append(Row("6", measured, _PAPER, ours, "%", data.attrs["setting"]))
+    return rows

@@ -1,0 +1,118 @@
+"""Figure 5: time of an iteration against cores, true and predicted by the runtime model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from benchmarks.emulation import run_emulated
+from benchmarks.jobs import EmulatedJob
+from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
+from benchmarks.paper.study import Study
+from dask_slaq.core.runtime import Runtimes
+from dask_slaq.simulation.jobs import make_jobs
+from dask_slaq.simulation.laws import SCALINGS, law
+
+__all__ = ["iterations", "iterations_rows"]
+
+FloatArray = npt.NDArray[np.float64]
+
+#: Tasks of an emulated iteration.
+TASKS = 16
+#: Threads on which a simulated job was seen, and those that are asked about.
+SEEN = (8, 32, 128)
+ASKED = np.unique(np.round(np.geomspace(4, 256, 25)))
+#: Core-seconds of a simulated iteration on one thread, and its parallel tasks.
+WORK, PARTITIONS = 64.0, 256.0
+
+
+def iterations(study: Study) -> xr.Dataset:
+    """Real times on small clusters, and those of the simulator's laws."""
+    s = study.scale
+    measured = np.array([[_measure(study, n, each) for n in s.workers] for each in s.task_seconds])
+    tried = s.workers[::2]
+    expected = [_predicted(tried, row[::2], np.array(s.workers, float), TASKS) for row in measured]
+    laws, foreseen = zip(*(_law(name, study) for name in SCALINGS), strict=True)
+    size = 1e3 * np.array(s.task_seconds) * TASKS
+    return dataset(
+        {
+            "measured": variable(("model", "workers"), measured, "time of an iteration", "s"),
+            "expected": variable(("model", "workers"), expected, "predicted time", "s"),
+            "true": variable(("law", "cores"), laws, "time of an iteration", "s"),
+            "predicted": variable(("law", "cores"), foreseen, "predicted time", "s"),
+        },
+        {
+            "model": variable(("model",), size, "compute of an iteration", "ms"),
+            "workers": variable(("workers",), s.workers, "cores (one-thread workers)", "1"),
+            "law": variable(("law",), list(SCALINGS), "law of running times", ""),
+            "cores": variable(("cores",), ASKED, "cores", "1"),
+        },
+        figure="5",
+        title="Time of an iteration against cores",
+        shows="time of an iteration against the number of cores, for models of several sizes",
+        setting=f"left: a real Dask scheduler and in-process workers, {TASKS} tasks an iteration "
+        "whose compute is a sleep (so that cores need not be there), median iteration; predicted "
+        f"from the runs on {', '.join(map(str, tried))} workers. Right: the simulator's laws, "
+        f"predicted from iterations on {', '.join(map(str, SEEN))} cores",
+    )
+
+
+def _measure(study: Study, workers: int, task: float) -> float:
+    """Seconds of an iteration on a real cluster."""
+    loss = np.linspace(1.0, 0.0, study.scale.iterations)
+    seconds = np.full((len(loss), TASKS), task)
+    job = EmulatedJob("model", "line", 0.0, loss, loss, seconds)
+    found = run_emulated([job], "none", seed=study.seed, workers=workers, partition_bytes=1024)
+    return float(np.median(np.diff(found.traces[0].times)))
+
+
+def _law(name: str, study: Study) -> tuple[FloatArray, FloatArray]:
+    """True and predicted seconds (n_asked,) of one job under a law."""
+    [job] = make_jobs(study.job_curves, study.seed, jobs=1)
+    truth = law(name, [replace(job, work=WORK, partitions=PARTITIONS)], study.seed)
+    every = np.zeros(1, dtype=np.int64)
+    true = np.array([truth.seconds(every, np.array([n]))[0] for n in ASKED])
+    seen = [float(truth.seconds(every, np.array([float(n)]))[0]) for n in SEEN]
+    return true, _predicted(SEEN, seen, ASKED, int(PARTITIONS))
+
+
+def _predicted(
+    threads: Sequence[int], seconds: Sequence[float], asked: FloatArray, width: int
+) -> FloatArray:
+    """What the runtime model says after iterations on these threads took so long."""
+    model = Runtimes()
+    rows = np.array([model.acquire()])
+    for n, each in zip(threads, seconds, strict=True):
+        model.grant(rows, np.array([float(n)]), np.zeros(1))
+        for _ in range(4):
+            model.advance(rows, each)
+            model.observe_task(int(rows[0]), n * each, width)
+            model.end_iteration(int(rows[0]))
+            model.observe_iterations()
+            model.learn(rows)
+    speeds = model.speeds(rows)
+    return np.array([1.0 / speeds(np.array([float(n)]))[0] for n in asked])
+
+
+def _error(predicted: xr.DataArray, true: xr.DataArray) -> float:
+    return 100.0 * float(np.abs(predicted / true - 1.0).mean())
+
+
+def iterations_rows(data: xr.Dataset) -> list[Row]:
+    """Errors of the predictions."""
+    new = data.isel(workers=slice(1, None, 2))
+    setting = data.attrs["setting"]
+    measured = {"mean of the models": _error(new["expected"], new["measured"])}
+    laws = {
+        str(name): _error(data["predicted"].sel(law=name), data["true"].sel(law=name))
+        for name in data["law"].values
+    }
+    name = "error of the predicted time of an iteration"
+    return [
+        Row("5", f"{name}, measured on cores not tried", NOT_STATED, measured, "%", setting),
+        Row("5", f"{name}, laws of the simulator", NOT_STATED, laws, "%", setting),
+    ]

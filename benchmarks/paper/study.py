@@ -1,0 +1,198 @@
+"""What all figures share: the sizes of a run, loss curves, and simulations in processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from benchmarks import nine_algorithms
+from dask_slaq.simulation import curves as curve_files
+from dask_slaq.simulation.curves import Curve
+from dask_slaq.simulation.jobs import calibrate
+from dask_slaq.simulation.measures import Run
+from dask_slaq.simulation.simulator import Watcher
+from dask_slaq.simulation.study import Settings, job_lists, run
+
+__all__ = ["FULL", "QUICK", "Scale", "Study", "Task", "largest_groups"]
+
+#: Groups of curves that a figure shows.
+MOST_GROUPS = 9
+
+#: Policy, settings of the simulation, and curves of its jobs.
+Task = tuple[str, Settings, Sequence[Curve]]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is run.
+
+    Attributes
+    ----------
+    made : int
+        Curves that are trained when no file is given.
+    origins : int
+        Places in a curve from which it is forecast.
+    jobs, cores, seeds : int
+        Of a simulated list of jobs, and how many lists.
+    sweep_seeds : int
+        Lists for each point of a sweep.
+    interarrival : float
+        Mean seconds between arrivals where nothing else is said.
+    interarrivals, pauses : tuple of float
+        Mean seconds between arrivals (Figure 9), seconds of a move (Figure 10c).
+    workers : tuple of int
+        One-thread workers of a real cluster (Figure 5).
+    task_seconds : tuple of float
+        Compute of a task on it, a model size each.
+    iterations : int
+        That it runs.
+    decision_jobs, decision_cores : tuple of int
+        Figure 10b.
+    fits : int
+        Of the paper's way that are timed for one of its decisions.
+    """
+
+    made: int = 54
+    origins: int = 40
+    jobs: int = 160
+    cores: int = 640
+    seeds: int = 3
+    sweep_seeds: int = 1
+    interarrival: float = 15.0
+    interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)
+    pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    workers: tuple[int, ...] = (1, 2, 4, 8, 16)
+    task_seconds: tuple[float, ...] = (0.008, 0.024, 0.072)
+    iterations: int = 5
+    decision_jobs: tuple[int, ...] = (1000, 2000, 3000, 4000)
+    decision_cores: tuple[int, ...] = (1000, 4000, 16_000)
+    fits: int = 400
+
+
+FULL = Scale()
+QUICK = Scale(
+    made=27, origins=8, jobs=30, seeds=1, interarrivals=(10.0, 2.0),
+    pauses=(0.0, 2.0), workers=(1, 2, 4, 8), task_seconds=(0.008, 0.032), iterations=4,
+    decision_cores=(1000, 16_000), decision_jobs=(1000, 4000), fits=50,
+)  # fmt: skip
+
+
+@dataclass
+class Study:
+    """Curves and simulations of one run of the command.
+
+    Attributes
+    ----------
+    scale : Scale
+    seed : int
+        Of the curves that are made, and of the first list of jobs.
+    given : sequence of Curve, optional
+        In place of curves that are trained here.
+    processes : int
+        In which simulations run; 1 for this one.
+    """
+
+    scale: Scale = FULL
+    seed: int = 0
+    given: Sequence[Curve] | None = None
+    processes: int = field(default_factory=lambda: min(2, os.cpu_count() or 1))
+    #: Runs that several figures are made of.
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def curves(self) -> list[Curve]:
+        """All of them."""
+        if self.given is not None:
+            return list(self.given)
+        lines = nine_algorithms.generate(self.seed, self.scale.made)
+        return [curve_files.parse(line) for line in lines]
+
+    @cached_property
+    def job_curves(self) -> list[Curve]:
+        """Those that are fit for jobs.
+
+        Raises
+        ------
+        CurveError
+            If there are none.
+        """
+        fit = curve_files.fit_for_jobs(self.curves)
+        curve_files.sample(fit, 1, np.random.default_rng())  # says what a curve needs
+        return fit
+
+    @property
+    def source(self) -> str:
+        """Where the curves are from, in words."""
+        if self.given is not None:
+            return f"{len(self.curves)} curves of the files given"
+        return f"{len(self.curves)} curves of nine algorithms trained on synthetic data"
+
+    def settings(self, interarrival: float | None = None, **more: Any) -> Settings:
+        """Of a simulation with the work that the paper's setting needs, whatever arrives when."""
+        s = self.scale
+        interarrival = s.interarrival if interarrival is None else interarrival
+        common = {"jobs": s.jobs, "cores": s.cores, "seed": self.seed, "seeds": s.seeds}
+        load = self._work / (s.cores * interarrival)
+        return Settings(interarrival=interarrival, load=load, **{**common, **more})
+
+    @cached_property
+    def _work(self) -> float:
+        return calibrate(self.job_curves)
+
+    def simulate(
+        self, tasks: Sequence[Task], watch: Callable[[], Watcher] | None = None
+    ) -> list[list[Any]]:
+        """Runs of each task, one a seed; with `watch`, pairs of a run and its watcher.
+
+        Parameters
+        ----------
+        tasks : sequence of Task
+        watch : callable, optional
+            Makes the watcher of a run; it must be importable, as the watchers must.
+        """
+        single = [
+            (policy, replace(settings, seed=seed, seeds=1), curves, watch)
+            for policy, settings, curves in tasks
+            for seed in range(settings.seed, settings.seed + settings.seeds)
+        ]
+        found = iter(self._map(single))
+        return [[next(found) for _ in range(settings.seeds)] for _, settings, _ in tasks]
+
+    def _map(self, single: Sequence[tuple[Any, ...]]) -> list[Any]:
+        if self.processes == 1:
+            return [_one(*task) for task in single]
+        # The children read it when they load NumPy: their matrices are too small for threads.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(self.processes, mp_context=context) as pool:
+            return list(pool.map(_one, *zip(*single, strict=True)))
+
+
+def _one(
+    policy: str,
+    settings: Settings,
+    curves: Sequence[Curve],
+    watch: Callable[[], Watcher] | None,
+) -> Run | tuple[Run, Watcher]:
+    [(seed, jobs)] = job_lists(curves, settings)
+    if watch is None:
+        return run(policy, seed, jobs, settings)
+    watcher = watch()
+    return run(policy, seed, jobs, settings, watch=watcher), watcher
+
+
+def largest_groups(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """Curves by group, of the largest groups only, in the order in which they come."""
+    groups: dict[str, list[Curve]] = {}
+    for curve in curves:
+        groups.setdefault(curve.group, []).append(curve)
+    chosen = sorted(groups, key=lambda name: -len(groups[name]))[:MOST_GROUPS]
+    return {name: members for name, members in groups.items() if name in chosen}

@@ -1,0 +1,139 @@
+"""The paper's figures from a tiny run: files, labels, and a table that says what they show."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+from click.testing import CliRunner
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("sklearn")
+
+from benchmarks.paper import __main__ as command
+from benchmarks.paper import groups, training
+from benchmarks.paper.datasets import label
+from benchmarks.paper.figures import FIGURES
+from benchmarks.paper.study import Scale, Study, largest_groups
+from dask_slaq.simulation.curves import Curve
+
+pytestmark = pytest.mark.slow
+
+TINY = Scale(
+    made=9, origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0),
+    pauses=(0.0, 2.0), workers=(1, 2), task_seconds=(0.001,), iterations=3,
+    decision_jobs=(12, 20), decision_cores=(64,), fits=3,
+)  # fmt: skip
+PAPER = {"1", "3", "5", "6", "7", "7a", "7b", "8", "9", "10a", "10b", "10c"}
+DRAWN = [figure for figure in FIGURES if figure.draw is not None]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Folder and result of one run."""
+    out = tmp_path_factory.mktemp("figures")
+    return out, command.write(out, Study(TINY, processes=1))
+
+
+def opened(out, figure):
+    with xr.open_dataset(out / f"{figure.name}.nc", engine="scipy") as data:
+        return data.load()
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
+def test_every_figure_is_there_and_says_what_it_is(run, figure):
+    data = opened(run[0], figure)
+    assert (run[0] / f"{figure.name}.png").is_file() == (figure.draw is not None)
+    assert {"figure", "title", "paper_figure", "setting"} <= data.attrs.keys()
+    for variable in data.variables.values():
+        assert variable.attrs["long_name"] and "units" in variable.attrs
+    assert any(np.isfinite(values).any() for values in data.data_vars.values())
+
+
+@pytest.mark.parametrize("figure", DRAWN, ids=lambda figure: figure.name)
+def test_a_picture_of_what_the_file_holds_has_labels_units_and_a_legend(run, figure):
+    data = opened(run[0], figure)
+    drawn = figure.draw(data)
+    assert data.attrs["title"] in drawn.get_suptitle()
+    known = {label(data[name]) for name in data.variables}
+    for axes in drawn.axes:
+        assert {axes.get_xlabel(), axes.get_ylabel()} <= known
+        assert axes.get_legend() is not None
+        assert axes.has_data()
+
+
+def test_the_table_says_what_the_files_say(run):
+    out, result = run
+    again = [row for figure in FIGURES for row in figure.rows(opened(out, figure))]
+    assert {row.figure for row in again} == PAPER
+    lines = (out / "table.md").read_text().splitlines()
+    assert len([line for line in lines if line.startswith("| ")]) == len(again) + 1
+    for row, told in zip(again, result["rows"], strict=True):
+        assert told["measured"] == row.measured and told["paper"] == row.paper
+        assert told["setting"] == row.setting and row.ours
+        for name, value in row.ours.items():
+            expected = np.nan if told["ours"][name] is None else told["ours"][name]
+            assert value == pytest.approx(expected, nan_ok=True)
+    json.dumps(result, allow_nan=False)
+
+
+def test_under_fair_every_group_has_the_cores_of_its_size(run):
+    data = opened(run[0], next(figure for figure in FIGURES if figure.name == "figure-8"))
+    mean = data["mean_share"]
+    assert mean.sum("group").values == pytest.approx(100.0)
+    assert mean.sel(policy="fair").values == pytest.approx([25.0, 25.0, 50.0])
+
+
+def test_under_fair_the_mean_loss_is_the_same_for_all_arrivals(run):
+    data = opened(run[0], next(figure for figure in FIGURES if figure.name == "figure-9"))
+    fair = data["loss"].sel(policy="fair").values
+    assert fair[1] == pytest.approx(fair[0])
+    assert (data["loss"].sel(policy="max-total") < fair).all()
+
+
+def test_groups_of_jobs_may_hold_parts_of_jobs():
+    assert groups._members(6)[0].tolist() == pytest.approx([1, 0.5, 0, 0, 0, 0])
+    for count in (1, 4, 7):
+        members = groups._members(count)
+        assert members.sum(axis=0) == pytest.approx(np.ones(count))
+        assert members.sum(axis=1) == pytest.approx(count * np.array([0.25, 0.25, 0.5]))
+
+
+def test_progress_is_that_of_the_running_minimum():
+    curve = Curve("a", "a", np.array([4.0, 2.0, 3.0, 0.0, 1.0]), False)
+    study = Study(TINY, given=[curve])
+    reached = training.progress(study)["loss_reduction"].sel(algorithm="a")
+    assert reached.sel(time=[0.0, 25.0, 50.0, 75.0, 100.0]).values == pytest.approx(
+        [0, 50, 50, 100, 100]
+    )
+
+
+def test_a_figure_shows_the_largest_groups():
+    curves = [Curve(f"{g}{k}", f"g{g}", np.zeros(2), False) for g in range(12) for k in range(g)]
+    assert list(largest_groups(curves)) == [f"g{g}" for g in range(3, 12)]
+
+
+def test_a_missing_matplotlib_is_one_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    result = CliRunner().invoke(command.main, ["--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.output == "Error: figures need matplotlib: pip install 'dask-slaq[benchmarks]'\n"
+
+
+@pytest.mark.parametrize(
+    "lines, message",
+    [
+        ('{"id": "a", "loss": [1.0, NaN]}', "curves.jsonl, line 1: loss[1] is nan"),
+        ("", "no curve in this file"),
+        ('{"id": "a", "loss": [1, 2, 3]}', "no curve is fit for a job"),
+    ],
+)
+def test_bad_curves_are_told_before_anything_is_run(tmp_path, lines, message):
+    path = tmp_path / "curves.jsonl"
+    path.write_text(lines + "\n")
+    arguments = ["--out", str(tmp_path / "out"), "--curves", str(path), "--quick"]
+    result = CliRunner().invoke(command.main, arguments)
+    assert result.exit_code == 1 and message in result.output
+    assert not (tmp_path / "out").exists()
