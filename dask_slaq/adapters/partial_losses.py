@@ -1,4 +1,4 @@
-"""The loss of estimators with scikit-learn's interface that learn block by block, after a block was learnt.
+"""The loss of estimators that learn block by block, after a block was learnt.
 
 Means over the rows of that block. Runs in tasks on workers.
 """
