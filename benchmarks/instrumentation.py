@@ -2,7 +2,8 @@
 
 The same fit with an `instrument` block around it and without, in pairs on one cluster, the order
 within a pair by chance; a ratio is the median over pairs. CPU seconds of the process are given
-too: they suffer less from what else the machine does.
+too: they suffer less from what else the machine does. Tasks, submitted graphs and fetched results
+of one fit are counted; they hardly depend on the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 import click
 import dask.array as da
 import numpy as np
-from distributed import Client, wait
+from distributed import Client, LocalCluster, wait
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from benchmarks.cluster import local_cluster
 from benchmarks.results import give, json_option
@@ -109,10 +111,46 @@ def data_of(client: Client, rows: int, partitions: int, seed: int) -> Data:
     return {"X": lazy[0], "y": lazy[1], "centers": X[:5]}
 
 
+class Traffic(SchedulerPlugin):
+    """Counts what fits ask of a cluster: tasks computed, graphs submitted, results fetched."""
+
+    name = "traffic"
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.tasks = self.graphs = self.fetches = 0
+        cluster.scheduler.add_plugin(self)
+        answer = cluster.scheduler.handlers["gather"]
+
+        async def gather(*args: Any, **kwargs: Any) -> Any:
+            self.fetches += 1
+            return await answer(*args, **kwargs)
+
+        cluster.scheduler.handlers["gather"] = gather
+
+    def update_graph(self, *args: Any, **kwargs: Any) -> None:
+        self.graphs += 1
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        self.tasks += start == "processing" and finish == "memory"
+
+    def of(self, fit: Callable[[Data], Any], data: Data) -> dict[str, dict[str, int]]:
+        """Count one fit of each kind, after one that is not counted."""
+        found = {}
+        _once(fit, data, "plain")
+        for side in ("plain", "observed"):
+            self.tasks = self.graphs = self.fetches = 0
+            _once(fit, data, side)
+            counts = {"tasks": self.tasks, "graphs": self.graphs, "fetches": self.fetches}
+            found[side] = counts
+        return found
+
+
 def measure(
     fit: Callable[[Data], Any], data: Data, *, repetitions: int, seed: int = 0
 ) -> dict[str, list[float]]:
     """Seconds of a fit, plain and observed, in pairs; and how many losses each one reported.
+
+    Imports and compilation count if the fit was not run before.
 
     Returns
     -------
@@ -124,8 +162,6 @@ def measure(
     found: dict[str, list[float]] = {
         key: [] for key in ("plain", "observed", "plain_cpu", "observed_cpu", "reports")
     }
-    for side in ("plain", "observed"):  # imports, compilation
-        _once(fit, data, side)
     for _ in range(repetitions):
         for side in order.sample(["plain", "observed"], 2):
             wall, cpu, reports = _once(fit, data, side)
@@ -162,7 +198,7 @@ def summary(found: dict[str, list[float]], free: bool) -> dict[str, Any]:
 @click.command()
 @click.option("--rows", default=200_000, show_default=True, type=click.IntRange(100))
 @click.option("--partitions", default=8, show_default=True, type=click.IntRange(1))
-@click.option("--repetitions", default=9, show_default=True, type=click.IntRange(1))
+@click.option("--repetitions", default=4, show_default=True, type=click.IntRange(1))
 @click.option("--workers", default=2, show_default=True, help="In-process, one thread each.")
 @click.option(
     "--case", "only", multiple=True, type=click.Choice(list(CASES)), help="By default all."
@@ -181,26 +217,44 @@ def main(
         rows, repetitions = min(rows, 20_000), min(repetitions, 3)
     repairs.follow_settings()  # both sides run with what makes them run at all
     result = {}
-    with local_cluster(workers) as (_, client), client.as_current():
+    with local_cluster(workers) as (cluster, client), client.as_current():
+        traffic = Traffic(cluster)
         data = data_of(client, rows, partitions, seed)
         for name in only or CASES:
             print(f"{name}: {repetitions} pairs", file=sys.stderr, flush=True)
             free, fit = CASES[name]
-            result[name] = summary(measure(fit, data, repetitions=repetitions, seed=seed), free)
+            counts = traffic.of(fit, data)
+            found = measure(fit, data, repetitions=repetitions, seed=seed)
+            result[name] = {**summary(found, free), "traffic": counts}
     give(result, output, _table(result))
 
 
 def _table(result: dict[str, Any]) -> str:
-    lines = [f"{'fit':>30}{'plain s':>9}{'reports':>9}{'ratio':>17}{'by CPU':>17}  loss"]
+    lines = [
+        f"{'fit':>30}{'plain s':>9}{'reports':>9}{'ratio':>17}{'by CPU':>17}"
+        f"{'tasks':>12}{'graphs':>9}{'fetches':>9}  loss"
+    ]
     for name, row in result.items():
         ratios = (f"{row[k]:.3f} ± {row[k + '_error']:.3f}" for k in ("ratio", "cpu_ratio"))
         lines.append(
             f"{name:>30}{row['plain_s']:>9.2f}{row['reports']:>9}"
             + "".join(f"{r:>17}" for r in ratios)
+            + _counts(row["traffic"])
             + ("  there" if row["loss_is_computed_anyway"] else "  extra")
         )
     lines.append("medians over pairs, ± a standard error; loss: there if the library computes it")
+    lines.append(
+        "tasks, submitted graphs and fetched results of one plain fit, + when it is observed"
+    )
     return "\n".join(lines)
+
+
+def _counts(traffic: dict[str, dict[str, int]]) -> str:
+    plain, observed = traffic["plain"], traffic["observed"]
+    widths = {"tasks": 12, "graphs": 9, "fetches": 9}
+    return "".join(
+        f"{f'{plain[k]}{observed[k] - plain[k]:+d}':>{width}}" for k, width in widths.items()
+    )
 
 
 if __name__ == "__main__":

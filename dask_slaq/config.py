@@ -62,6 +62,7 @@ class Settings:
     short_task: float
     ahead: float
     instrument: bool
+    search_models: bool
     repairs: frozenset[str]
     history: int
     bindings: int

@@ -17,6 +17,7 @@ from dask_slaq.adapters import (
     incremental,
     lightgbm,
     repairs,
+    searches,
     xgboost,
 )
 from dask_slaq.adapters.patches import Patches
@@ -28,6 +29,7 @@ LOOPS = (
     *dask_ml.LOOPS,
     *incremental.LOOPS,
     *lightgbm.LOOPS,
+    *searches.LOOPS,
     *xgboost.LOOPS,
 )
 _patches = Patches(LOOPS)
@@ -71,8 +73,17 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
         report = _report_to_job
     elif not callable(report):
         raise TypeError(f"report must be callable, not {report!r}")
+    with observing(report):
+        yield
+
+
+@contextmanager
+def observing(
+    report: Callable[[float], None], divide: blocks.Divide | None = None
+) -> Iterator[None]:
+    """What `instrument` does, for a job that knows how to `divide` itself."""
     repairs.follow_settings()
-    with _patches, blocks.opened(report):
+    with _patches, blocks.opened(report, divide):
         yield
 
 

@@ -5,11 +5,27 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
+
+
+class Parts(Protocol):
+    """Parts of a job that are jobs of their own."""
+
+    names: list[str]
+
+    def report(self, name: str, loss: float) -> None:
+        """Report the loss of the next iteration of a part."""
+
+    def work(self, end: Collection[str] = ()) -> None:
+        """The parts work from now on, but those that `end`."""
+
+
+Divide = Callable[[Sequence[str]], Awaitable[Parts | None]]
 
 
 class Block:
@@ -21,15 +37,23 @@ class Block:
         Takes the loss of one iteration.
     outer : Block or None
         The block around this one.
+    divide : callable or None
+        Makes jobs of parts of the block's job; returns None if that is to stay one.
     open : bool
         False once the block was left: a context copied inside it may outlive it.
     said : set of str
         Causes that this block has warned about.
     """
 
-    def __init__(self, report: Callable[[float], None], outer: Block | None) -> None:
+    def __init__(
+        self,
+        report: Callable[[float], None],
+        outer: Block | None,
+        divide: Divide | None = None,
+    ) -> None:
         self.report = report
         self.outer = outer
+        self.divide = divide
         self.open = True
         self.said: set[str] = set()
 
@@ -46,9 +70,9 @@ def current() -> Block | None:
 
 
 @contextmanager
-def opened(report: Callable[[float], None]) -> Iterator[Block]:
+def opened(report: Callable[[float], None], divide: Divide | None = None) -> Iterator[Block]:
     """Open a block in this context."""
-    block = Block(report, current())
+    block = Block(report, current(), divide)
     token = _innermost.set(block)
     try:
         yield block

@@ -56,6 +56,12 @@ class Watch:
     def finish(self) -> None:
         """Report what is left; called when the loop has returned."""
 
+    def around(self, run: Callable[[], Any]) -> Any:
+        """Run the loop."""
+        result = run()
+        self.safely(self.finish)
+        return result
+
     def report(self, loss: Any) -> None:
         """Pass on a loss, a Python, NumPy or CuPy scalar."""
         value = float(loss.item() if hasattr(loss, "item") else loss)
@@ -138,9 +144,7 @@ class Loop:
         except Exception as error:  # a wrong call complains by itself when it is really made
             warn_once(str(self), f"{self} is not observed: {error!r}", block.said)
             return function(*args, **kwargs)
-        result = run(*bound.args, **bound.kwargs)
-        watch.safely(watch.finish)
-        return result
+        return watch.around(lambda: run(*bound.args, **bound.kwargs))
 
 
 class Lookalike:

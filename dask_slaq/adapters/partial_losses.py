@@ -1,4 +1,4 @@
-"""The loss of scikit-learn estimators that learn block by block, after a block was learnt.
+"""The loss of estimators that learn block by block, after a block was learnt.
 
 Means over the rows of that block. Runs in tasks on workers.
 """
@@ -26,7 +26,8 @@ def loss_of_block(model: Any, x: Any, y: Any) -> float | None:
     -------
     float or None
         ``loss_`` where the estimator keeps it (MLPClassifier, MLPRegressor); ``inertia_`` over
-        the number of rows (MiniBatchKMeans); for SGDClassifier, SGDRegressor and Perceptron what
+        the number of rows (MiniBatchKMeans); ``train_loss`` of the last epoch (skorch); for
+        SGDClassifier, SGDRegressor and Perceptron what
         they minimize, penalty included, by one prediction for the block.
     """
     rows = x.shape[0] if hasattr(x, "shape") else len(x)  # sparse matrices have no len()
@@ -36,6 +37,10 @@ def loss_of_block(model: Any, x: Any, y: Any) -> float | None:
         value = getattr(model, name, None)
         if isinstance(value, Real):
             return float(value) / per
+    epochs = getattr(model, "history", None)
+    if isinstance(epochs, list) and epochs and isinstance(epochs[-1], dict):
+        value = epochs[-1].get("train_loss")
+        return float(value) if isinstance(value, Real) else None
     return _of_sgd(model, x, y) if _is_sgd(model) else None
 
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import dask
 
-from dask_slaq.adapters import instrument, repairs
+from dask_slaq.adapters import observing, repairs
+from dask_slaq.client.checks import check_resources, finite
 from dask_slaq.client.connection import current_client, request
-from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, SlaqError, UnknownJob
+from dask_slaq.client.parts import Parts, divide
+from dask_slaq.core.errors import InvalidSetting, SlaqError, UnknownJob
 from dask_slaq.core.jobs import check_job_settings
 
 if TYPE_CHECKING:
@@ -152,10 +153,18 @@ class Job:
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if dask.config.get("slaq.instrument", True):
-            self._stack.enter_context(instrument(self.report))
+            self._stack.enter_context(observing(self.report, self._divide))
         token = _current.set(self)
         self._stack.callback(_current.reset, token)
         return self
+
+    async def _divide(self, parts: Sequence[str]) -> Parts | None:
+        """Make jobs of parts of this one, unless it must stay one."""
+        if self._client is None or not dask.config.get("slaq.search-models", True):
+            return None
+        if self._settings["min_share"] is not None or self._settings["max_share"] is not None:
+            return None  # these bound the whole
+        return await divide(self._client, self.name, parts)
 
     def _leave(self) -> Client:
         client, self._client = self._client, None
@@ -235,40 +244,3 @@ def report(loss: float) -> None:
             "use job.report"
         )
     current.report(loss)
-
-
-def finite(loss: Any) -> float:
-    """A loss as a float.
-
-    Raises
-    ------
-    NonFiniteLoss
-    """
-    if not isinstance(loss, str | bytes | bool):
-        try:
-            value = float(loss)
-        except (TypeError, ValueError, OverflowError):
-            value = math.nan
-        if math.isfinite(value):
-            return value
-    raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
-
-
-def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
-    """Resources as Dask takes them.
-
-    Raises
-    ------
-    InvalidSetting
-    """
-    if resources is None:
-        return {}
-    if not isinstance(resources, Mapping):
-        raise InvalidSetting(f"resources must be a mapping like {{'GPU': 1}}, not {resources!r}")
-    for name, amount in resources.items():
-        number = isinstance(amount, int | float) and not isinstance(amount, bool)
-        if not (isinstance(name, str) and number and math.isfinite(amount) and amount > 0):
-            raise InvalidSetting(
-                f"resources must map names to amounts > 0, not {name!r} to {amount!r}"
-            )
-    return dict(resources)

@@ -192,6 +192,19 @@ class Engine:
         floor[row] = threads
         return changed
 
+    def set_weight(self, job: str, weight: float) -> bool:
+        """Set the weight of a job; whether that is another one than before.
+
+        Raises
+        ------
+        UnknownJob, InvalidSetting
+        """
+        check_job_settings(weight, None, None, None)
+        weights, row = self.jobs.table.column["weight"], self.jobs.row(job)
+        changed = bool(weights[row] != weight)
+        weights[row] = weight
+        return changed
+
     def reallocate(
         self,
         workers: Mapping[str, int],

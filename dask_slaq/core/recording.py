@@ -16,8 +16,8 @@ __all__ = ["EVENTS", "VERSION", "Event", "Recorder"]
 
 Event = dict[str, Any]
 
-#: Of the form of the events.
-VERSION = 1
+#: Of the form of the events; `weight` came with 2.
+VERSION = 2
 _NUMBER = (int, float)
 _MAYBE = (int, float, type(None))
 #: What each event holds. `time` is in seconds on the caller's clock.
@@ -39,6 +39,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     # Somebody looked at a job, for which the engine took in the reports it had.
     "taken": {},
     "floor": {"job": str, "threads": _NUMBER},
+    "weight": {"job": str, "weight": _NUMBER},
     "demand": {"job": str, "tasks": _NUMBER},
     # With `threads` of all workers, and the grants that changed. If they changed, with `workers`
     # (threads of each), `eligible` (workers of each job) and `affinity` (bytes of a job by worker;
@@ -176,6 +177,11 @@ class Recorder:
         """As `Engine.set_floor`."""
         if self.engine.set_floor(job, threads):
             self._say("floor", job=job, threads=float(threads))
+
+    def set_weight(self, job: str, weight: float) -> None:
+        """As `Engine.set_weight`."""
+        if self.engine.set_weight(job, weight):
+            self._say("weight", job=job, weight=float(weight))
 
     def reallocate(
         self,

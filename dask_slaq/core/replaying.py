@@ -185,6 +185,8 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
         engine.report(job, event["loss"], event["time"])
     elif kind == "floor":
         engine.set_floor(job, event["threads"])
+    elif kind == "weight":
+        engine.set_weight(job, event["weight"])
     elif kind == "demand":
         engine.observe_demand(job, event["tasks"])
     else:

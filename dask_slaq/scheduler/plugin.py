@@ -22,6 +22,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss, NoPlugin, SlaqError
 from dask_slaq.core.recording import Recorder
+from dask_slaq.scheduler.divisions import Divisions
 from dask_slaq.scheduler.journal import Journal
 from dask_slaq.scheduler.listening import follow, precede
 from dask_slaq.scheduler.occupancy import Occupancy
@@ -137,16 +138,19 @@ log_files
         self.epochs: deque[dict[str, Any]] = deque(maxlen=chosen.history)
         self._resources: dict[str, dict[str, float]] = {}
         self._sent: dict[str, int] = {}
+        self.divisions = Divisions()
         self._due = False
         self._timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
         scheduler.handlers.update(
             slaq_open=self.open_job,
             slaq_close=self.close_job,
+            slaq_divide=self.divide_job,
             slaq_status=self.status,
             slaq_history=self.history,
             slaq_bindings=self.bindings,
         )
         scheduler.stream_handlers["slaq-report"] = self.handle_report
+        scheduler.stream_handlers["slaq-parts"] = self.handle_parts
         follow(scheduler, "long-running", self.task_seceded)
         follow(scheduler, "worker-status-change", self.worker_changed)
         precede(scheduler, "no-workers-timeout", self.keep_waiting)
@@ -228,15 +232,49 @@ log_files
     async def open_job(self, name: str, client: str, **given: Any) -> None:
         """Request: a job begins; raises its mistakes at the caller."""
         self._here()
-        resources = given.pop("resources", None) or {}
-        self.engine.add_job(name, monotonic(), **given)
-        self._resources[name] = resources
-        self._sent[name] = 0
-        self.pools.add(name, client)
+        self._add(name, client, given.pop("resources", None) or {}, **given)
         if self.failed is not None:
             logger.warning("job %s runs under plain Dask: %s", name, self.failed)
         elif not self._timer.is_running():
             self._timer.start()
+        self._changed()
+
+    def _add(self, name: str, client: str, resources: dict[str, float], **given: Any) -> None:
+        self.engine.add_job(name, monotonic(), **given)
+        self._resources[name] = resources
+        self._sent[name] = 0
+        self.pools.add(name, client)
+
+    async def divide_job(self, job: str, parts: list[str], client: str) -> None:
+        """Request: parts of a job are to be jobs of their own, under its weight; all or none."""
+        self._here()
+        weight = self.engine.jobs[job].weight
+        for part in parts:
+            self.engine.jobs.refuse_duplicate(part)
+        for part in parts:
+            self._add(part, client, self._resources[job])
+        self.divisions.add(job, weight, parts)
+        self._weigh(job)
+
+    def handle_parts(
+        self, /, job: Any = None, end: Any = (), client: str = "", **other: Any
+    ) -> None:
+        """Stream: from now on parts of a job work, and these of them have ended."""
+        try:
+            parts = [part for part in self.divisions.parts(job) if part in end]
+            if parts:
+                self._record()  # their last iterations too
+            for part in parts:
+                self._forget(part)
+            self.divisions.work(job)
+            self._weigh(job)
+        except Exception as error:
+            logger.warning("dropped a message from %s on parts of a job: %s", client, error)
+
+    def _weigh(self, job: str) -> None:
+        """Share out the weight of a job anew."""
+        for name, weight in self.divisions.weights(job).items():
+            self.engine.set_weight(name, weight)
         self._changed()
 
     async def close_job(self, name: str, reports: int = 0) -> None:
@@ -360,7 +398,7 @@ log_files
         """A client left, or died: its jobs end, after a failure too, or their names stay taken."""
         try:
             for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
-                self.end_job(name)
+                self.end_job(name)  # parts may have gone with the job by then
         except Exception as error:
             self.fall_back(error)
 
@@ -423,6 +461,9 @@ log_files
         self._changed()
 
     def _forget(self, name: str) -> None:
+        for part in self.divisions.parts(name):
+            self._forget(part)
+        self.divisions.forget(name)
         self.pools.remove(name)
         self._resources.pop(name, None)
         self._sent.pop(name, None)
@@ -444,14 +485,15 @@ log_files
             asyncio.get_running_loop().call_soon(self.reallocate)
 
     def _contended(self) -> bool:
-        """Whether tasks must be held: not for one job alone, nor under the policy ``none``."""
+        """Whether tasks must be held: not for one job alone, be it divided or not, nor under the
+        policy ``none``."""
         if self.settings.policy == "none" or self.failed is not None:
             return False
         pools = self.pools.pools
         strict = not self.settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()
         )
-        return len(pools) > 1 or strict
+        return len(pools) - len(self.divisions) > 1 or strict
 
     def _eligible(self) -> dict[str, list[str]]:
         """Workers that supply the resources of each job that needs any."""

@@ -20,7 +20,7 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
         [0, 1]), ``predicted`` (fall of the normalized loss by the next epoch), ``share``
         (threads), ``index`` (order of dispatch), ``workers`` (addresses held), ``running`` and
         ``ready`` (tasks now), ``attained`` (core-seconds so far), ``reports`` (False for the tasks
-        of no job), ``why`` (the decision in words).
+        of no job), ``weight``, ``why`` (the decision in words).
     """
     job = engine.jobs[name]
     grant = engine.grants.get(name)
@@ -36,5 +36,6 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
         "ready": len(pool.ready),
         "attained": job.runtime.attained,
         "reports": job.reports,
+        "weight": job.weight,
         "why": grant.why if grant else "just arrived: explored",
     }

@@ -76,8 +76,9 @@ def test_a_gang_beside_an_elastic_job(client, elastic, train, tasks):
     random = np.random.default_rng(0)
     x = random.normal(size=(800, 4))
     data = [da.from_array(a, chunks=(100, *a.shape[1:])) for a in (x, x[:, 0] + x[:, 1] ** 2)]
-    data = client.persist(data)
-    wait(data)
+    if train is boost_by_xgboost:  # LightGBM 4.7 cannot take persisted data with dask 2025.1.0
+        data = client.persist(data)
+        wait(data)
     for run in range(3):
         name = f"{train.__name__}-{run}"
         with slaq.job(name, client=client):

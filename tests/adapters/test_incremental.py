@@ -1,4 +1,4 @@
-"""`Incremental` reports every block from the workers; searches report their best score."""
+"""`Incremental` reports every block from the workers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from dask_ml.model_selection import (
-    HyperbandSearchCV,
-    IncrementalSearchCV,
-    InverseDecaySearchCV,
-    SuccessiveHalvingSearchCV,
-)
 from dask_ml.wrappers import Incremental
-from driving import tasks_of, until
+from driving import until
 from scipy.special import expit, huber
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import Perceptron, SGDClassifier, SGDRegressor
@@ -164,52 +158,3 @@ def test_what_only_looks_like_a_loss_is_left_alone(rows, name):
     setattr(model, name, "low")
     assert loss_of_block(model, rows.x, rows.logistic) is None
     assert loss_of_block(model, rows.x[:0], rows.logistic[:0]) is None
-
-
-SEARCHES = [
-    (IncrementalSearchCV, {"n_initial_parameters": 4}),
-    (InverseDecaySearchCV, {"n_initial_parameters": 4}),
-    (SuccessiveHalvingSearchCV, {"n_initial_parameters": 4, "n_initial_iter": 1}),
-    (HyperbandSearchCV, {}),
-]
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("kind", "settings"), SEARCHES, ids=[kind.__name__ for kind, _ in SEARCHES]
-)
-def test_a_search_reports_its_best_score_a_round(rows, kind, settings):
-    def search():
-        model = SGDClassifier(loss="log_loss", random_state=0, tol=1e-3)
-        found = kind(
-            model, {"alpha": np.logspace(-4, 3, 20)}, max_iter=6, random_state=0, **settings
-        )
-        return found.fit(rows.chunked("x"), rows.chunked("logistic"), classes=[0.0, 1.0])
-
-    losses = []
-    with instrument(losses.append):
-        observed = search()
-    rounds = {(h.get("bracket"), h["partial_fit_calls"]) for h in observed.history_}
-    assert 0 < len(losses) <= len(rounds)
-    assert np.all(np.diff(losses) <= 0)
-    assert -losses[-1] == max(h["score"] for h in observed.history_)
-    n = len(losses)
-    search()
-    assert len(losses) == n
-    if kind is not HyperbandSearchCV:  # whose brackets race
-        again = search()
-        assert again.best_params_ == observed.best_params_
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_tasks_of_a_search_belong_to_its_job(client, rows):
-    client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
-    plugin = client.cluster.scheduler.plugins["slaq"]
-    n = len(plugin.pools.bindings)
-    with slaq.job("search"), slaq.job("other"), tasks_of("search"):
-        search = IncrementalSearchCV(
-            SGDClassifier(random_state=0), {"alpha": [1e-4, 1.0]}, max_iter=2, random_state=0
-        )
-        search.fit(rows.chunked("x"), rows.chunked("logistic"), classes=[0.0, 1.0])
-    trained = [b for b in list(plugin.pools.bindings)[n:] if "partial_fit" in str(b.key)]
-    assert trained and {b.job for b in trained} == {"search"}

@@ -20,7 +20,8 @@ SETTINGS = {"n_estimators": 4, "num_leaves": 4, "verbose": -1, "deterministic": 
 
 @pytest.fixture
 def data(client, rows):
-    return client.persist([rows.chunked("x"), rows.chunked("normal")])
+    """Not persisted: LightGBM 4.7 cannot take that with dask 2025.1.0."""
+    return [rows.chunked("x"), rows.chunked("normal")]
 
 
 def fit(data, *, settings=SETTINGS, **more):
@@ -66,7 +67,7 @@ def test_of_two_workers_one_reports(data):
 
 
 def test_evaluations_of_the_user_are_what_is_reported(one_worker, client, data, rows):
-    other = client.persist([rows.chunked("x")[::2], rows.chunked("normal")[::2]])
+    other = [rows.chunked("x")[::2], rows.chunked("normal")[::2]]
     model, losses = observed(data, eval_set=[other])
     assert losses == list(model.evals_result_["valid_0"]["l2"])
 

@@ -76,6 +76,30 @@ def test_a_skorch_net_reports_each_epoch(skorch_net, rows, loss):
     assert len(losses) == 3
 
 
+def test_a_skorch_net_under_incremental_reports_each_block(client, skorch_net, rows):
+    import dask.array as da
+    import torch
+    from dask_ml.wrappers import Incremental
+
+    x, y = rows[0], rows[1].ravel()  # dask-ml takes no other
+
+    def flat():
+        net = skorch_net(epochs=2)
+        module = torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0))
+        return type(net)(module, max_epochs=2, lr=0.1, verbose=0).initialize()
+
+    losses, expected = [], []
+    with instrument(losses.append):
+        model = Incremental(flat(), shuffle_blocks=False)
+        model.partial_fit(da.from_array(x, chunks=(16, 3)), da.from_array(y, chunks=16))
+    by_hand = flat()
+    for block in np.split(np.arange(64), 4):
+        by_hand.partial_fit(x[block], y[block])
+        expected.append(by_hand.history[-1, "train_loss"])
+    assert losses == pytest.approx(expected)
+    np.testing.assert_array_equal(model.estimator_.predict(x), by_hand.predict(x))
+
+
 def test_a_skorch_net_with_the_callback_can_be_cloned_and_sent(skorch_net, rows):
     from sklearn.base import clone
 

@@ -65,3 +65,8 @@ def test_the_cost_of_reports_is_a_ratio():
         seconds = row["seconds"]
         assert row["ratio"] == pytest.approx(seconds["observed"][0] / seconds["plain"][0])
         assert row["cpu_ratio"] > 0
+        plain, observed = row["traffic"]["plain"], row["traffic"]["observed"]
+        # Losses come along with what the fit computes anyway.
+        assert observed["graphs"] == plain["graphs"] > 0
+        assert observed["fetches"] == plain["fetches"] > 0
+        assert observed["tasks"] >= plain["tasks"] > 0

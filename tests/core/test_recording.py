@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, UnknownJob
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.recording import EVENTS, Recorder
 from dask_slaq.core.replaying import BadEvent, Replay, replay
@@ -53,6 +53,8 @@ def drive(engine, seed=0, epochs=25):
             engine.observe_demand(name, int(rng.integers(0, 6)))
         if "other:a" in engine.jobs:
             engine.set_floor("other:a", 0.25)
+        if epoch == 11:
+            engine.set_weight("job-8", 0.25)
         if epoch in (14, 18):
             engine.remove_job(f"job-{epoch - 14}", now)
         engine.reallocate(
@@ -138,9 +140,12 @@ def test_what_is_refused_is_not_recorded():
         lambda: made.engine.observe_task("b", 1.0),
         lambda: made.engine.observe_demand("b", 1),
         lambda: made.engine.set_floor("b", 1.0),
+        lambda: made.engine.set_weight("b", 1.0),
     ):
         with pytest.raises(UnknownJob):
             call()
+    with pytest.raises(InvalidSetting, match="weight"):
+        made.engine.set_weight("a", 0.0)
     assert made.lines == before
 
 

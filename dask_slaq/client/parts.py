@@ -1,0 +1,54 @@
+"""Parts of a job that are jobs of their own under its weight, such as the models of a search."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from dask_slaq.client.connection import request
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: Seconds after which a scheduler that does not answer is taken to know nothing of parts.
+PATIENCE = 10.0
+
+
+class Parts:
+    """Parts of a job, made by `divide`. Calls return at once; what they say comes in order.
+
+    Attributes
+    ----------
+    names : list of str
+        The jobs, in the order in which the parts were given.
+    """
+
+    def __init__(self, client: Client, job: str, names: list[str]) -> None:
+        self.names = names
+        self._client = client
+        self._job = job
+
+    def report(self, name: str, loss: float) -> None:
+        """Report the loss of the next iteration of a part."""
+        self._client._send_to_scheduler({"op": "slaq-report", "job": name, "loss": loss})
+
+    def work(self, end: Collection[str] = ()) -> None:
+        """Let the parts have the job's weight from now on, but those that `end`."""
+        message = {"op": "slaq-parts", "job": self._job, "end": list(end)}
+        self._client._send_to_scheduler(message)
+
+
+async def divide(client: Client, job: str, parts: Sequence[str]) -> Parts:
+    """Make parts of a job jobs of their own, called ``job/part``.
+
+    Raises
+    ------
+    SlaqError
+        A name is taken, or the job does not run.
+    TimeoutError
+    """
+    names = [f"{job}/{part}" for part in parts]
+    asked = request(client, "slaq_divide", job=job, parts=names, client=client.id)
+    await asyncio.wait_for(asked, PATIENCE)
+    return Parts(client, job, names)
