@@ -25,6 +25,7 @@ from dask_slaq.core.outlook import unreported
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
+from dask_slaq.core.sets import Workers
 from dask_slaq.core.speeds import Speeds
 
 __all__ = ["Engine", "Grant", "Predictor"]
@@ -215,7 +216,8 @@ class Engine:
         Mapping of str to Grant
             The changes: jobs whose grant differs from the one before. All of them are in `grants`.
         """
-        order, capacity = self.jobs.order(), sum(workers.values())
+        workers = Workers.of(workers)
+        order, capacity = self.jobs.order(), workers.total
         self.jobs.runtimes.observe_iterations()
         self.jobs.pass_time(capacity, self._since(now))
         self._last = now

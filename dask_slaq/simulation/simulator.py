@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.simulation.dispatch import divide
+from dask_slaq.simulation.cluster import Cluster
+from dask_slaq.simulation.dispatch import Shares, divide
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
@@ -27,8 +27,6 @@ __all__ = ["Outcome", "Simulation"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Threads of a worker.
-GROUP = 16
 #: Iterations; what is nearer to an end than this has reached it.
 EPSILON = 1e-7
 #: A job that can be divided at will has so many tasks a thread of the cluster.
@@ -104,12 +102,12 @@ class Simulation:
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
-        self.workers, self.cores = workers(cores), cores
+        self.cluster = Cluster(n, cores, capacity, move_pause)
         self.max_share = max_cores
-        self.move_pause, self.gap, self.watch = move_pause, gap, watch
+        self.gap, self.watch = gap, watch
         self.dispatch = dispatch
         self.now, self.decided = 0.0, -math.inf
-        self.coming, self.changes = deque(range(n)), deque(capacity)
+        self.coming = deque(range(n))
         self.active: IntArray = np.zeros(0, dtype=np.int64)
         #: Jobs that have arrived since the last decision.
         self.new: list[int] = []
@@ -125,8 +123,8 @@ class Simulation:
         #: When the driver of each job sends its next tasks, and which jobs stop for that.
         self.resume = np.full(n, -math.inf)
         self.stops = np.array([job.alone is not None for job in jobs])
-        #: When the data of each job is on each of its workers.
-        self.ready: list[dict[str, float]] = [{} for _ in jobs]
+        #: Where the jobs stood in the last decision, -1 for new ones.
+        self.place = np.full(n, -1)
         self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
 
     def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
@@ -134,9 +132,9 @@ class Simulation:
         decide = math.inf
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
-            change = self.changes[0][0] if self.changes else math.inf
-            soon = min(self._next_end(), self._next_ready(), self._next_resume())
-            self._advance(min(arrival, change, decide, soon))
+            moved = self.cluster.next_arrival(self.active, self.now)
+            soon = min(self._next_end(), self._next_resume(), moved, self.cluster.next_change)
+            self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
             if progress is not None and ended:
                 progress(ended)
@@ -146,6 +144,7 @@ class Simulation:
                 self._decide()
                 decide = self.now + self.engine.epoch if len(self.active) else math.inf
             self._divide()
+        self.outcome.moved = self.cluster.moved
         return self.outcome
 
     def _next_end(self) -> float:
@@ -167,13 +166,6 @@ class Simulation:
         alone, k = self.jobs[i].alone, self.finished[i]
         if alone is not None and k < len(alone):
             self.resume[i] = self.now + alone[k]
-
-    def _next_ready(self) -> float:
-        """When the data of some job is next on a worker that it gained."""
-        if not self.move_pause:
-            return math.inf
-        later = [t for i in self.active for t in self.ready[i].values() if t > self.now]
-        return min(later, default=math.inf)
 
     def _advance(self, at: float) -> None:
         """Compute until `at`; report the iterations that end on the way, in order of time."""
@@ -247,27 +239,19 @@ class Simulation:
         )
 
     def _resize(self) -> int:
-        """Change the number of cores if it is time: workers leave, or join, at the end of the
-        list; how many changes there are."""
+        """Change the number of cores if it is time; how many changes there are."""
         changed = 0
-        while self.changes and self.changes[0][0] <= self.now:
-            before, self.cores = self.workers, self.changes.popleft()[1]
-            self.workers = workers(self.cores)
-            self._lose(before.keys() - self.workers.keys())
+        while self.cluster.next_change <= self.now:
+            self._lose(*self.cluster.resize())
             changed += 1
-        if not (self.workers or self.changes):
-            raise InvalidSetting("jobs are left over, but there are no cores for them, ever")
         return changed
 
-    def _lose(self, lost: Collection[str]) -> None:
-        """Undo the part of the unfinished iterations that was done on these workers."""
-        for i in self.active:
-            held = self._held(i)
-            gone = sum(threads for name, threads in held.items() if name in lost)
-            if gone:
-                k = self.finished[i]
-                begun = self.ends[i][k - 1] if k else 0.0
-                self.done[i] -= (self.done[i] - begun) * gone / sum(held.values())
+    def _lose(self, lost: FloatArray, held: FloatArray) -> None:
+        """Undo the part of the unfinished iterations that was done on workers that are gone."""
+        for i in self.active[lost[self.active] > 0]:
+            k = self.finished[i]
+            begun = self.ends[i][k - 1] if k else 0.0
+            self.done[i] -= (self.done[i] - begun) * lost[i] / held[i]
 
     def _decide(self) -> None:
         """Let the engine decide, and note who gained workers."""
@@ -277,61 +261,39 @@ class Simulation:
             self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
             self.unsaid[i] = 0.0
         start = perf_counter()
-        self.engine.reallocate(self.workers, self.now)
+        self.engine.reallocate(self.cluster.workers, self.now)
         self.outcome.decisions.append(perf_counter() - start)
         for i in self.new:  # its tasks come when it has been told of its grant, as on a cluster
             self.engine.observe_demand(self.jobs[i].name, self._at_once(i))
         self.new.clear()
-        for i in self.active:
-            ready, held = self.ready[i], self._held(i)
-            if ready.keys() != held.keys():
-                self.outcome.moved += len(held.keys() - ready.keys())
-                later = self.now + self.move_pause
-                self.ready[i] = {name: ready.get(name, later) for name in held}
+        self._hold()
+
+    def _hold(self) -> None:
+        """Note what every job was granted."""
+        grants = self.engine.grants
+        place = np.array([grants.position[self.jobs[i].name] for i in self.active], np.int64)
+        self.place[self.active] = place
+        if grants.decision is not None:
+            jobs = np.empty(len(place), np.int64)
+            jobs[place] = self.active
+            self.cluster.hold(grants.decision.sets, jobs, self.now)
 
     def _divide(self) -> None:
         """Who computes on how many threads from now on, and how fast."""
         a = self.active
         if not len(a):
             return
-        grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
+        shares = Shares.of(self.engine.grants.decision, self.place[a])
         cap = np.where(self.resume[a] > self.now, 0.0, self.cap[a])
-        threads = divide(grants, self.law, a, cap, self.cores, self.engine.epoch, self.dispatch)
+        cores, epoch = self.cluster.cores, self.engine.epoch
+        threads = divide(shares, self.law, a, cap, cores, epoch, self.dispatch)
         if self.watch is not None:
             self.watch(self.now, a, threads)
-        threads = threads * self._arrived()
+        threads = threads * self.cluster.arrived(a, self.now)
         self.rate[a] = rate(self.law, a, threads)
         self.compute[a] = self.law.computed(a, threads, self.rate[a])
-
-    def _arrived(self) -> FloatArray:
-        """Part (n_active,) of each job's threads that have its data."""
-        if not self.move_pause:
-            return np.ones(len(self.active))
-        return np.array([self._part(i) for i in self.active])
-
-    def _part(self, i: int) -> float:
-        ready, held = self.ready[i], self._held(i)
-        total = sum(held.values())
-        there = sum(threads for name, threads in held.items() if ready[name] <= self.now)
-        return there / total if total > 0 else 1.0
-
-    def _held(self, i: int) -> Mapping[str, float]:
-        grant = self.engine.grants.get(self.jobs[i].name)
-        return grant.workers if grant is not None else {}
 
     def _at_once(self, i: int) -> int:
         """Parallel tasks of an iteration."""
         width = self.jobs[i].partitions
-        return int(width) if math.isfinite(width) else DIVISIONS * self.cores
-
-
-def workers(cores: int) -> dict[str, int]:
-    """Workers of `GROUP` threads, the last one of what is left.
-
-    >>> workers(40)
-    {'worker-0000': 16, 'worker-0001': 16, 'worker-0002': 8}
-    """
-    return {
-        f"worker-{start // GROUP:04d}": min(GROUP, cores - start)
-        for start in range(0, cores, GROUP)
-    }
+        return int(width) if math.isfinite(width) else DIVISIONS * self.cluster.cores
