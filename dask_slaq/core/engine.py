@@ -222,6 +222,9 @@ class Engine:
         self.jobs.pass_time(capacity, self._since(now))
         self._last = now
         self._predictor.fit()
+        if not order.names:
+            self.grants, self._sets = Grants(), None
+            return self.grants
         self.jobs.runtimes.learn(order.rows)
         forecast = self._predictor.forecast(order.reported)
         speeds = self.jobs.runtimes.speeds(order.rows)

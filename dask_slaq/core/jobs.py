@@ -29,9 +29,7 @@ class Order(NamedTuple):
     reported: tuple[str, ...]  # names of those that report
     reporting: IntArray  # (n_reported,) their positions
 
-    def room(
-        self, workers: Workers, eligible: Mapping[str, Collection[str]]
-    ) -> FloatArray:
+    def room(self, workers: Workers, eligible: Mapping[str, Collection[str]]) -> FloatArray:
         """Threads (n_jobs,) of the workers that each job may use; all, if it is not listed."""
         room = np.full(len(self.names), float(workers.total))
         for name, addresses in eligible.items():

@@ -11,6 +11,7 @@ from typing import Any
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.recording import Event
+from dask_slaq.simulation.lines import wrong_json
 
 __all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
 
@@ -50,7 +51,7 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
         except ValueError as error:
             if broken is not None:
                 raise LogError(broken) from None
-            broken = f"{place}: no JSON object: {error}"
+            broken = f"{place}: {wrong_json(error)}"
             cut = not line.endswith(b"\n")
             continue
         if broken is not None:

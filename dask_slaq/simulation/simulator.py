@@ -119,7 +119,8 @@ class Simulation:
         self.rate = np.zeros(n)
         #: Core-seconds a second, and those the engine has not been told of.
         self.compute, self.unsaid = np.zeros(n), np.zeros(n)
-        self.cap = np.minimum(law.width, math.inf if max_cores is None else max_cores)
+        most = math.inf if max_cores is None else max_cores
+        self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
         #: When the driver of each job sends its next tasks, and which jobs stop for that.
         self.resume = np.full(n, -math.inf)
         self.stops = np.array([job.alone is not None for job in jobs])
@@ -229,6 +230,7 @@ class Simulation:
 
     def _add_job(self, job: SimulatedJob) -> None:
         caps = [cap for cap in (job.max_share, self.max_share) if cap is not None]
+        caps += [job.cap] if math.isfinite(job.cap) else []
         self.engine.add_job(
             job.name,
             self.now,

@@ -10,9 +10,9 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.loss import LossPredictor
 from dask_slaq.core.policies import POLICIES
+from dask_slaq.simulation.cluster import workers
 from dask_slaq.simulation.dispatch import DISPATCH
 from dask_slaq.simulation.jobs import make_jobs, time_shared, work_to
-from dask_slaq.simulation.cluster import workers
 
 
 def ends(found):
