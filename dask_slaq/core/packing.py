@@ -206,6 +206,8 @@ class Board:
     ) -> None:
         """Whole threads on the first workers that have them, but for what is spared there."""
         jobs = jobs[whole[jobs] > 0]
+        if not len(jobs):
+            return
         room = np.floor((self.free - spared)[workers] + EPSILON)
         workers, room = workers[room > 0], room[room > 0]
         laid = lay_out(whole[jobs], room)

@@ -171,6 +171,8 @@ def _place_changed(
     for spared in (reserved, 0.0 * reserved):
         board.grow_anywhere(jobs, workers, whole, spared)
     part += whole  # no worker had a whole thread left
+    if not (part > EPSILON).any():
+        return
     board.put_parts(wish, part)
     board.put_pieces(wish, part)
     held = board.placed()
