@@ -35,7 +35,7 @@ def records(path: str | Path, error: type[ValueError]) -> Iterator[tuple[str, An
 def wrong_json(problem: ValueError) -> str:
     """What is wrong with a line; the decoder's own words call every line the first one."""
     if isinstance(problem, json.JSONDecodeError):
-        return f"not JSON: {problem.msg} at column {problem.colno}"
+        return f"not JSON: {problem.msg.removesuffix(' at')} at column {problem.colno}"
     return f"not JSON: {problem}"
 
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dask_slaq.core.engine import Engine
 from dask_slaq.simulation.cluster import Cluster
 from dask_slaq.simulation.dispatch import Shares, divide
+from dask_slaq.simulation.iterations import Iterations
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
@@ -27,8 +28,6 @@ __all__ = ["Outcome", "Simulation"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Iterations; what is nearer to an end than this has reached it.
-EPSILON = 1e-7
 #: A job that can be divided at will has so many tasks a thread of the cluster.
 DIVISIONS = 1000
 
@@ -111,22 +110,14 @@ class Simulation:
         self.active: IntArray = np.zeros(0, dtype=np.int64)
         #: Jobs that have arrived since the last decision.
         self.new: list[int] = []
-        #: Work done and when the present iteration is, in iterations of usual length.
-        self.done, self.due = np.zeros(n), np.array([job.slowdown[0] for job in jobs])
-        self.ends = [np.cumsum(job.slowdown) for job in jobs]
-        self.last = np.array([ends[-1] for ends in self.ends])
-        self.finished = np.zeros(n, dtype=np.int64)
-        self.rate = np.zeros(n)
-        #: Core-seconds a second, and those the engine has not been told of.
-        self.compute, self.unsaid = np.zeros(n), np.zeros(n)
+        self.iterations = Iterations(jobs)
         most = math.inf if max_cores is None else max_cores
         self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
-        #: When the driver of each job sends its next tasks, and which jobs stop for that.
+        #: When the driver of each job sends its next tasks.
         self.resume = np.full(n, -math.inf)
-        self.stops = np.array([job.alone is not None for job in jobs])
         #: Where the jobs stood in the last decision, -1 for new ones.
         self.place = np.full(n, -1)
-        self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
+        self.outcome = Outcome(self.iterations.times)
 
     def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
         """Run to the end of the last job; `progress` is called with 1 when one ends."""
@@ -134,7 +125,8 @@ class Simulation:
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
             moved = self.cluster.next_arrival(self.active, self.now)
-            soon = min(self._next_end(), self._next_resume(), moved, self.cluster.next_change)
+            end = self.now + self.iterations.next_end(self.active)
+            soon = min(end, self._next_resume(), moved, self.cluster.next_change)
             self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
             if progress is not None and ended:
@@ -148,15 +140,6 @@ class Simulation:
         self.outcome.moved = self.cluster.moved
         return self.outcome
 
-    def _next_end(self) -> float:
-        """When the next job ends, or stops for its driver, at the present rates."""
-        a = self.active
-        going = a[self.rate[a] > 0]
-        if not len(going):
-            return math.inf
-        goal = np.where(self.stops[going], self.due[going], self.last[going])
-        return self.now + float(((goal - self.done[going]) / self.rate[going]).min())
-
     def _next_resume(self) -> float:
         """When the next driver that works sends tasks."""
         later = self.resume[self.active]
@@ -164,7 +147,7 @@ class Simulation:
 
     def _stop(self, i: int) -> None:
         """Let the driver of a job work before its next iteration."""
-        alone, k = self.jobs[i].alone, self.finished[i]
+        alone, k = self.jobs[i].alone, self.iterations.finished[i]
         if alone is not None and k < len(alone):
             self.resume[i] = self.now + alone[k]
 
@@ -174,43 +157,19 @@ class Simulation:
         self.now = at
         if not len(a) or elapsed <= 0:
             return
-        before = self.done[a]
-        self.done[a] += self.rate[a] * elapsed
-        self.unsaid[a] += self.compute[a] * elapsed
-        self.outcome.busy += float(self.compute[a].sum()) * elapsed
-        reports: list[tuple[float, int, int, float]] = []
-        for j in np.flatnonzero(self.done[a] >= self.due[a] - EPSILON).tolist():
-            reports += self._ended_iterations(int(a[j]), float(before[j]), start)
-            self._stop(int(a[j]))
-        reports.sort()
+        self.outcome.busy += float(self.iterations.compute[a].sum()) * elapsed
+        reports = self.iterations.advance(a, start, at)
+        for i in {i for _, i, _, _ in reports}:
+            self._stop(i)
         for time, i, k, seconds in reports:
             job = self.jobs[i]
             if seconds > 0:
                 self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
-            self.engine.report(job.name, float(job.reports[k]), time)
-
-    def _ended_iterations(
-        self, i: int, before: float, start: float
-    ) -> list[tuple[float, int, int, float]]:
-        """When, of whom, which iterations ended, with how many core-seconds not told so far."""
-        first, ends = int(self.finished[i]), self.ends[i]
-        stop = int(np.searchsorted(ends, self.done[i] + EPSILON, side="right"))
-        times = np.clip(start + (ends[first:stop] - before) / self.rate[i], start, self.now)
-        self.outcome.times[i][first:stop] = times
-        self.finished[i] = stop
-        self.due[i] = ends[stop] if stop < len(ends) else math.inf
-        took = np.diff(times, prepend=start) * self.compute[i]
-        rest = (self.now - times[-1]) * self.compute[i]
-        took[0] = self.unsaid[i] - took[1:].sum() - rest
-        self.unsaid[i] = rest
-        return [
-            (float(t), i, first + k, float(s))
-            for k, (t, s) in enumerate(zip(times, took, strict=True))
-        ]
+            self.engine.report(job.name, job.reports.item(k), time)
 
     def _remove_ended(self) -> int:
         """Take the jobs that are through off the cluster."""
-        through = self.finished[self.active] == [len(self.ends[i]) for i in self.active]
+        through = self.iterations.through(self.active)
         for i in self.active[through]:
             self.engine.remove_job(self.jobs[i].name, self.now)
         self.active = self.active[~through]
@@ -244,24 +203,18 @@ class Simulation:
         """Change the number of cores if it is time; how many changes there are."""
         changed = 0
         while self.cluster.next_change <= self.now:
-            self._lose(*self.cluster.resize())
+            self.iterations.lose(self.active, *self.cluster.resize())
             changed += 1
         return changed
-
-    def _lose(self, lost: FloatArray, held: FloatArray) -> None:
-        """Undo the part of the unfinished iterations that was done on workers that are gone."""
-        for i in self.active[lost[self.active] > 0]:
-            k = self.finished[i]
-            begun = self.ends[i][k - 1] if k else 0.0
-            self.done[i] -= (self.done[i] - begun) * lost[i] / held[i]
 
     def _decide(self) -> None:
         """Let the engine decide, and note who gained workers."""
         self.decided = self.now
-        for i in self.active[self.unsaid[self.active] > 0]:
-            job, seconds = self.jobs[i], float(self.unsaid[i])
+        unsaid = self.iterations.unsaid
+        for i in self.active[unsaid[self.active] > 0]:
+            job, seconds = self.jobs[i], float(unsaid[i])
             self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
-            self.unsaid[i] = 0.0
+            unsaid[i] = 0.0
         start = perf_counter()
         self.engine.reallocate(self.cluster.workers, self.now)
         self.outcome.decisions.append(perf_counter() - start)
@@ -292,8 +245,9 @@ class Simulation:
         if self.watch is not None:
             self.watch(self.now, a, threads)
         threads = threads * self.cluster.arrived(a, self.now)
-        self.rate[a] = rate(self.law, a, threads)
-        self.compute[a] = self.law.computed(a, threads, self.rate[a])
+        speed = rate(self.law, a, threads)
+        self.iterations.rate[a] = speed
+        self.iterations.compute[a] = self.law.computed(a, threads, speed)
 
     def _at_once(self, i: int) -> int:
         """Parallel tasks of an iteration."""

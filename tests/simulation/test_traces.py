@@ -90,11 +90,8 @@ def test_the_result_says_what_was_assumed(file, tmp_path):
     assert "it has no losses: which curve a job has is drawn by the seed" in settings["assumption"]
     assert settings["offered_load"] == pytest.approx(0.7)
     arguments = [f"--{key}={value}" for key, value in SMALL.items()]
-    result = CliRunner().invoke(
-        slaq,
-        ["simulate", f"--arrivals={file}", "--trace=one", "--cores-per-gpu=4", *arguments]
-        + ["--policies=fair"],
-    )
+    arguments += ["--trace=one", "--cores-per-gpu=4", "--policies=fair"]
+    result = CliRunner().invoke(slaq, ["simulate", f"--arrivals={file}", *arguments])
     assert result.exit_code == 0, result.output
     assert "at most 4 cores a GPU" in result.output and "drawn by the" in result.output
 
