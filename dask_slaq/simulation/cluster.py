@@ -116,7 +116,7 @@ class Cluster:
     def _sum(self, some: npt.NDArray[np.bool_] | slice = slice(None)) -> FloatArray:
         """Threads (n_jobs,) that each job holds, or holds of these."""
         job = self._pair[some] // _MOST
-        return np.bincount(job, self._threads[some], self._n_jobs)
+        return np.asarray(np.bincount(job, self._threads[some], self._n_jobs), np.float64)
 
 
 def workers(cores: int) -> Workers:

@@ -6,7 +6,7 @@ by one of two rules. What a job cannot use goes to the others.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,8 @@ DISPATCH = ("shares", "index")
 NEGLIGIBLE = 1e-9
 
 
-class Shares(NamedTuple):
+@dataclass(frozen=True)
+class Shares:
     """What jobs are granted, see `Grant`. Arrays are (n_jobs,)."""
 
     share: FloatArray
@@ -42,11 +43,8 @@ class Shares(NamedTuple):
         """Those of the jobs that stand there in the decision; nothing for -1."""
         if decision is None:
             return cls(*np.zeros((4, len(place))))
-        new = place < 0
-        found = cls(*(getattr(decision, name)[place] for name in cls._fields))
-        for column in found:
-            column[new] = 0.0
-        return found
+        names = ("share", "tokens", "index", "most")
+        return cls(*(np.where(place < 0, 0.0, getattr(decision, n)[place]) for n in names))
 
 
 def divide(
@@ -79,9 +77,9 @@ def divide(
     -------
     (n_active,) array
     """
-    share, tokens, index, most = shares
+    share, index, most = shares.share, shares.index, shares.most
     cap = np.minimum(cap, cores)
-    floor = fit_floors(np.minimum(tokens / epoch, cap), cores)
+    floor = fit_floors(np.minimum(shares.tokens / epoch, cap), cores)
     share = np.maximum(share, NEGLIGIBLE)
     if dispatch == "index":
         most = np.maximum(np.minimum(cap, most), floor)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -169,7 +171,7 @@ def _run_all(
             for name in names
         }
     # Fresh processes: one that is forked off a program with threads, as of Dask, may hang.
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent) as pool:
         due = {
             name: [pool.submit(run, name, seed, jobs, settings) for seed, jobs in lists]
             for name in names
@@ -178,6 +180,18 @@ def _run_all(
             if progress is not None:
                 progress(settings.jobs)
         return {name: [future.result() for future in futures] for name, futures in due.items()}
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it does, were it killed."""
+    parent = parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def run(
