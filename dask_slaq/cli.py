@@ -195,6 +195,20 @@ def replay(log: str, policies: list[str], json_file: str | None) -> None:
     help="Loss curves of the jobs: JSON lines with id and loss. Can be repeated.",
 )
 @click.option(
+    "--arrivals",
+    metavar="FILE",
+    show_default="a Poisson process",
+    help="Traces of clusters, JSON lines with trace, arrivals_s, duration_s and gpus: jobs come, "
+    "and are large, as the first ones there; scaled to --interarrival and --load.",
+)
+@click.option("--trace", metavar="NAME", help="Which one, if FILE has several.")
+@click.option(
+    "--cores-per-gpu",
+    type=click.FloatRange(0, min_open=True),
+    show_default="no cap",
+    help="Threads that a job of a trace can use at most for each GPU that it had.",
+)
+@click.option(
     "--policies",
     default="fair,max-total,oracle",
     show_default=True,
@@ -222,7 +236,8 @@ def replay(log: str, policies: list[str], json_file: str | None) -> None:
     "--load",
     type=click.FloatRange(0, min_open=True),
     show_default="the work of the paper's section 6.2",
-    help="Core-seconds that arrive in a core-second.",
+    help="Core-seconds that arrive in a core-second. If left out, jobs are as large at every "
+    "--interarrival.",
 )
 @click.option(
     "--noise",
@@ -298,9 +313,21 @@ def replay(log: str, policies: list[str], json_file: str | None) -> None:
     show_default=True,
     help="What losses are divided by.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    show_default="one a core, or one if there are few jobs",
+    help="Runs of policies and lists at once; results are the same.",
+)
 @_json_option
 def simulate(
-    policies: list[str], curves: tuple[str, ...], json_file: str | None, **settings: object
+    policies: list[str],
+    curves: tuple[str, ...],
+    arrivals: str | None,
+    trace: str | None,
+    processes: int | None,
+    json_file: str | None,
+    **settings: object,
 ) -> None:
     """Simulate a cluster on which training jobs arrive, under several policies.
 
@@ -309,4 +336,12 @@ def simulate(
     """
     from dask_slaq.simulation.show import show
 
-    show(policies, curves, settings, json_file=json_file)
+    show(
+        policies,
+        curves,
+        settings,
+        arrivals=arrivals,
+        trace=trace,
+        processes=processes,
+        json_file=json_file,
+    )

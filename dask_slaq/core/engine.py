@@ -25,6 +25,7 @@ from dask_slaq.core.outlook import unreported
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
+from dask_slaq.core.sets import Workers
 from dask_slaq.core.speeds import Progress, Speeds
 
 __all__ = ["Engine", "Grant", "Predictor"]
@@ -231,11 +232,15 @@ class Engine:
         Mapping of str to Grant
             The changes: jobs whose grant differs from the one before. All of them are in `grants`.
         """
-        order, capacity = self.jobs.order(), sum(workers.values())
+        workers = Workers.of(workers)
+        order, capacity = self.jobs.order(), workers.total
         self.jobs.runtimes.observe_iterations()
         self.jobs.pass_time(capacity, self._since(now))
         self._last = now
         self._predictor.fit()
+        if not order.names:
+            self.grants, self._sets = Grants(), None
+            return self.grants
         self.jobs.runtimes.learn(order.rows)
         forecast = self._predictor.forecast(order.reported)
         speeds = self.jobs.runtimes.speeds(order.rows)

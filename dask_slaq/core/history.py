@@ -18,6 +18,11 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
+#: What a round over many rows, and what a row, costs beside reports taken one by one: runs of few
+#: rows go one by one.
+ROUND, ROW = 20, 7
+
+
 class Rows:
     """Arrays that share their first axis; rows are reused, and doubled when all are taken.
 
@@ -104,9 +109,41 @@ class Histories(Rows):
         ordered = rows[order]
         first = np.flatnonzero(np.diff(ordered, prepend=-1))
         size = np.diff(first, append=len(ordered))
-        for n in range(int(size.max(initial=0))):  # the first report of each row, the second, …
+        rounds = int(size.max(initial=0))
+        if ROUND * rounds > len(rows) + ROW * len(first):
+            for start, n in zip(first.tolist(), size.tolist(), strict=True):
+                self._append_run(ordered.item(start), losses[order[start : start + n]].tolist())
+            return
+        for n in range(rounds):  # the first report of each row, the second, …
             at = order[first[size > n] + n]
             self._append(rows[at], losses[at])
+
+    def _append_run(self, row: int, losses: list[float]) -> None:
+        """Store some reports of one row: what `_append` does, number by number."""
+        column, window = self.column, self.window
+        ring, means = column["ring"][row], column["means"][row]
+        count, filled = column["count"].item(row), column["filled"].item(row)
+        n, mean = column["partial_count"].item(row), column["partial"].item(row)
+        stride = column["stride"].item(row)
+        first = column["first"].item(row) if count else losses[0]
+        last = ring.item((count - 1) % window) if count else losses[0]
+        largest = column["largest"].item(row)
+        for loss in losses:
+            largest, last = max(largest, abs(loss - last)), loss
+            ring[count % window] = loss
+            count += 1
+            n += 1
+            mean += (loss - mean) / n
+            if n == stride:
+                means[filled] = mean
+                filled, n, mean = filled + 1, 0, 0.0
+                if filled == self.n_means:
+                    filled, stride = filled // 2, 2 * stride
+                    means[:filled] = 0.5 * means[0::2] + 0.5 * means[1::2]
+        column["first"][row], column["largest"][row] = first, largest
+        column["lowest"][row] = min(column["lowest"].item(row), *losses)
+        column["count"][row], column["filled"][row], column["stride"][row] = count, filled, stride
+        column["partial"][row], column["partial_count"][row] = mean, n
 
     def _append(self, rows: IntArray, losses: FloatArray) -> None:
         """Store one report of each of these rows, all different."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
 from dask_slaq.core.history import Rows
 from dask_slaq.core.runtime import Runtimes
+from dask_slaq.core.sets import Workers
 
 __all__ = ["Job", "JobRuntime", "Jobs", "Order", "check_job_settings"]
 
@@ -28,11 +29,9 @@ class Order(NamedTuple):
     reported: tuple[str, ...]  # names of those that report
     reporting: IntArray  # (n_reported,) their positions
 
-    def room(
-        self, workers: Mapping[str, int], eligible: Mapping[str, Collection[str]]
-    ) -> FloatArray:
+    def room(self, workers: Workers, eligible: Mapping[str, Collection[str]]) -> FloatArray:
         """Threads (n_jobs,) of the workers that each job may use; all, if it is not listed."""
-        room = np.full(len(self.names), float(sum(workers.values())))
+        room = np.full(len(self.names), float(workers.total))
         for name, addresses in eligible.items():
             if name in self.position:
                 room[self.position[name]] = sum(workers.get(address, 0) for address in addresses)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from dask_slaq.core.packing import EPSILON, Board, BoolArray, Entries, FloatArray, IntArray, joined
-from dask_slaq.core.sets import Placement, bytes_of, moved, numbered, unchanged
+from dask_slaq.core.sets import Placement, Workers, bytes_of, moved, numbered, unchanged
 
 __all__ = ["Placement", "place", "place_all"]
 
@@ -97,8 +97,8 @@ def place_all(
     >>> second.kept.tolist(), second["b"]
     ([True, False], {'w2': 1.0})
     """
-    addresses = sorted(workers)
-    threads = np.array([workers[address] for address in addresses], float)
+    workers = Workers.of(workers)
+    addresses, threads = workers.addresses, workers.threads
     place_of = numbered(addresses) if eligible or affinity else {}
     share = np.where(share > 0, share, 0.0)
     if share.sum() > threads.sum() + EPSILON:
@@ -171,6 +171,8 @@ def _place_changed(
     for spared in (reserved, 0.0 * reserved):
         board.grow_anywhere(jobs, workers, whole, spared)
     part += whole  # no worker had a whole thread left
+    if not (part > EPSILON).any():
+        return
     board.put_parts(wish, part)
     board.put_pieces(wish, part)
     held = board.placed()

@@ -10,7 +10,45 @@ import numpy as np
 
 from dask_slaq.core.packing import BoolArray, Entries, IntArray, joined
 
-__all__ = ["Placement", "bytes_of", "moved", "numbered", "unchanged"]
+__all__ = ["Placement", "Workers", "bytes_of", "moved", "numbered", "unchanged"]
+
+
+class Workers(Mapping[str, int]):
+    """Threads of each worker, which do not change, sorted and summed once.
+
+    Parameters
+    ----------
+    threads : mapping of address to int
+
+    Attributes
+    ----------
+    addresses : tuple of str
+        Sorted.
+    threads : (n_workers,) array
+        In the order of `addresses`.
+    total : int
+    """
+
+    def __init__(self, threads: Mapping[str, int]) -> None:
+        self._of = dict(sorted(threads.items()))
+        self.addresses = tuple(self._of)
+        self.threads = np.array([*self._of.values()], float)
+        self.threads.flags.writeable = False
+        self.total = sum(self._of.values())
+
+    @classmethod
+    def of(cls, workers: Mapping[str, int]) -> Workers:
+        """These workers, sorted if they are not yet."""
+        return workers if isinstance(workers, cls) else cls(workers)
+
+    def __getitem__(self, address: str) -> int:
+        return self._of[address]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +109,8 @@ def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[s
     if previous is None:
         return joined([], 1)
     entries = previous.entries
-    if list(previous.addresses) != list(addresses):
+    same = previous.addresses is addresses  # as in simulations, of thousands of workers
+    if not same and list(previous.addresses) != list(addresses):
         entries = entries._replace(
             worker=_renumbered(previous.addresses, addresses, len(addresses))[entries.worker]
         )

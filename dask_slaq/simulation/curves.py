@@ -7,14 +7,14 @@ iterations: points are taken at even distances, so the shape and the noise stay.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from dask_slaq.simulation.lines import numbers, records
 
 __all__ = ["Curve", "CurveError", "fit_for_jobs", "make_curves", "parse", "read_curves", "sample"]
 
@@ -74,33 +74,22 @@ def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
 
 
 def _read(path: Path) -> Iterator[Curve]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CurveError(f"{path}: cannot be read: {error}") from error
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield parse(json.loads(line))
-            except ValueError as error:
-                raise CurveError(f"{path}, line {number}: {error}") from error
+    for place, record in records(path, CurveError):
+        try:
+            yield parse(record)
+        except ValueError as error:
+            raise CurveError(f"{place}: {error}") from error
 
 
 def parse(record: Any) -> Curve:
     """Curve of one line, decoded; ValueError says what is wrong with it."""
     if not isinstance(record, dict):
         raise ValueError(f"a curve is an object with id and loss, not {record!r:.60}")
-    for key, kind in (("id", str), ("loss", list)):
-        if not isinstance(record.get(key), kind):
-            raise ValueError(f"{key!r} must be a {kind.__name__}, not {record.get(key)!r:.60}")
-    loss = record["loss"]
+    if not isinstance(record.get("id"), str):
+        raise ValueError(f"'id' must be a str, not {record.get('id')!r:.60}")
+    loss = numbers(record, "loss")
     if len(loss) < 2:
         raise ValueError(f"'loss' has {len(loss)} values; a curve needs at least 2")
-    for k, value in enumerate(loss):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError(f"loss[{k}] is {value!r:.60}; it must be a number")
-        if not math.isfinite(value):
-            raise ValueError(f"loss[{k}] is {value}; it must be finite")
     array = np.array(loss, dtype=float)
     noisy = record.get("noisy")
     if noisy is None:

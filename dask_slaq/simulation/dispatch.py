@@ -6,16 +6,16 @@ by one of two rules. What a job cannot use goes to the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.allocation import fair_fill, fit_floors
-from dask_slaq.core.engine import Grant
+from dask_slaq.core.grants import Decision
 from dask_slaq.simulation.laws import Law
 
-__all__ = ["DISPATCH", "by_index", "divide", "lend"]
+__all__ = ["DISPATCH", "Shares", "by_index", "divide", "lend"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -29,8 +29,26 @@ DISPATCH = ("shares", "index")
 NEGLIGIBLE = 1e-9
 
 
+@dataclass(frozen=True)
+class Shares:
+    """What jobs are granted, see `Grant`. Arrays are (n_jobs,)."""
+
+    share: FloatArray
+    tokens: FloatArray
+    index: FloatArray
+    most: FloatArray
+
+    @classmethod
+    def of(cls, decision: Decision | None, place: IntArray) -> Shares:
+        """Those of the jobs that stand there in the decision; nothing for -1."""
+        if decision is None:
+            return cls(*np.zeros((4, len(place))))
+        names = ("share", "tokens", "index", "most")
+        return cls(*(np.where(place < 0, 0.0, getattr(decision, n)[place]) for n in names))
+
+
 def divide(
-    grants: Sequence[Grant | None],
+    shares: Shares,
     law: Law,
     jobs: IntArray,
     cap: FloatArray,
@@ -42,8 +60,8 @@ def divide(
 
     Parameters
     ----------
-    grants : sequence of Grant, (n_active,)
-        None for a job that has not been decided on.
+    shares : Shares
+        Of the active jobs.
     law : Law
     jobs : (n_active,) array of int
         Their rows in the law.
@@ -59,11 +77,9 @@ def divide(
     -------
     (n_active,) array
     """
-    share, tokens, index, most = np.array(
-        [(g.share, g.tokens, g.index, g.most) if g else (0.0, 0.0, 0.0, 0.0) for g in grants]
-    ).T
+    share, index, most = shares.share, shares.index, shares.most
     cap = np.minimum(cap, cores)
-    floor = fit_floors(np.minimum(tokens / epoch, cap), cores)
+    floor = fit_floors(np.minimum(shares.tokens / epoch, cap), cores)
     share = np.maximum(share, NEGLIGIBLE)
     if dispatch == "index":
         most = np.maximum(np.minimum(cap, most), floor)

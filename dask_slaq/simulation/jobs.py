@@ -57,6 +57,8 @@ class SimulatedJob:
         out.
     charged : float
         Part of the work that is compute of tasks, and charged to the job; the rest is overhead.
+    cap : float
+        Threads that it can use at most, which the engine is told.
     weight, min_share, max_share, target
         As of `Engine.add_job`.
     """
@@ -71,6 +73,7 @@ class SimulatedJob:
     slowdown: FloatArray
     alone: FloatArray | None = None
     charged: float = 1.0
+    cap: float = math.inf
     weight: float = 1.0
     min_share: float | None = None
     max_share: float | None = None

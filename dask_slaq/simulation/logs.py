@@ -11,6 +11,7 @@ from typing import Any
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.recording import Event
+from dask_slaq.simulation.lines import wrong_json
 
 __all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
 
@@ -43,20 +44,20 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
     """
     notes: list[str] = []
     broken: str | None = None
-    empty = True
+    cut_off, empty = "", True
     for place, line in _lines(Path(path)):
         try:
             event = json.loads(line)
         except ValueError as error:
             if broken is not None:
                 raise LogError(broken) from None
-            broken = f"{place}: no JSON object: {error}"
-            cut = not line.endswith(b"\n")
+            broken = f"{place}: {wrong_json(error)}"
+            cut, cut_off = not line.endswith(b"\n"), f"{place}: the %s is cut off and is left out"
             continue
         if broken is not None:
             if not _begins(event):
                 raise LogError(broken)
-            notes.append(f"a line before {place} was cut off and is left out")
+            notes.append(cut_off % "line")
             broken = None
         empty = False
         try:
@@ -67,7 +68,7 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
     if broken is not None:
         if not cut or empty:
             raise LogError(broken)
-        notes.append("the last line is cut off and is left out")
+        notes.append(cut_off % "last line")
     if empty:
         raise LogError(f"{path}: no event in this log")
     return notes

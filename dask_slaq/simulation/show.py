@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import click
@@ -15,7 +17,9 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.curves import CurveError
 from dask_slaq.simulation.logs import LogError
 from dask_slaq.simulation.replay import RECORDED, replay_log
-from dask_slaq.simulation.study import Settings, simulate
+from dask_slaq.simulation.settings import Settings
+from dask_slaq.simulation.study import simulate
+from dask_slaq.simulation.traces import TraceError
 
 __all__ = ["rows", "show", "show_replay", "table"]
 
@@ -33,6 +37,8 @@ COLUMNS = (
     ("active", "active_mean", 1),
     ("decision/ms", "decision_seconds", 1),
 )
+#: Jobs of all runs from which on it pays to start more processes.
+MANY = 500
 _LEGEND = (
     "Means over all jobs: seconds from arrival to 90 and 95 % of the loss reduction and to the "
     "end;\nnormalized loss over the active jobs, and its integral a job; rho: seconds to the end "
@@ -45,20 +51,35 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
+    arrivals: str | None = None,
+    trace: str | None = None,
+    processes: int | None = None,
     json_file: str | None = None,
 ) -> None:
-    """Simulate and print or write what came of it.
+    """Simulate and print or write what came of it; `processes` is one a core if left out, unless
+    the study is small.
 
     Raises
     ------
     click.ClickException
-        If settings or curves are not valid.
+        If settings, curves or a trace are not valid.
     """
     try:
         chosen = Settings(**settings)
-        with _progress(chosen.jobs * chosen.seeds * len({*policies, "fair"})) as update:
-            found = simulate(policies, curves or None, chosen, progress=update)
-    except (SlaqError, CurveError) as error:
+        runs = chosen.seeds * len({*policies, "fair"})
+        if processes is None:
+            processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
+        with _progress(chosen.jobs * runs) as update:
+            found = simulate(
+                policies,
+                curves or None,
+                chosen,
+                arrivals=arrivals,
+                trace=trace,
+                progress=update,
+                processes=processes,
+            )
+    except (SlaqError, CurveError, TraceError) as error:
         raise click.ClickException(str(error)) from None
     _tell(found, table(found), json_file)
 
@@ -137,7 +158,13 @@ def table(found: Mapping[str, Any], title: str | None = None) -> str:
         first = line[0].ljust(widths[0])
         rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
         lines.append("  ".join([first, *rest]))
-    return "\n".join([title or _title(found["settings"]), "", *lines, "", _LEGEND])
+    return "\n".join([title or _title(found["settings"]), "", *lines, "", _legend(found)])
+
+
+def _legend(found: Mapping[str, Any]) -> str:
+    """What the columns are, and what was assumed."""
+    assumption = found["settings"].get("assumption")
+    return _LEGEND + (f"\n{fill(assumption, 100)}" if assumption else "")
 
 
 def _title(s: Mapping[str, Any]) -> str:

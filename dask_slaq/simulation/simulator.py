@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.simulation.dispatch import divide
+from dask_slaq.simulation.cluster import Cluster
+from dask_slaq.simulation.dispatch import Shares, divide
+from dask_slaq.simulation.iterations import Iterations
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.laws import Law, rate
 
@@ -27,10 +28,6 @@ __all__ = ["Outcome", "Simulation", "Watcher"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Threads of a worker.
-GROUP = 16
-#: Iterations; what is nearer to an end than this has reached it.
-EPSILON = 1e-7
 #: A job that can be divided at will has so many tasks a thread of the cluster.
 DIVISIONS = 1000
 
@@ -104,39 +101,33 @@ class Simulation:
     ) -> None:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
-        self.workers, self.cores = workers(cores), cores
+        self.cluster = Cluster(n, cores, capacity, move_pause)
         self.max_share = max_cores
-        self.move_pause, self.gap, self.watch = move_pause, gap, watch
+        self.gap, self.watch = gap, watch
         self.dispatch = dispatch
         self.now, self.decided = 0.0, -math.inf
-        self.coming, self.changes = deque(range(n)), deque(capacity)
+        self.coming = deque(range(n))
         self.active: IntArray = np.zeros(0, dtype=np.int64)
         #: Jobs that have arrived since the last decision.
         self.new: list[int] = []
-        #: Work done and when the present iteration is, in iterations of usual length.
-        self.done, self.due = np.zeros(n), np.array([job.slowdown[0] for job in jobs])
-        self.ends = [np.cumsum(job.slowdown) for job in jobs]
-        self.last = np.array([ends[-1] for ends in self.ends])
-        self.finished = np.zeros(n, dtype=np.int64)
-        self.rate = np.zeros(n)
-        #: Core-seconds a second, and those the engine has not been told of.
-        self.compute, self.unsaid = np.zeros(n), np.zeros(n)
-        self.cap = np.minimum(law.width, math.inf if max_cores is None else max_cores)
-        #: When the driver of each job sends its next tasks, and which jobs stop for that.
+        self.iterations = Iterations(jobs)
+        most = math.inf if max_cores is None else max_cores
+        self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
+        #: When the driver of each job sends its next tasks.
         self.resume = np.full(n, -math.inf)
-        self.stops = np.array([job.alone is not None for job in jobs])
-        #: When the data of each job is on each of its workers.
-        self.ready: list[dict[str, float]] = [{} for _ in jobs]
-        self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
+        #: Where the jobs stood in the last decision, -1 for new ones.
+        self.place = np.full(n, -1)
+        self.outcome = Outcome(self.iterations.times)
 
     def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
         """Run to the end of the last job; `progress` is called with 1 when one ends."""
         decide = math.inf
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
-            change = self.changes[0][0] if self.changes else math.inf
-            soon = min(self._next_end(), self._next_ready(), self._next_resume())
-            self._advance(min(arrival, change, decide, soon))
+            moved = self.cluster.next_arrival(self.active, self.now)
+            end = self.now + self.iterations.next_end(self.active)
+            soon = min(end, self._next_resume(), moved, self.cluster.next_change)
+            self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
             if progress is not None and ended:
                 progress(ended)
@@ -146,16 +137,8 @@ class Simulation:
                 self._decide()
                 decide = self.now + self.engine.epoch if len(self.active) else math.inf
             self._divide()
+        self.outcome.moved = self.cluster.moved
         return self.outcome
-
-    def _next_end(self) -> float:
-        """When the next job ends, or stops for its driver, at the present rates."""
-        a = self.active
-        going = a[self.rate[a] > 0]
-        if not len(going):
-            return math.inf
-        goal = np.where(self.stops[going], self.due[going], self.last[going])
-        return self.now + float(((goal - self.done[going]) / self.rate[going]).min())
 
     def _next_resume(self) -> float:
         """When the next driver that works sends tasks."""
@@ -164,16 +147,9 @@ class Simulation:
 
     def _stop(self, i: int) -> None:
         """Let the driver of a job work before its next iteration."""
-        alone, k = self.jobs[i].alone, self.finished[i]
+        alone, k = self.jobs[i].alone, self.iterations.finished[i]
         if alone is not None and k < len(alone):
             self.resume[i] = self.now + alone[k]
-
-    def _next_ready(self) -> float:
-        """When the data of some job is next on a worker that it gained."""
-        if not self.move_pause:
-            return math.inf
-        later = [t for i in self.active for t in self.ready[i].values() if t > self.now]
-        return min(later, default=math.inf)
 
     def _advance(self, at: float) -> None:
         """Compute until `at`; report the iterations that end on the way, in order of time."""
@@ -181,43 +157,19 @@ class Simulation:
         self.now = at
         if not len(a) or elapsed <= 0:
             return
-        before = self.done[a]
-        self.done[a] += self.rate[a] * elapsed
-        self.unsaid[a] += self.compute[a] * elapsed
-        self.outcome.busy += float(self.compute[a].sum()) * elapsed
-        reports: list[tuple[float, int, int, float]] = []
-        for j in np.flatnonzero(self.done[a] >= self.due[a] - EPSILON).tolist():
-            reports += self._ended_iterations(int(a[j]), float(before[j]), start)
-            self._stop(int(a[j]))
-        reports.sort()
+        self.outcome.busy += float(self.iterations.compute[a].sum()) * elapsed
+        reports = self.iterations.advance(a, start, at)
+        for i in {i for _, i, _, _ in reports}:
+            self._stop(i)
         for time, i, k, seconds in reports:
             job = self.jobs[i]
             if seconds > 0:
                 self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
-            self.engine.report(job.name, float(job.reports[k]), time)
-
-    def _ended_iterations(
-        self, i: int, before: float, start: float
-    ) -> list[tuple[float, int, int, float]]:
-        """When, of whom, which iterations ended, with how many core-seconds not told so far."""
-        first, ends = int(self.finished[i]), self.ends[i]
-        stop = int(np.searchsorted(ends, self.done[i] + EPSILON, side="right"))
-        times = np.clip(start + (ends[first:stop] - before) / self.rate[i], start, self.now)
-        self.outcome.times[i][first:stop] = times
-        self.finished[i] = stop
-        self.due[i] = ends[stop] if stop < len(ends) else math.inf
-        took = np.diff(times, prepend=start) * self.compute[i]
-        rest = (self.now - times[-1]) * self.compute[i]
-        took[0] = self.unsaid[i] - took[1:].sum() - rest
-        self.unsaid[i] = rest
-        return [
-            (float(t), i, first + k, float(s))
-            for k, (t, s) in enumerate(zip(times, took, strict=True))
-        ]
+            self.engine.report(job.name, job.reports.item(k), time)
 
     def _remove_ended(self) -> int:
         """Take the jobs that are through off the cluster."""
-        through = self.finished[self.active] == [len(self.ends[i]) for i in self.active]
+        through = self.iterations.through(self.active)
         for i in self.active[through]:
             self.engine.remove_job(self.jobs[i].name, self.now)
         self.active = self.active[~through]
@@ -237,6 +189,7 @@ class Simulation:
 
     def _add_job(self, job: SimulatedJob) -> None:
         caps = [cap for cap in (job.max_share, self.max_share) if cap is not None]
+        caps += [job.cap] if math.isfinite(job.cap) else []
         self.engine.add_job(
             job.name,
             self.now,
@@ -247,91 +200,56 @@ class Simulation:
         )
 
     def _resize(self) -> int:
-        """Change the number of cores if it is time: workers leave, or join, at the end of the
-        list; how many changes there are."""
+        """Change the number of cores if it is time; how many changes there are."""
         changed = 0
-        while self.changes and self.changes[0][0] <= self.now:
-            before, self.cores = self.workers, self.changes.popleft()[1]
-            self.workers = workers(self.cores)
-            self._lose(before.keys() - self.workers.keys())
+        while self.cluster.next_change <= self.now:
+            self.iterations.lose(self.active, *self.cluster.resize())
             changed += 1
-        if not (self.workers or self.changes):
-            raise InvalidSetting("jobs are left over, but there are no cores for them, ever")
         return changed
-
-    def _lose(self, lost: Collection[str]) -> None:
-        """Undo the part of the unfinished iterations that was done on these workers."""
-        for i in self.active:
-            held = self._held(i)
-            gone = sum(threads for name, threads in held.items() if name in lost)
-            if gone:
-                k = self.finished[i]
-                begun = self.ends[i][k - 1] if k else 0.0
-                self.done[i] -= (self.done[i] - begun) * gone / sum(held.values())
 
     def _decide(self) -> None:
         """Let the engine decide, and note who gained workers."""
         self.decided = self.now
-        for i in self.active[self.unsaid[self.active] > 0]:
-            job, seconds = self.jobs[i], float(self.unsaid[i])
+        unsaid = self.iterations.unsaid
+        for i in self.active[unsaid[self.active] > 0]:
+            job, seconds = self.jobs[i], float(unsaid[i])
             self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
-            self.unsaid[i] = 0.0
+            unsaid[i] = 0.0
         start = perf_counter()
-        self.engine.reallocate(self.workers, self.now)
+        self.engine.reallocate(self.cluster.workers, self.now)
         self.outcome.decisions.append(perf_counter() - start)
         for i in self.new:  # its tasks come when it has been told of its grant, as on a cluster
             self.engine.observe_demand(self.jobs[i].name, self._at_once(i))
         self.new.clear()
-        for i in self.active:
-            ready, held = self.ready[i], self._held(i)
-            if ready.keys() != held.keys():
-                self.outcome.moved += len(held.keys() - ready.keys())
-                later = self.now + self.move_pause
-                self.ready[i] = {name: ready.get(name, later) for name in held}
+        self._hold()
+
+    def _hold(self) -> None:
+        """Note what every job was granted."""
+        grants = self.engine.grants
+        place = np.array([grants.position[self.jobs[i].name] for i in self.active], np.int64)
+        self.place[self.active] = place
+        if grants.decision is not None:
+            jobs = np.empty(len(place), np.int64)
+            jobs[place] = self.active
+            self.cluster.hold(grants.decision.sets, jobs, self.now)
 
     def _divide(self) -> None:
         """Who computes on how many threads from now on, and how fast."""
         a = self.active
         if not len(a):
             return
-        grants = [self.engine.grants.get(self.jobs[i].name) for i in a]
+        shares = Shares.of(self.engine.grants.decision, self.place[a])
         cap = np.where(self.resume[a] > self.now, 0.0, self.cap[a])
-        threads = divide(grants, self.law, a, cap, self.cores, self.engine.epoch, self.dispatch)
+        cores, epoch = self.cluster.cores, self.engine.epoch
+        threads = divide(shares, self.law, a, cap, cores, epoch, self.dispatch)
         if self.watch is not None:
             self.watch(self.now, a, threads)
-        threads = threads * self._arrived()
-        self.rate[a] = rate(self.law, a, threads)
-        self.compute[a] = self.law.computed(a, threads, self.rate[a])
-
-    def _arrived(self) -> FloatArray:
-        """Part (n_active,) of each job's threads that have its data."""
-        if not self.move_pause:
-            return np.ones(len(self.active))
-        return np.array([self._part(i) for i in self.active])
-
-    def _part(self, i: int) -> float:
-        ready, held = self.ready[i], self._held(i)
-        total = sum(held.values())
-        there = sum(threads for name, threads in held.items() if ready[name] <= self.now)
-        return there / total if total > 0 else 1.0
-
-    def _held(self, i: int) -> Mapping[str, float]:
-        grant = self.engine.grants.get(self.jobs[i].name)
-        return grant.workers if grant is not None else {}
+        threads = threads * self.cluster.arrived(a, self.now)
+        speed = rate(self.law, a, threads)
+        self.iterations.rate[a] = speed
+        self.iterations.compute[a] = self.law.computed(a, threads, speed)
 
     def _at_once(self, i: int) -> int:
         """Parallel tasks of an iteration."""
         width = self.jobs[i].partitions
-        return int(width) if math.isfinite(width) else DIVISIONS * self.cores
-
-
-def workers(cores: int) -> dict[str, int]:
-    """Workers of `GROUP` threads, the last one of what is left.
-
-    >>> workers(40)
-    {'worker-0000': 16, 'worker-0001': 16, 'worker-0002': 8}
-    """
-    return {
-        f"worker-{start // GROUP:04d}": min(GROUP, cores - start)
-        for start in range(0, cores, GROUP)
-    }
+        return int(width) if math.isfinite(width) else DIVISIONS * self.cluster.cores

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -15,12 +18,13 @@ from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, policy
 from dask_slaq.simulation import curves as curve_files
 from dask_slaq.simulation.curves import Curve
-from dask_slaq.simulation.dispatch import DISPATCH
 from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offered_load
-from dask_slaq.simulation.laws import SCALINGS, Law, law
+from dask_slaq.simulation.laws import Law, law
 from dask_slaq.simulation.measures import Run, summarize
 from dask_slaq.simulation.oracles import Foresight, KnownTimes, OraclePredictor, ShortestRemaining
+from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.simulator import Simulation, Watcher
+from dask_slaq.simulation.traces import Trace, about, follow, read_trace
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 
@@ -32,88 +36,6 @@ __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 _KNOWING = ("oracle", "oracle-curves", "oracle-times")
 ORACLES = (*_KNOWING, *(f"{kind}:POLICY" for kind in _KNOWING), "srtf-oracle")
 _ORACLE_OF = "max-total"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is simulated; the defaults are those of the paper's §6.2.
-
-    Attributes
-    ----------
-    jobs, cores : int
-    interarrival : float
-        Mean seconds between two arrivals.
-    seeds, seed : int
-        How many lists of jobs, and the seed of the first.
-    noise : float
-        Standard deviation of the noise on reports, in ranges of the curve.
-    scaling : str
-        True law of running times, one of `laws.SCALINGS`.
-    move_pause : float
-        Seconds in which a job computes nothing on a worker that it gained.
-    max_cores : float, optional
-        Threads that any one job can use at most.
-    stragglers, straggling : float
-        Share of the iterations that take `straggling` times as long.
-    load : float, optional
-        Core-seconds that arrive in a core-second; by default what makes the paper's setting.
-    capacity : tuple of (seconds, cores)
-        Changes of the number of cores.
-    gap : float
-        Least seconds between two decisions; 0 to react at once to arrivals and ends.
-    dispatch : {"shares", "index"}
-        Who has the threads between two decisions, see `dispatch.DISPATCH`.
-    epoch, floor, normalizer
-        As of `Engine`.
-    """
-
-    jobs: int = 160
-    cores: int = 640
-    interarrival: float = 15.0
-    seeds: int = 6
-    seed: int = 0
-    noise: float = 0.0
-    scaling: str = "linear"
-    move_pause: float = 0.0
-    max_cores: float | None = None
-    stragglers: float = 0.0
-    straggling: float = 4.0
-    load: float | None = None
-    capacity: tuple[tuple[float, int], ...] = ()
-    gap: float = 0.0
-    dispatch: str = "shares"
-    epoch: float = 3.0
-    floor: float = 0.5
-    normalizer: str = "range"
-
-    def __post_init__(self) -> None:
-        Engine("fair", epoch=self.epoch, floor=self.floor, normalizer=self.normalizer)
-        if self.scaling not in SCALINGS:
-            allowed = ", ".join(SCALINGS)
-            raise InvalidSetting(f"scaling must be one of {allowed}, not {self.scaling!r}")
-        if self.dispatch not in DISPATCH:
-            allowed = ", ".join(DISPATCH)
-            raise InvalidSetting(f"dispatch must be one of {allowed}, not {self.dispatch!r}")
-        for name in ("jobs", "cores", "seeds"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        for name in ("interarrival", "noise", "move_pause", "stragglers", "gap"):
-            value = getattr(self, name)
-            if not (value >= 0 and math.isfinite(value)):
-                raise InvalidSetting(f"{name} must be a finite number >= 0, not {value!r}")
-        for name, least in (("max_cores", 0.0), ("load", 0.0), ("straggling", 0.0)):
-            value = getattr(self, name)
-            if value is not None and not (value > least and math.isfinite(value)):
-                raise InvalidSetting(f"{name} must be a finite number > {least:g}, not {value!r}")
-        if self.load is not None and self.interarrival == 0:
-            raise InvalidSetting("jobs that arrive all at once have no load: leave out one of both")
-        times = [time for time, _ in self.capacity]
-        if times != sorted(times) or any(time < 0 for time in times):
-            raise InvalidSetting(
-                f"the changes of capacity must be in order of time, not at {times}"
-            )
-        if any(cores < 1 for _, cores in self.capacity):
-            raise InvalidSetting("every change of capacity must leave at least 1 core")
 
 
 def parse_policy(name: str) -> tuple[str, str]:
@@ -143,7 +65,10 @@ def simulate(
     curves: str | Path | Sequence[str | Path] | Sequence[Curve] | None = None,
     settings: Settings | None = None,
     *,
+    arrivals: str | Path | Trace | None = None,
+    trace: str | None = None,
     progress: Callable[[int], object] | None = None,
+    processes: int = 1,
     **options: Any,
 ) -> dict[str, Any]:
     """Simulate a cluster on which training jobs arrive, under several policies.
@@ -155,19 +80,29 @@ def simulate(
     curves : path, sequence of paths, or sequence of Curve, optional
         Loss curves of the jobs, JSON lines with `id` and `loss`; made from the seed if left out.
     settings : Settings, optional
+    arrivals : path or Trace, optional
+        A file of traces, JSON lines with `trace`, `arrivals_s`, `duration_s` and `gpus`: jobs come
+        and are large as its first ones, scaled to the interarrival time and the work of the
+        settings. By default arrivals are a Poisson process, and sizes uniform.
+    trace : str, optional
+        Name of the trace; may be left out if the file has one alone.
     progress : callable, optional
         Called with a number of jobs that have ended.
+    processes : int
+        Runs at once, each in a process of its own if more than one; a script that asks for that
+        has to be guarded by ``if __name__ == "__main__"``. Results are the same.
     **options
         Single settings, see `Settings`.
 
     Returns
     -------
     dict
-        ``{"policies": {name: figures}, "settings": {...}}``, see `measures.summarize`.
+        ``{"policies": {name: figures}, "settings": {...}}``, see `measures.summarize`. With a
+        trace, the settings say which in ``trace``, and what is assumed in ``assumption``.
 
     Raises
     ------
-    UnknownPolicy, InvalidSetting, CurveError
+    UnknownPolicy, InvalidSetting, CurveError, TraceError
 
     Examples
     --------
@@ -179,10 +114,10 @@ def simulate(
         check_policy(name)
     settings = Settings(**{**(asdict(settings) if settings else {}), **options})
     found = _curves(curves, settings.seed)
-    lists = job_lists(found, settings)
-    runs: dict[str, list[Run]] = {}
-    for name in dict.fromkeys([*policies, "fair"]):
-        runs[name] = [run(name, seed, jobs, settings, progress) for seed, jobs in lists]
+    chosen = _trace(arrivals, trace, settings)
+    lists = job_lists(found, settings, chosen)
+    names = list(dict.fromkeys([*policies, "fair"]))
+    runs = _run_all(names, lists, settings, progress, processes)
     return {
         "policies": {
             name: summarize(runs[name], runs["fair"], settings.cores) for name in policies
@@ -191,33 +126,74 @@ def simulate(
             **asdict(settings),
             "curves": len(found),
             "offered_load": offered_load(lists[0][1], settings.cores),  # alike in all lists
+            **(about(chosen.first(settings.jobs), settings) if chosen else {}),
         },
     }
 
 
-def job_lists(curves: Sequence[Curve], settings: Settings) -> list[tuple[int, list[SimulatedJob]]]:
-    """The jobs of every seed."""
+def job_lists(
+    curves: Sequence[Curve], settings: Settings, trace: Trace | None = None
+) -> list[tuple[int, list[SimulatedJob]]]:
+    """The jobs of every seed; those of a trace differ in their losses alone."""
     if settings.load is None:
         work = calibrate(curves)
     else:
         work = settings.load * settings.cores * settings.interarrival
-    return [
-        (
+    lists = []
+    for seed in range(settings.seed, settings.seed + settings.seeds):
+        jobs = make_jobs(
+            curves,
             seed,
-            make_jobs(
-                curves,
-                seed,
-                jobs=settings.jobs,
-                interarrival=settings.interarrival,
-                work=work,
-                noise=settings.noise,
-                stragglers=settings.stragglers,
-                straggling=settings.straggling,
-                partitioned=settings.scaling == "waves",
-            ),
+            jobs=settings.jobs,
+            interarrival=settings.interarrival,
+            work=work,
+            noise=settings.noise,
+            stragglers=settings.stragglers,
+            straggling=settings.straggling,
+            partitioned=settings.scaling == "waves",
         )
-        for seed in range(settings.seed, settings.seed + settings.seeds)
-    ]
+        if trace is not None:
+            gap, per_gpu = settings.interarrival, settings.cores_per_gpu
+            jobs = follow(jobs, trace, interarrival=gap, work=work, cores_per_gpu=per_gpu)
+        lists.append((seed, jobs))
+    return lists
+
+
+def _run_all(
+    names: Sequence[str],
+    lists: Sequence[tuple[int, list[SimulatedJob]]],
+    settings: Settings,
+    progress: Callable[[int], object] | None,
+    processes: int,
+) -> dict[str, list[Run]]:
+    """All policies on all lists."""
+    if processes == 1:
+        return {
+            name: [run(name, seed, jobs, settings, progress) for seed, jobs in lists]
+            for name in names
+        }
+    # Fresh processes: one that is forked off a program with threads, as of Dask, may hang.
+    with ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent) as pool:
+        due = {
+            name: [pool.submit(run, name, seed, jobs, settings) for seed, jobs in lists]
+            for name in names
+        }
+        for _ in as_completed([future for futures in due.values() for future in futures]):
+            if progress is not None:
+                progress(settings.jobs)
+        return {name: [future.result() for future in futures] for name, futures in due.items()}
+
+
+def _end_with_parent() -> None:
+    """Let this process end when the one that started it does, were it killed."""
+    parent = parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def run(
@@ -265,6 +241,17 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
     elif kind == "oracle":
         engine.policy = Foresight(engine.policy, jobs, known, truth, settings.cores, **common)
     return engine
+
+
+def _trace(
+    arrivals: str | Path | Trace | None, name: str | None, settings: Settings
+) -> Trace | None:
+    if arrivals is None:
+        for option, value in (("trace", name), ("cores_per_gpu", settings.cores_per_gpu)):
+            if value is not None:
+                raise InvalidSetting(f"{option} is {value!r}, but there are no arrivals to take")
+        return None
+    return arrivals if isinstance(arrivals, Trace) else read_trace(arrivals, name)
 
 
 def _curves(

@@ -48,7 +48,7 @@ def test_loss_over_time_is_a_step_function():
     at, mean, active = made().loss_over_time()
     lasts = np.diff(at)
     assert at[0] == 1.0 and at[-1] == 7.0
-    assert (mean * lasts).sum() == pytest.approx((1 + 1 + 0.3 + 0.3 + 0.05 + 0.05))
+    assert (mean * lasts).sum() == pytest.approx(1 + 1 + 0.3 + 0.3 + 0.05 + 0.05)
     assert (active * lasts).sum() == pytest.approx(6 + 3)
 
 

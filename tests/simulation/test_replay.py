@@ -208,11 +208,15 @@ def test_a_line_that_a_crash_cut_off_is_left_out(recorded, tmp_path):
     whole = path.read_text()
     path.write_text(whole + '{"event":"repo')
     found = replay_log(path)
-    assert "the last line is cut off and is left out" in found["notes"]
+    last = f"{path}, line {len(events) + 1}"
+    assert f"{last}: the last line is cut off and is left out" in found["notes"]
     assert found["reproduced"] == found["decisions"]
     path.write_text(whole + '{"event":"repo\n' + whole)  # the next recording went on there
     found = replay_log(path)
-    assert "was cut off" in found["notes"][0] and "of 2 recordings" in found["notes"][1]
+    assert (
+        f"{last}: the line is cut off and is left out" in found["notes"][0]
+        and "of 2 recordings" in found["notes"][1]
+    )
 
 
 START = json.dumps(
@@ -230,8 +234,8 @@ START = json.dumps(
         ([], "no event in this log"),
         (["", "  "], "no event in this log"),
         (['{"event": "taken"}'], "line 1: 'taken' comes before 'start'"),
-        (['{"event"'], "line 1: no JSON object"),
-        ([START, "{", '{"event": "taken"}'], "line 2: no JSON object"),
+        (['{"event"'], "line 1: not JSON: Expecting ':' delimiter at column 9"),
+        ([START, "{", '{"event": "taken"}'], "line 2: not JSON"),
         ([START, "3"], "line 2: an event is an object, not 3"),
         ([START, '{"event": "begin"}'], "line 2: no event is called 'begin'"),
         ([START, "", '{"event": "leave", "job": "a"}'], "line 3: 'time' is missing in 'leave'"),

@@ -10,9 +10,9 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.loss import LossPredictor
 from dask_slaq.core.policies import POLICIES
+from dask_slaq.simulation.cluster import workers
 from dask_slaq.simulation.dispatch import DISPATCH
 from dask_slaq.simulation.jobs import make_jobs, time_shared, work_to
-from dask_slaq.simulation.simulator import workers
 
 
 def ends(found):
@@ -202,7 +202,7 @@ def test_decisions_come_every_epoch_and_with_arrivals_and_ends(gap, expected):
 
 def test_workers_have_all_cores():
     assert sum(workers(640).values()) == 640 and len(workers(640)) == 40
-    assert workers(3) == {"worker-0000": 3}
+    assert workers(3) == {"worker-000000": 3}
 
 
 def test_jobs_without_cores_are_refused():

@@ -74,6 +74,14 @@ def test_settings_can_be_kept_and_varied():
     assert found["settings"]["max_cores"] == 2.0 and found["settings"]["seeds"] == 1
 
 
+def test_several_processes_find_the_same():
+    one, two = (
+        without_clock(dask_slaq.simulate(["max-total"], processes=n, **{**SMALL, "seeds": 1}))
+        for n in (1, 2)
+    )
+    assert one == two
+
+
 def test_json_goes_to_standard_output(curve_file):
     result = invoke(
         "--curves", str(curve_file), "--policies", "fair,max-total,oracle,srtf-oracle",
@@ -106,7 +114,7 @@ def test_workers_come_and_go():
     [
         ('{"id": "b", "loss": [2, NaN]}', "line 5: loss[1] is nan; it must be finite"),
         ('{"id": "b"}', "line 5: 'loss' must be a list"),
-        ("{", "line 5: "),
+        ("{", "line 5: not JSON: Expecting property name enclosed in double quotes at column 2"),
     ],
 )
 def test_a_bad_curve_is_named_with_file_and_line(curve_file, line, says):
@@ -119,7 +127,13 @@ def test_a_bad_curve_is_named_with_file_and_line(curve_file, line, says):
 def test_files_without_a_useful_curve(tmp_path):
     path = tmp_path / "flat.jsonl"
     path.write_text(json.dumps({"id": "flat", "loss": [1.0] * 40}) + "\n")
-    for file, says in ((path, "no curve is fit"), (tmp_path / "missing", "cannot be read")):
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    for file, says in (
+        (path, "no curve is fit"),
+        (empty, f"{empty}: no curve in this file"),
+        (tmp_path / "missing", "cannot be read"),
+    ):
         result = invoke("--curves", str(file), *ARGUMENTS)
         assert result.exit_code == 1 and says in result.output
 
