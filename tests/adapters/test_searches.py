@@ -64,13 +64,13 @@ def plugin(client):
 @pytest.fixture
 def weights(plugin):
     """What all jobs weigh, whenever that changed."""
-    seen, weigh = [], plugin._weigh
+    seen, weigh = [], plugin.jobs._weigh
 
     def look(job):
         weigh(job)
         seen.append({name: job.weight for name, job in plugin.engine.jobs.items()})
 
-    plugin._weigh = look
+    plugin.jobs._weigh = look
     return seen
 
 
@@ -115,7 +115,7 @@ def test_every_model_is_a_job_until_it_is_trained_no_more(client, plugin, weight
         of_models = [weight for name, weight in now.items() if name in models]
         assert max(of_models, default=0) == min(of_models, default=0)
     assert trained_by(plugin) == models
-    assert not plugin.divisions.parts("search")
+    assert not plugin.jobs.divisions.parts("search")
     plain = search(rows, kind)
     assert plain.best_params_ == found.best_params_
     assert scores(plain) == scores(found)
@@ -125,7 +125,7 @@ def test_models_report_their_scores_and_weigh_what_the_search_does(client, plugi
     with slaq.job("other"), slaq.job("search"):
         found = search(rows, SuccessiveHalvingSearchCV, n_initial_iter=1, aggressiveness=2)
     lasts = {}
-    for epoch in plugin.epochs:
+    for epoch in plugin.jobs.epochs:
         lasts.update({name: job for name, job in epoch["jobs"].items() if "/" in name})
     assert len(lasts) == 4
     for model, history in found.model_history_.items():

@@ -159,7 +159,7 @@ async def test_history_is_a_dataset_over_job_and_epoch(c, s, a, b):
     assert np.all(np.diff(history.time.values) >= 0)
     assert float(history.time[0]) > 1.7e9
     for _ in range(9):
-        plugin.epochs.append({"time": 0.0, "jobs": {}})
+        plugin.jobs.epochs.append({"time": 0.0, "jobs": {}})
     assert (await slaq.history(c)).sizes["epoch"] == 5
 
 

@@ -483,7 +483,7 @@ async def test_reports_of_a_job_that_ended_are_dropped(c, s, a, b):
     plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with captured_logger("dask_slaq", propagate=False) as log:
-            plugin.handle_report(job="gone", loss=1.0, client=c.id)
+            plugin.messages.report(job="gone", loss=1.0, client=c.id)
         assert "no job named 'gone' is running" in log.getvalue()
         assert plugin.failed is None
 

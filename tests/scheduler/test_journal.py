@@ -101,9 +101,9 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
                 await iterate(c, s, plugin, f"hold-{k}")
                 one.report(1.0 / (k + 1))
                 two.report(100.0 * 0.5**k)
-                await until(lambda k=k: plugin._sent == {"a": k + 1, "b": k + 1})
+                await until(lambda k=k: plugin.jobs.reports == {"a": k + 1, "b": k + 1})
                 if k % 3 == 0:
-                    await plugin.status()
+                    await plugin.messages.status()
                 plugin.run_once()
                 if k == 4:
                     await workers[2].close()
@@ -164,5 +164,5 @@ async def test_a_recording_that_fails_does_not_disturb_the_jobs(c, s, a, b):
                 assert await c.submit(pow, 2, 3) == 8
             await until(lambda: plugin.journal.failed)
             plugin.run_once()
-            assert (await plugin.status())["jobs"]["a"]["iteration"] == 1
+            assert (await plugin.messages.status())["jobs"]["a"]["iteration"] == 1
         assert plugin.failed is None

@@ -50,7 +50,7 @@ async def test_without_jobs_there_is_no_effect(c, s, a, b):
     assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
     assert seen and set(seen) == {None}
     assert not plugin._timer.is_running()
-    assert not plugin.pools.bindings and not plugin.epochs
+    assert not plugin.pools.bindings and not plugin.jobs.epochs
     assert_nothing_left(s, plugin)
 
 
@@ -246,5 +246,5 @@ async def test_many_jobs_come_and_go_and_nothing_of_them_stays(c, s, a, b):
     await asyncio.gather(*map(run, range(20)))
     await until(lambda: not s.tasks)
     assert plugin.failed is None
-    assert not plugin._resources and not plugin._sent and not plugin.engine.grants
+    assert not plugin.jobs.resources and not plugin.jobs.reports and not plugin.engine.grants
     assert_nothing_left(s, plugin)

@@ -1,0 +1,230 @@
+"""The jobs of one scheduler: engine, pools and divisions, kept in step.
+
+What happens here is told by `SlaqPlugin`: requests and reports that came, tasks, and that it is
+time to decide anew.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.errors import NonFiniteLoss, SlaqError
+from dask_slaq.scheduler.divisions import Divisions
+from dask_slaq.scheduler.pool import Pool
+from dask_slaq.scheduler.records import status_of_job
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from dask_slaq.config import Settings
+    from dask_slaq.core.engine import Engine
+    from dask_slaq.core.recording import Recorder
+    from dask_slaq.scheduler.pools import Pools
+
+__all__ = ["ANNOTATION", "ScheduledJobs"]
+
+#: The annotation by which a task belongs to a job.
+ANNOTATION = "slaq_job"
+
+
+class ScheduledJobs:
+    """All jobs that run on a scheduler, and a pool for each client's tasks of no job.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    engine : Engine or Recorder
+    pools : Pools
+    settings : Settings
+    changed : callable
+        Called when a job came or went, or weighs something else.
+
+    Attributes
+    ----------
+    reports : dict of str to int
+        Running jobs, and how many reports of each have come.
+    resources : dict of str to dict
+        What each of its tasks needs.
+    epochs : deque of dict
+        What was granted, remembered for `history`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        engine: Engine | Recorder,
+        pools: Pools,
+        settings: Settings,
+        changed: Callable[[], None],
+    ) -> None:
+        self.scheduler, self.engine, self.pools = scheduler, engine, pools
+        self.reports: dict[str, int] = {}
+        self.resources: dict[str, dict[str, float]] = {}
+        self.divisions = Divisions()
+        self.epochs: deque[dict[str, Any]] = deque(maxlen=settings.history)
+        self._settings, self._changed = settings, changed
+
+    # Coming and going
+
+    def open(self, name: str, client: str, resources: dict[str, float], **given: Any) -> None:
+        """A job begins; raises what is wrong with it."""
+        self.engine.add_job(name, monotonic(), **given)
+        self.resources[name] = resources
+        self.reports[name] = 0
+        self.pools.add(name, client)
+
+    def divide(self, job: str, parts: list[str], client: str) -> None:
+        """Parts of a job are to be jobs of their own, under its weight; all of them or none."""
+        weight = self.engine.jobs[job].weight
+        for part in parts:
+            self.engine.jobs.refuse_duplicate(part)
+        for part in parts:
+            self.open(part, client, self.resources[job])
+        self.divisions.add(job, weight, parts)
+        self._weigh(job)
+
+    def work(self, job: str, ended: Iterable[str]) -> None:
+        """Parts of a job work from now on, but for those that ended."""
+        parts = [part for part in self.divisions.parts(job) if part in ended]
+        if parts:
+            self.record()  # their last iterations too
+        for part in parts:
+            self.forget(part)
+        self.divisions.work(job)
+        self._weigh(job)
+
+    def _weigh(self, job: str) -> None:
+        """Share out the weight of a job anew."""
+        for name, weight in self.divisions.weights(job).items():
+            self.engine.set_weight(name, weight)
+        self._changed()
+
+    def forget(self, name: str) -> None:
+        """Forget a job and its parts; what they still run goes on under plain Dask."""
+        for part in self.divisions.parts(name):
+            self.forget(part)
+        self.divisions.forget(name)
+        self.pools.remove(name)
+        self.resources.pop(name, None)
+        self.reports.pop(name, None)
+        if name in self.engine.jobs:
+            self.engine.remove_job(name, monotonic())
+
+    def forget_all(self) -> None:
+        """Forget every job, and the tasks of none."""
+        for name in list(self.pools.pools):
+            self.forget(name)
+
+    # What they do
+
+    def report(self, job: Any, loss: Any) -> None:
+        """One iteration's loss.
+
+        Raises
+        ------
+        SlaqError
+            If there is no such job, or `loss` is no finite number.
+        """
+        if job not in self.reports:
+            raise SlaqError(f"no job named {job!r} is running")
+        self.reports[job] += 1
+        if isinstance(loss, bool) or not isinstance(loss, int | float):
+            raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
+        self.engine.report(job, loss, monotonic())
+
+    def own(self, client: str, tasks: Iterable[Any]) -> None:
+        """New tasks go into the pools of their jobs, or that of the client's tasks of no job."""
+        mine: dict[str, list[Any]] = {}
+        for key in tasks:
+            ts = self.scheduler.tasks[key]
+            job = ts.annotations.get(ANNOTATION) if ts.annotations else None
+            mine.setdefault(job if job in self.reports else f"other:{client}", []).append(ts)
+        for name, states in mine.items():
+            pool = self.pools.pools.get(name)
+            if pool is None:
+                if all(ts.run_spec is None or ts.state != "released" for ts in states):
+                    continue
+                pool = self._open_other(name, client)
+            self.pools.own(pool, states)
+
+    def _open_other(self, name: str, client: str) -> Pool:
+        """A pool for a client's tasks of no job: they get a fair share while jobs run."""
+        self.engine.add_job(name, monotonic(), weight=self._settings.other_weight, reports=False)
+        pool = self.pools.add(name, client, reports=False)
+        self._changed()
+        return pool
+
+    # What they are granted
+
+    @property
+    def contended(self) -> bool:
+        """Whether tasks must be held: not for one job alone, be it divided or not, nor under the
+        policy ``none``."""
+        if self._settings.policy == "none":
+            return False
+        strict = not self._settings.lend and any(
+            job.max_share is not None for job in self.engine.jobs.values()
+        )
+        return len(self.pools.pools) - len(self.divisions) > 1 or strict
+
+    def observe_demand(self) -> list[str]:
+        """Tell the engine how many tasks are ready or running; whose tasks of no job are all done,
+        by the names of their pools."""
+        over = []
+        for name, pool in self.pools.pools.items():
+            if not pool.reports and not pool.unfinished:
+                over.append(name)
+            else:
+                self.engine.observe_demand(name, pool.demand)
+        return over
+
+    def reallocate(self) -> None:
+        """Reports and task times in; grants out to the pools."""
+        workers = {ws.address: ws.nthreads for ws in self.scheduler.running}
+        if not (self.pools.pools and workers):
+            return
+        self._reserve(sum(workers.values()))
+        grants = self.engine.reallocate(
+            workers,
+            monotonic(),
+            eligible=self._eligible(),
+            affinity={name: pool.bytes_at for name, pool in self.pools.pools.items()},
+        )
+        self.pools.apply(grants)
+        self.record()
+
+    def _eligible(self) -> dict[str, list[str]]:
+        """Workers that supply the resources of each job that needs any."""
+        return {
+            name: [
+                ws.address
+                for ws in self.scheduler.running
+                if all(ws.resources.get(r, 0) >= n for r, n in needs.items())
+            ]
+            for name, needs in self.resources.items()
+            if needs
+        }
+
+    def _reserve(self, capacity: int) -> None:
+        """Tasks of no job share the reserved threads as their floor."""
+        if not self._settings.reserve:
+            return
+        others = [name for name, job in self.engine.jobs.items() if not job.reports]
+        for name in others:
+            self.engine.set_floor(name, self._settings.reserve * capacity / len(others))
+
+    def record(self) -> None:
+        """Remember what every job is granted now, for `history`."""
+        jobs = {name: self.status(name) for name in self.names()}
+        self.epochs.append({"time": time(), "jobs": jobs})
+
+    def names(self) -> list[str]:
+        """Running jobs."""
+        return [name for name, job in self.engine.jobs.items() if job.reports]
+
+    def status(self, name: str) -> dict[str, Any]:
+        """One job, or the tasks of none, now: see `status_of_job`."""
+        return status_of_job(self.engine, self.pools.pools[name], name)
