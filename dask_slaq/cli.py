@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from dask_slaq.cli_advise import advise
 from dask_slaq.demo import ITERATIONS, ROWS
 
 
@@ -310,3 +311,6 @@ def simulate(
     from dask_slaq.simulation.show import show
 
     show(policies, curves, settings, json_file=json_file)
+
+
+slaq.add_command(advise)
