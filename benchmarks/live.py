@@ -66,7 +66,7 @@ def emulated(
     settings : dict
         Of `run_emulated`.
     shape
-        ``count``, ``scale`` and ``noise`` of the jobs.
+        ``count``, ``scale``, ``noise`` and ``slow`` of the jobs.
     """
     make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[workload]
 
@@ -127,6 +127,14 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--partition-bytes", default=2**20, show_default=True, help="Emulated data.")
 @click.option("--jobs", type=click.IntRange(1), help="Emulated jobs; 10 staggered, 14 in a burst.")
 @click.option("--scale", default=1.0, show_default=True, help="Length of the emulated runs.")
+@click.option(
+    "--slow",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Factor on the seconds of emulated jobs, for a machine that is busy otherwise; give "
+    "--epoch as much longer.",
+)
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs: under a minute.")
 @json_option
 def main(**options: Any) -> None:
@@ -170,7 +178,7 @@ def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, A
         size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
         return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)
     settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
-    shape = {key: options[key] for key in ("scale", "noise")}
+    shape = {key: options[key] for key in ("scale", "noise", "slow")}
     if options["jobs"]:
         shape["count"] = options["jobs"]
     return emulated(workload, curves, settings, **shape)
