@@ -18,7 +18,7 @@ from dask.utils import parse_timedelta
 from benchmarks import agreement
 from benchmarks import jobs as job_makers
 from benchmarks.emulation import run_emulated
-from benchmarks.measure import Run, ratios, summarize, table
+from benchmarks.measure import LATE, Run, ratios, summarize, table
 from benchmarks.results import give, json_option
 from dask_slaq.simulation import curves as curve_files
 
@@ -28,9 +28,6 @@ WORKLOADS = (*EMULATED, *REAL)
 #: Length of a `--quick` run in relation to a whole one, and its number of jobs.
 QUICK = 0.08
 QUICK_JOBS = 6
-
-#: Seconds of `Run.late` from which a run is said to be distorted.
-LATE = 0.01
 
 #: Runs one policy for one seed.
 Runner = Callable[[str, int], Run]
