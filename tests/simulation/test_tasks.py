@@ -15,7 +15,7 @@ from dask_slaq.simulation.tasks import TaskSimulation
 
 
 def run(jobs, policy="fair", threads=4, **settings):
-    return Run(0, jobs, TaskSimulation(jobs, Engine(policy), threads, **settings).run())
+    return Run(0, jobs, TaskSimulation(jobs, Engine(policy, epoch=3.0), threads, **settings).run())
 
 
 def test_a_job_alone_runs_in_waves_with_its_driver_between():
@@ -52,7 +52,7 @@ def test_a_sum_waits_for_what_runs_where_its_inputs_are():
 
 
 def test_no_thread_is_idle_while_there_are_tasks(some_jobs):
-    jobs = [replace(job, arrival=0.0, partitions=32.0) for job in some_jobs[:6]]
+    jobs = [replace(job, arrival=0.0, partitions=32.0) for job in some_jobs[:3]]
     found = run(jobs, "max-total", threads=16)
     assert all(np.isfinite(times).all() for times in found.outcome.times)
     assert found.outcome.busy == pytest.approx(sum(job.total for job in jobs))
@@ -60,8 +60,8 @@ def test_no_thread_is_idle_while_there_are_tasks(some_jobs):
 
 
 def test_better_policies_are_better_here_too():
-    fast = [make(f"f{k}", arrival=2.0 * k, iterations=12, work=24.0, partitions=24) for k in (1, 2)]
-    slow = make("slow", iterations=60, work=24.0, partitions=24)
+    fast = [make(f"f{k}", arrival=2.0 * k, iterations=12, work=24.0, partitions=12) for k in (1, 2)]
+    slow = make("slow", iterations=40, work=24.0, partitions=12)
     t90 = {p: run([slow, *fast], p).time_to(0.9).mean() for p in ("fair", "first-to-target")}
     assert t90["first-to-target"] < t90["fair"]
 
