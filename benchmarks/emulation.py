@@ -24,8 +24,9 @@ __all__ = ["run_emulated"]
 
 #: Sums in the tree take this many inputs.
 FAN_IN = 8
-#: Seconds that an iteration may take before the run is given up.
-PATIENCE = 120.0
+#: Seconds that an iteration may take before the run is given up, and further ones for each second
+#: of its compute: a job may be far from having a thread to itself.
+PATIENCE, PATIENCE_EACH = 120.0, 10.0
 
 
 def run_emulated(
@@ -109,7 +110,7 @@ class _Driver(threading.Thread):
             data = _load(client, job, self.partition_bytes)
             for k, seconds in enumerate(job.seconds):
                 future = client.compute(_iteration(job.name, k, data, seconds))
-                future.result(timeout=PATIENCE)
+                future.result(timeout=PATIENCE + PATIENCE_EACH * float(seconds.sum()))
                 self.trace.record(self.now(), job.loss[k])
                 report(float(job.reports[k]))
             del data, future

@@ -51,7 +51,13 @@ class EmulatedJob:
 
 
 def staggered(
-    curves: list[Curve], seed: int, *, count: int = 10, scale: float = 1.0, noise: float = 0.0
+    curves: list[Curve],
+    seed: int,
+    *,
+    count: int = 10,
+    scale: float = 1.0,
+    noise: float = 0.0,
+    slow: float = 1.0,
 ) -> list[EmulatedJob]:
     """Jobs that arrive one after another, four to five active at a time.
 
@@ -63,20 +69,28 @@ def staggered(
         Length of the run in relation to the whole one; the load stays the same.
     noise : float
         Standard deviation of the noise on reports, in ranges of the curve.
+    slow : float
+        Factor on all seconds: the same jobs in slow motion, for a machine that is busy otherwise.
     """
     rng = np.random.default_rng([seed, 2])
     gaps = rng.uniform(0.6, 1.4, count - 1)
     arrivals = np.append(0.0, np.cumsum(gaps) / max(gaps.sum(), 1e-9) * LAST_ARRIVAL * scale)
-    return _jobs(curves, rng, arrivals, scale, noise)
+    return _jobs(curves, rng, arrivals, scale, noise, slow)
 
 
 def burst(
-    curves: list[Curve], seed: int, *, count: int = 14, scale: float = 1.0, noise: float = 0.0
+    curves: list[Curve],
+    seed: int,
+    *,
+    count: int = 14,
+    scale: float = 1.0,
+    noise: float = 0.0,
+    slow: float = 1.0,
 ) -> list[EmulatedJob]:
     """Jobs that arrive within two seconds; parameters as of `staggered`."""
     rng = np.random.default_rng([seed, 3])
     arrivals = np.sort(rng.uniform(0.0, BURST * min(scale, 1.0), count))
-    return _jobs(curves, rng, arrivals - arrivals[0], scale, noise)
+    return _jobs(curves, rng, arrivals - arrivals[0], scale, noise, slow)
 
 
 def _jobs(
@@ -85,6 +99,7 @@ def _jobs(
     arrivals: np.ndarray,
     scale: float,
     noise: float,
+    slow: float,
 ) -> list[EmulatedJob]:
     """All jobs together have the same work for every seed, so that every seed loads alike."""
     count = len(arrivals)
@@ -104,10 +119,10 @@ def _jobs(
             EmulatedJob(
                 name=f"job-{i:02d}",
                 curve=curve.id,
-                arrival=float(arrivals[i]),
+                arrival=slow * float(arrivals[i]),
                 loss=loss,
                 reports=loss + noise * np.ptp(loss) * rng.standard_normal(len(loss)),
-                seconds=task[i] * jitter,
+                seconds=slow * task[i] * jitter,
             )
         )
     return jobs

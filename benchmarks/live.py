@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from dask.utils import parse_timedelta
 
+from benchmarks import agreement
 from benchmarks import jobs as job_makers
 from benchmarks.emulation import run_emulated
-from benchmarks.measure import Run, ratios, summarize, table
+from benchmarks.measure import LATE, Run, ratios, summarize, table
 from benchmarks.results import give, json_option
 from dask_slaq.simulation import curves as curve_files
 
@@ -26,9 +28,6 @@ WORKLOADS = (*EMULATED, *REAL)
 #: Length of a `--quick` run in relation to a whole one, and its number of jobs.
 QUICK = 0.08
 QUICK_JOBS = 6
-
-#: Seconds of `Run.late` from which a run is said to be distorted.
-LATE = 0.01
 
 #: Runs one policy for one seed.
 Runner = Callable[[str, int], Run]
@@ -50,37 +49,34 @@ def measure(
     return {"policies": found, "ratios": ratios(found)}
 
 
-def emulated(
-    workload: str,
-    curves: list[curve_files.Curve],
-    settings: dict[str, Any],
-    **shape: Any,
-) -> Runner:
+def emulated(jobs: agreement.Jobs, settings: dict[str, Any]) -> Runner:
     """Runner of `staggered` or `burst`.
 
     Parameters
     ----------
-    workload : str
-    curves : list of Curve
-        Empty to make them from the seed.
+    jobs : callable
+        Makes the jobs of a seed.
     settings : dict
         Of `run_emulated`.
-    shape
-        ``count``, ``scale`` and ``noise`` of the jobs.
     """
-    make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[workload]
 
     def run(policy: str, seed: int) -> Run:
-        jobs = make(curves or curve_files.make_curves(seed), seed, **shape)
+        made = jobs(seed)
         predictor = None
         if policy == "oracle":
             from dask_slaq.simulation.oracles import OraclePredictor
 
-            predictor = OraclePredictor({job.name: job.loss for job in jobs})
+            predictor = OraclePredictor({job.name: job.loss for job in made})
             policy = "max-total"
-        return run_emulated(jobs, policy, seed=seed, predictor=predictor, **settings)
+        return run_emulated(made, policy, seed=seed, predictor=predictor, **settings)
 
     return run
+
+
+def _jobs(workload: str, curves: list[curve_files.Curve], **shape: Any) -> agreement.Jobs:
+    """What makes the jobs of `staggered` or `burst`, of curves made from the seed by default."""
+    make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[workload]
+    return lambda seed: make(curves or curve_files.make_curves(seed), seed, **shape)
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
@@ -127,6 +123,20 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 @click.option("--partition-bytes", default=2**20, show_default=True, help="Emulated data.")
 @click.option("--jobs", type=click.IntRange(1), help="Emulated jobs; 10 staggered, 14 in a burst.")
 @click.option("--scale", default=1.0, show_default=True, help="Length of the emulated runs.")
+@click.option(
+    "--slow",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Factor on the seconds of emulated jobs, for a machine that is busy otherwise; give "
+    "--epoch as much longer.",
+)
+@click.option(
+    "--simulate/--no-simulate",
+    default=None,
+    show_default="on, but for --quick",
+    help="Simulate the emulated jobs too, and compare the mean t90.",
+)
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs: under a minute.")
 @json_option
 def main(**options: Any) -> None:
@@ -140,17 +150,37 @@ def main(**options: Any) -> None:
     policies, first = options["policies"], options["seed"]
     if options["oracle"] and "max-total" in policies and "oracle" not in policies:
         policies = [*policies, "oracle"]
+    check = options["simulate"] or (options["simulate"] is None and not options["quick"])
     result: dict[str, Any] = {}
     for workload in workloads:
-        result[workload] = measure(
+        result[workload] = found = measure(
             _runner(workload, curves, options),
             [p for p in policies if p != "oracle" or workload in EMULATED],
             range(first, first + options["seeds"]),
             lambda line, workload=workload: print(f"{workload}: {line}", file=sys.stderr),
         )
         if options["output"] != "-":
-            click.echo(table(workload, result[workload]["policies"]) + "\n")
+            click.echo(table(workload, found["policies"]) + "\n")
+    for workload in workloads if check else ():
+        if workload in EMULATED:
+            _simulate(workload, result[workload], curves, options)
     give(result, options["output"])
+
+
+def _simulate(
+    workload: str, found: dict[str, Any], curves: list[curve_files.Curve], options: dict[str, Any]
+) -> None:
+    """Compare with the simulator what was found for a workload, and put it there."""
+    found["simulator"] = agreement.compare(
+        found["policies"],
+        _jobs(workload, curves, **_shape(options)),
+        range(options["seed"], options["seed"] + options["seeds"]),
+        workers=options["workers"],
+        epoch=parse_timedelta(options["epoch"]),
+        overhead=agreement.measure_overhead(**_settings(options)),
+    )
+    if options["output"] != "-":
+        click.echo(agreement.agreement_table(workload, found["simulator"]) + "\n")
 
 
 def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
@@ -169,11 +199,18 @@ def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, A
 
         size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
         return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)
-    settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
-    shape = {key: options[key] for key in ("scale", "noise")}
-    if options["jobs"]:
-        shape["count"] = options["jobs"]
-    return emulated(workload, curves, settings, **shape)
+    return emulated(_jobs(workload, curves, **_shape(options)), _settings(options))
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Of `run_emulated`."""
+    return {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
+
+
+def _shape(options: dict[str, Any]) -> dict[str, Any]:
+    """Of the emulated jobs."""
+    shape = {key: options[key] for key in ("scale", "noise", "slow")}
+    return {**shape, "count": options["jobs"]} if options["jobs"] else shape
 
 
 if __name__ == "__main__":

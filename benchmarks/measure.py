@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["JobTrace", "Run", "ratios", "summarize", "table"]
+__all__ = ["LATE", "JobTrace", "Run", "ratios", "summarize", "table"]
+
+#: Seconds of `Run.late` from which a run is said to be distorted.
+LATE = 0.01
 
 
 @dataclass

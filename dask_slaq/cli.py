@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from dask_slaq.cli_advise import advise
 from dask_slaq.demo import ITERATIONS, ROWS
 
 
@@ -345,3 +346,6 @@ def simulate(
         processes=processes,
         json_file=json_file,
     )
+
+
+slaq.add_command(advise)

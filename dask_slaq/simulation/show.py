@@ -21,7 +21,7 @@ from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.traces import TraceError
 
-__all__ = ["rows", "show", "show_replay", "table"]
+__all__ = ["aligned", "rows", "show", "show_replay", "table", "tell"]
 
 #: Heading, key and digits of each column.
 COLUMNS = (
@@ -81,7 +81,7 @@ def show(
             )
     except (SlaqError, CurveError, TraceError) as error:
         raise click.ClickException(str(error)) from None
-    _tell(found, table(found), json_file)
+    tell(found, table(found), json_file)
 
 
 def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = None) -> bool:
@@ -110,11 +110,11 @@ def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = No
             f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
         )
         lines += ["", table(found, title)]
-    _tell(found, "\n".join(lines), json_file)
+    tell(found, "\n".join(lines), json_file)
     return bool(found["difference"] is None)
 
 
-def _tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
+def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
     """Print the text, or write the figures and print unless they go where it would."""
     figures = json.dumps(found, indent=2) + "\n"
     if json_file == "-":
@@ -151,13 +151,7 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
 
 def table(found: Mapping[str, Any], title: str | None = None) -> str:
     """A readable table of a study; by default its title tells the settings."""
-    cells = rows(found)
-    widths = [max(len(line[k]) for line in cells) for k in range(len(cells[0]))]
-    lines = []
-    for line in cells:
-        first = line[0].ljust(widths[0])
-        rest = (cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))
-        lines.append("  ".join([first, *rest]))
+    lines = aligned(rows(found))
     return "\n".join([title or _title(found["settings"]), "", *lines, "", _legend(found)])
 
 
@@ -165,6 +159,18 @@ def _legend(found: Mapping[str, Any]) -> str:
     """What the columns are, and what was assumed."""
     assumption = found["settings"].get("assumption")
     return _LEGEND + (f"\n{fill(assumption, 100)}" if assumption else "")
+
+
+def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Lines of a table: its columns to the right, but those that are named to the left."""
+    widths = [max(len(line[k]) for line in cells) for k in range(len(cells[0]))]
+    sides = [str.ljust if k in left else str.rjust for k in range(len(widths))]
+    return [
+        "  ".join(
+            side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
 
 
 def _title(s: Mapping[str, Any]) -> str:
