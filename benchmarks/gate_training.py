@@ -91,7 +91,7 @@ def lessons(curves: Sequence[Curve]) -> Lessons:
     which, unit, came = (np.concatenate(column) for column in zip(*raw, strict=True))
     cost = _costs(trials, which, unit, came, columns[-1])
     columns[-1] = np.nan_to_num(columns[-1])
-    return Lessons(*columns, cost)
+    return Lessons._make([*columns, cost])
 
 
 def _came(loss: Array, k: int) -> Array:
@@ -208,7 +208,8 @@ def _derivatives(out: Array, by: Mixture, some: Lessons) -> tuple[float, Array]:
 
 def _of_logs(weight: Array, of_weight: Array) -> Array:
     """Derivatives by the logs of weights that sum to 1."""
-    return weight * (of_weight - (weight * of_weight).sum(axis=1, keepdims=True))
+    slope: Array = weight * (of_weight - (weight * of_weight).sum(axis=1, keepdims=True))
+    return slope
 
 
 # Command line
@@ -235,7 +236,8 @@ def module(coefficients: dict[str, Array]) -> str:
     """The module that holds `coefficients`, to three digits."""
     parts = []
     for name, array in coefficients.items():
-        lines, line = [], ""
+        lines: list[str] = []
+        line = ""
         for word in (f"{value:.3g}" for value in array.ravel()):
             if len(line) + len(word) > 98:
                 lines, line = [*lines, line.rstrip()], ""

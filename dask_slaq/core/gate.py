@@ -89,15 +89,16 @@ def mixture(out: FloatArray, log_weight: FloatArray, noise: FloatArray) -> Mixtu
 
 def blend(said: FloatArray, by: Mixture) -> FloatArray:
     """Mix what the experts said, (n_experts, n_jobs, 1 + n_horizons), to one belief a job."""
-    belief = np.einsum("je,eji->ji", by.weight, said)
+    belief: FloatArray = np.einsum("je,eji->ji", by.weight, said)
     belief *= by.factor[:, None]
     belief[:, 0] = (by.level_weight.T * said[:, :, 0]).sum(axis=0) + by.shift
-    return np.minimum(belief, MOST)
+    np.minimum(belief, MOST, out=belief)
+    return belief
 
 
 def softmax(logs: FloatArray) -> FloatArray:
     """Weights, each row summing to 1, of which `logs` are the logs up to a constant."""
-    weight = np.exp(logs - logs.max(axis=1, keepdims=True))
+    weight: FloatArray = np.exp(logs - logs.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
     return weight
 
