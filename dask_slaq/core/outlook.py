@@ -244,7 +244,8 @@ def _exploration(
     over as many iterations again would go unseen.
     """
     unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
-    lacking = np.maximum(unseen - forecast, 0.0)
+    # All of it where no fall is forecast, half where as much is, little where more is.
+    lacking = unseen * np.divide(unseen, unseen + forecast, out=0.0 * unseen, where=unseen > 0)
     return lacking[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
 
 
