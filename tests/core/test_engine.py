@@ -524,7 +524,7 @@ def strong(n: float) -> float:
 def epochs(engine, cores: int, count: int, names: tuple[str, ...], start: float) -> list[dict]:
     """Run jobs under this law of running times; the shares of every epoch."""
     held, now = [], start
-    for k in range(count):
+    for _ in range(count):
         engine.reallocate({"w": cores}, now)
         held.append(shares(engine))
         for name in (name for name in names if held[-1][name] > 0):
