@@ -39,7 +39,8 @@ def _two_classes(rng: np.random.Generator, n: int, n_features: int) -> tuple[Arr
 
     x, y = make_classification(
         n, n_features, n_informative=n_features // 2, n_redundant=n_features // 4,
-        n_clusters_per_class=int(rng.integers(1, 4)), class_sep=rng.uniform(0.4, 1.5),
+        n_clusters_per_class=min(int(rng.integers(1, 4)), 2 ** (n_features // 2 - 1)),
+        class_sep=rng.uniform(0.4, 1.5),
         flip_y=rng.uniform(0.0, 0.15), random_state=_integer(rng),
     )  # fmt: skip
     return x / x.std(axis=0), 2.0 * y - 1.0

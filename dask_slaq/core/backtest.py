@@ -42,13 +42,10 @@ class Backtest(Rows):
     ----------
     noise_cost : (n_experts,) array
         Error that noise of standard deviation 1 adds to the forecast of each expert.
-    handicap : (n_experts,) array
-        Factor of the errors of each expert.
     """
 
-    def __init__(self, noise_cost: FloatArray, handicap: FloatArray) -> None:
+    def __init__(self, noise_cost: FloatArray) -> None:
         n = len(noise_cost)
-        self._handicap = handicap
         self._noise_cost = noise_cost
         super().__init__(
             {
@@ -61,11 +58,10 @@ class Backtest(Rows):
             }
         )
 
-    def weights(self, rows: IntArray) -> FloatArray:
-        """Weights of the experts, (n_rows, n_experts), each row summing to 1."""
-        weight: FloatArray = (self._handicap * self.column["score"][rows]) ** -SHARPNESS
-        weight /= weight.sum(axis=1, keepdims=True)
-        return weight
+    def log_weights(self, rows: IntArray) -> FloatArray:
+        """Logs of the experts' weights, (n_rows, n_experts), up to a constant a row."""
+        log_weight: FloatArray = -SHARPNESS * np.log(self.column["score"][rows])
+        return log_weight
 
     def score(self, rows: IntArray, view: View) -> None:
         """Score what was said by the reports that came since.

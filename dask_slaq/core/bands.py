@@ -33,7 +33,7 @@ PACE = 0.4
 #: Bounds of the log of that factor.
 NARROWEST, WIDEST = -3.0, 4.0
 #: Half a band, in standard deviations of the noise, of the experts, and in forecast falls.
-BY_NOISE, BY_EXPERTS, BY_FALL = 1.5, 1.6, 0.13
+BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.2, 0.1
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation over the log of the
 #: horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))

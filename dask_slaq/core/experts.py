@@ -29,7 +29,6 @@ SHORT = 20
 class Panel:
     """The experts that are asked, in a fixed order.
 
-    * *hold*: nothing changes.
     * *geometric*, *power*: a weighted line through the logs of the drops, over time or over the
       log of the iteration. Sharp on smooth curves, lost in noise.
     * *fast*, *slow*, *whole*: variable projection on a grid of curves, by recent reports, by a
@@ -46,10 +45,7 @@ class Panel:
 
     #: Error that noise of standard deviation 1 adds to each forecast: what a backtest over a
     #: few noisy reports cannot tell apart.
-    noise_cost: FloatArray = np.array([1.0, 10.0, 10.0, 10.0, 1.2, 0.3, 0.1])
-    #: Factor of each error: what is known of the experts before any report. On smooth curves the
-    #: power has no bias from the first forecast on, and whatever ignores the order in time has.
-    handicap: FloatArray = np.array([2.5, 1.2, 0.8, 0.9, 1.5, 2.5, 2.5])
+    noise_cost: FloatArray = np.array([10.0, 10.0, 10.0, 1.2, 0.3, 0.1])
 
     def __init__(self, window: int, n_means: int) -> None:
         self._fast = Atoms(min(window, SHORT), 0.7)
@@ -61,7 +57,6 @@ class Panel:
         drops = log_drops(view)
         by_power = power(view, drops)
         beliefs = [
-            hold(view),
             geometric(view, drops),
             by_power,
             to_zero(view, by_power),
@@ -76,12 +71,6 @@ def _above_zero(belief: Belief, view: View) -> Belief:
     """End the fall at a loss of zero, if the loss has one."""
     level = np.maximum(belief.level, view.zero)
     return Belief(level, np.minimum(belief.fall, (level - view.zero)[:, None]))
-
-
-def hold(view: View) -> Belief:
-    """Nothing will change."""
-    n = len(view.known)
-    return Belief(np.zeros(n), np.zeros((n, len(HORIZONS))))
 
 
 class Drops(NamedTuple):

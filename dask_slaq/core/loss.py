@@ -20,9 +20,10 @@ from dask_slaq.core.bands import AT, Bands
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.experts import Panel
+from dask_slaq.core.gate import Gate, blend
 from dask_slaq.core.history import Histories
 from dask_slaq.core.outlook import Forecast, Outlook, Status
-from dask_slaq.core.view import MOST, View, look
+from dask_slaq.core.view import View, look
 
 __all__ = ["Forecast", "LossPredictor", "Predictor", "Status"]
 
@@ -80,7 +81,8 @@ class LossPredictor:
         self._new_losses: list[float] = []
         self._history = Histories(window)
         self._panel = Panel(window, self._history.n_means)
-        self._backtest = Backtest(self._panel.noise_cost, self._panel.handicap)
+        self._backtest = Backtest(self._panel.noise_cost)
+        self._gate = Gate()
         self._outlook = Outlook()
         self._bands = Bands()
 
@@ -260,12 +262,11 @@ class LossPredictor:
         beliefs = self._panel.ask(view)
         self._backtest.remember(rows, view, beliefs)
         said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
-        weight = self._backtest.weights(rows).T[:, :, None]
-        belief = (weight * said).sum(axis=0)
-        np.minimum(belief, MOST, out=belief)
+        mix = self._gate.mix(view, said, self._backtest.log_weights(rows))
+        belief = blend(said, mix)
         self._outlook.store(rows, view, self._history, belief)
         ahead = (said[:, :, 1 + AT] - said[:, :, :1]) - (belief[:, 1 + AT] - belief[:, :1])
-        spread = np.sqrt((weight * ahead**2).sum(axis=0))
+        spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
         raw = view.unit[:, None]
         self._bands.store(rows, view.unit * view.noise, raw * spread, raw * belief[:, 1 + AT])
 

@@ -198,7 +198,7 @@ class Outlook(Rows):
         status[view.total < MIN_REPORTS] = Status.TOO_FEW_REPORTS
         fall[diverging] = 0.0
         span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
-        fall += _exploration(view.total, noise, span)
+        fall += _exploration(view.total, noise, span, fall[:, -1])
         zero = view.newest + view.unit * view.zero
         np.minimum(fall, np.maximum(level - zero, 0.0)[:, None], out=fall)
         few = status == Status.TOO_FEW_REPORTS
@@ -235,14 +235,18 @@ class Outlook(Rows):
         return rising
 
 
-def _exploration(total: IntArray, noise: FloatArray, span: FloatArray) -> FloatArray:
-    """Fall that the reports cannot rule out, added so that no job is given up.
+def _exploration(
+    total: IntArray, noise: FloatArray, span: FloatArray, forecast: FloatArray
+) -> FloatArray:
+    """Fall that the reports cannot rule out, as far as it is not `forecast`: no job is given up.
 
     n noisy reports show a slope to noise * sqrt(12 / n^3): a fall of noise * sqrt(12 / n)
     over as many iterations again would go unseen.
     """
     unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
-    return unseen[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
+    # All of it where no fall is forecast, half where as much is, little where more is.
+    lacking = unseen * np.divide(unseen, unseen + forecast, out=0.0 * unseen, where=unseen > 0)
+    return lacking[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
 
 
 def _as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.view import View
 
-__all__ = ["Atoms", "recent", "whole_run"]
+__all__ = ["Atoms", "product", "recent", "whole_run"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -81,7 +81,7 @@ def _running(terms: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros((1, terms.shape[1])), np.cumsum(terms, axis=0)])
 
 
-def _product(left: FloatArray, right: FloatArray) -> FloatArray:
+def product(left: FloatArray, right: FloatArray) -> FloatArray:
     """Matrix product in blocks of rows, each too small for BLAS to split over threads.
 
     Its threads wait by spinning, which on busy cores takes far longer than the product.
@@ -116,7 +116,7 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Atom
     centred = losses - mean
     weight *= centred
     variance = (weight * centred).sum(axis=1, keepdims=True)
-    cov = np.maximum(_product(weight, atoms.past), 0.0)
+    cov = np.maximum(product(weight, atoms.past), 0.0)
     factor = cov * atoms.per_variance[known]
     factor *= atoms.time_scale < LONGEST * length[:, None] + 1.0
     # Share of the variance that each atom explains; an atom that cannot be fitted explains none.
@@ -139,7 +139,7 @@ def recent(view: View, atoms: Atoms) -> Belief:
     amount = fit.share * fit.factor
     # An atom is 1 at the present.
     level = fit.mean + (amount * (1.0 - atoms.mean)[known]).sum(axis=1)
-    return Belief(_near_newest(level, view), _product(amount, atoms.fall))
+    return Belief(_near_newest(level, view), product(amount, atoms.fall))
 
 
 def _near_newest(level: FloatArray, view: View) -> FloatArray:
@@ -161,7 +161,7 @@ def whole_run(view: View, atoms: Atoms) -> Belief:
     now = np.exp(log[:, :, 0])
     level = fit.mean + (amount * (now - atoms.mean[view.means_known[:, None], best])).sum(axis=1)
     fall = ((amount * now)[:, :, None] * -np.expm1(log - log[:, :, :1])).sum(axis=1)
-    return Belief(_near_newest(level, view), _product(fall, BETWEEN))
+    return Belief(_near_newest(level, view), product(fall, BETWEEN))
 
 
 #: (n_horizons // 2 + 1, n_horizons): linear interpolation from every second horizon to all.

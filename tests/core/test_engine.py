@@ -524,7 +524,7 @@ def strong(n: float) -> float:
 def epochs(engine, cores: int, count: int, names: tuple[str, ...], start: float) -> list[dict]:
     """Run jobs under this law of running times; the shares of every epoch."""
     held, now = [], start
-    for k in range(count):
+    for _ in range(count):
         engine.reallocate({"w": cores}, now)
         held.append(shares(engine))
         for name in (name for name in names if held[-1][name] > 0):
@@ -533,7 +533,7 @@ def epochs(engine, cores: int, count: int, names: tuple[str, ...], start: float)
             took = 30.0 / iterations
             for i in range(iterations):
                 engine.observe_task(name, held[-1][name] * took, 1000)
-                engine.report(name, 0.97 ** (3 * k + i), now + (i + 1) * took)
+                engine.report(name, 0.97 ** engine.jobs[name].iteration, now + (i + 1) * took)
             engine.observe_demand(name, 1000)
         now += 30.0
     return held

@@ -1,0 +1,52 @@
+"""Training of the gate: slopes are slopes, training helps, and the module holds what was learnt."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import gate_training
+from benchmarks.gate_curves import training_curves
+from benchmarks.gate_training import Lessons, lessons
+
+
+@pytest.fixture(scope="module")
+def some() -> Lessons:
+    return lessons(training_curves(1, 10))
+
+
+def test_lessons_are_sound(some: Lessons) -> None:
+    assert len(some.x) > 500
+    for array in some:
+        assert len(array) == len(some.x)
+        assert np.isfinite(array).all()
+    assert some.cost.min() == 0 < some.cost.max()
+
+
+def test_slopes_are_those_of_the_cost(some: Lessons) -> None:
+    some = some.of(slice(0, 400, 7))
+    some = some._replace(x=np.clip(some.x, -4, 4))
+    rng = np.random.default_rng(0)
+    net = gate_training._start(rng, some.x.shape[1], 2 * some.level.shape[1] + 2)
+    cost, slopes = gate_training._slopes(net, some)
+    for array, slope in zip(net, slopes, strict=True):
+        place = tuple(int(rng.integers(n)) for n in array.shape)
+        decay = gate_training.DECAY * array[place] if array.ndim == 2 else 0.0
+        array[place] += 1e-7
+        moved, _ = gate_training._slopes(net, some)
+        array[place] -= 1e-7
+        assert (moved - cost) / 1e-7 == pytest.approx(slope[place] - decay, rel=1e-2, abs=1e-5)
+
+
+def test_training_helps_and_is_written_to_three_digits(some: Lessons) -> None:
+    def cost(coefficients: dict[str, np.ndarray]) -> float:
+        x = (some.x - coefficients["mean"]) / coefficients["deviation"]
+        names = gate_training.Network._fields
+        net = gate_training.Network(*(coefficients[name] for name in names))
+        return gate_training._slopes(net, some._replace(x=np.clip(x, -4, 4)))[0]
+
+    few, more = (gate_training.learn(some, epochs) for epochs in (1, 12))
+    assert cost(more) < 0.95 * cost(few)
+    found: dict[str, dict[str, np.ndarray]] = {}
+    exec(gate_training.module(more), found)
+    assert cost(found["COEFFICIENTS"]) == pytest.approx(cost(more), rel=0.01)
