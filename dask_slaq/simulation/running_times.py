@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dask_slaq.core import scaling
 from dask_slaq.core.population import clearly_better
-from dask_slaq.core.runtime import GROWTH, SPREAD
+from dask_slaq.core.runtime import SPREAD
 from dask_slaq.core.speeds import waves
 from dask_slaq.simulation.trials import Trial
 
@@ -24,6 +24,9 @@ __all__ = ["RunningTime", "running_time"]
 FloatArray = npt.NDArray[np.float64]
 #: Threads to time, per second of work of an iteration on one thread.
 Form = Callable[[FloatArray], FloatArray]
+
+#: Factor beyond the fewest and the most threads tried up to which a time is told.
+BEYOND = 2.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class RunningTime:
 
     def iteration(self, threads: float) -> float:
         """Seconds of an iteration; threads beyond twice the most tried are not said to help."""
-        n = np.array([min(float(threads), GROWTH * self.tried[-1])])
+        n = np.array([min(float(threads), BEYOND * self.tried[-1])])
         if self.form == "ernest":
             return float(scaling.fitted_seconds(self.law[None, :], n)[0])
         return self.fixed + self.work * float(FORMS[self.form](self.width)(n)[0])
@@ -108,7 +111,7 @@ def running_time(trials: Sequence[Trial]) -> RunningTime | None:
     sums = (scaling.moments(threads, seconds) * count[:, None]).sum(axis=0)[None, :]
     law = scaling.fit(sums)
     least = np.array([threads.min()])
-    law = scaling.bounded(law, least / GROWTH, least)
+    law = scaling.bounded(law, least / BEYOND, least)
     left = scaling.residual(sums, law)
     if _tell(threads) and clearly_better(np.array([error]), left, np.array([count.sum()]))[0]:
         form = "ernest"
