@@ -14,8 +14,9 @@ from dask_slaq.core.units import EPSILON, FloatArray, Gain, IntArray, Units, Wor
 #: Price rounds before ties are taken as they stand; a run needs 10 to 25, so that this only
 #: bounds a worth that rises where it should not.
 ROUNDS = 64
-#: Candidate threads, in all or one a job, at which the search ends and these are sorted.
-SORTED = 4096
+#: Candidate threads, of all jobs (or as many as these) and of any one, at which the search ends and
+#: the candidates are sorted.
+SORTED, NARROW = 4096, 8
 #: Part of the jobs at which those that are still open go on alone.
 FEW = 0.5
 
@@ -182,9 +183,11 @@ def _settle(
     for _ in range(ROUNDS):
         budget = capacity - units.share(low).sum()
         high = np.minimum(high, low + np.ceil(budget) + 1)
-        if budget <= EPSILON or (high - low).sum() <= max(SORTED, len(low)):
+        width = high - low
+        few = width.sum() <= max(SORTED, len(low)) and width.max(initial=0.0) <= NARROW
+        if budget <= EPSILON or few:
             return _hand_out_rest(units, low, high, capacity, order)
-        if (high > low).sum() <= FEW * len(low):
+        if (width > 0).sum() <= FEW * len(low):
             return _settle_open(units, low, high, capacity, order)
         price, least, most = _probe(units, low, high, budget, streak)
         if price > 0:

@@ -16,27 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core import quality
+from dask_slaq.core.appraisal import Appraisal
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
-from dask_slaq.core.loss import Forecast, LossPredictor, Predictor
-from dask_slaq.core.outlook import unreported
+from dask_slaq.core.loss import LossPredictor, Predictor
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.sets import Workers
-from dask_slaq.core.speeds import Progress, Speeds
 
 __all__ = ["Engine", "Grant", "Predictor"]
 
 FloatArray = NDArray[np.float64]
-
-#: Threads of a job that has work to do, where sets are strict.
-LEAST = 0.05
-
-#: Parts of its predicted range to which the work that is left can be told.
-PARTS = {"to_target": TARGET, "to_end": END}
 
 #: Policies that go by weights alone.
 BLIND = ("none", "fair")
@@ -102,6 +94,7 @@ class Engine:
         self.move_pause = move_pause
         self.strict = strict
         self.jobs = Jobs()
+        self._appraise = Appraisal(normalizer, epoch, move_pause, strict)
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor() if predictor is None else predictor
         self._sets: Placement | None = None
@@ -158,9 +151,12 @@ class Engine:
         ------
         UnknownJob, NonFiniteLoss
         """
-        row = self.jobs.row(job)
+        jobs, last = self.jobs, self._last
+        row = jobs.row(job)
         self._predictor.report(job, loss)
-        self.jobs.runtimes.end_iteration(row, self._since(now), float(loss))
+        # As `_since`, without a call more: reports are many.
+        elapsed = now - last if last is not None and now > last else 0.0
+        jobs.runtimes.end_iteration(row, elapsed, float(loss))
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Charge a finished task: compute `seconds`, and how many of the job's tasks that are
@@ -245,7 +241,9 @@ class Engine:
         forecast = self._predictor.forecast(order.reported)
         speeds = self.jobs.runtimes.speeds(order.rows)
         room = order.room(workers, eligible or {})
-        snapshot = self._snapshot(order, forecast, speeds, room, capacity, now)
+        snapshot = self._appraise(
+            self.jobs, order, forecast, speeds, room, capacity, now, self.policy.needs
+        )
         allocation = self.policy(snapshot)
         # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
@@ -263,60 +261,6 @@ class Engine:
     def _since(self, now: float) -> float:
         """Seconds since the last reallocation; a clock that goes back stands still."""
         return 0.0 if self._last is None else max(now - self._last, 0.0)
-
-    def _snapshot(
-        self,
-        order: Order,
-        forecast: Forecast,
-        speeds: Speeds,
-        room: FloatArray,
-        capacity: int,
-        now: float,
-    ) -> Snapshot:
-        """What the policy is to see; `forecast` has the reporting jobs in the order of names."""
-        column, at = self.jobs.table.column, order.reporting
-        n = len(order.names)
-        normalized = np.ones(n)
-        attained = self.jobs.runtimes.column["attained"][order.rows]
-        done = np.divide(attained, speeds.work, out=np.zeros(n), where=speeds.work > 0)
-        forecast = unreported(forecast, done[at])
-        normalized[at] = quality.normalized(forecast, self.normalizer)
-        held = self.jobs.runtimes.column["share"][order.rows]
-        gain = Gains(
-            Interpolation(forecast.horizons, forecast.reduction),
-            quality.scale(forecast, self.normalizer),
-            at,
-            speeds,
-            held,
-            self.epoch,
-            self.move_pause,
-        )
-        cap = np.minimum(np.minimum(room, column["most"][order.rows]), speeds.useful)
-        floor = column["floor"][order.rows]
-        if self.strict:
-            floor = np.where(column["demand"][order.rows] > 0, np.maximum(floor, LEAST), floor)
-        work = speeds.core_seconds(held)
-        target = column["target"][order.rows][at]
-        left = {}
-        for name in self.policy.needs:
-            ahead, total = np.full((2, n), np.inf)
-            ahead[at] = iterations_to_target(forecast, target, done[at], PARTS[name])
-            left[name] = np.multiply(work, ahead, out=total, where=work > 0)
-        return Snapshot(
-            jobs=order.names,
-            capacity=capacity,
-            weight=column["weight"][order.rows],
-            floor=np.minimum(floor, cap),
-            cap=cap,
-            known=column["reports"][order.rows] & (speeds.work > 0),
-            normalized=normalized,
-            gain=gain,
-            speed=Progress(speeds, work),
-            reporting=column["reports"][order.rows],
-            age=self.jobs.age(order.rows, now),
-            attained=attained,
-            **left,
-        )
 
     def _decision(
         self,

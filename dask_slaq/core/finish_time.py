@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dask_slaq.core.allocation import hand_out
-from dask_slaq.core.priced import Priced, by_name, index_of
+from dask_slaq.core.priced import Priced, Worths, by_name, index_of
 from dask_slaq.core.snapshot import Snapshot
 from dask_slaq.core.units import BoolArray, FloatArray
 
@@ -79,10 +79,7 @@ class FinishTimeFair(Priced):
         worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
         most = lower.copy()
         most[worst] = upper[worst]
-
-        def worth(start: FloatArray, stop: FloatArray) -> FloatArray:
-            return self.worth(snapshot, start, stop)
-
+        worth = Worths(self, snapshot)
         return hand_out(worth, lower, most, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:

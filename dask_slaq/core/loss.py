@@ -77,6 +77,7 @@ class LossPredictor:
         if window < 8:
             raise InvalidSetting(f"window is {window}; it must be at least 8 reports")
         self._row: dict[str, int] = {}
+        self._asked: tuple[tuple[str, ...], IntArray] | None = None
         self._new_rows: list[int] = []
         self._new_losses: list[float] = []
         self._history = Histories(window)
@@ -112,6 +113,7 @@ class LossPredictor:
             table.acquire()
         self._outlook.column["target"][row] = np.nan if target is None else target
         self._row[job] = row
+        self._asked = None
 
     def remove(self, job: str) -> None:
         """Forget `job`.
@@ -123,6 +125,7 @@ class LossPredictor:
         """
         row = self._find(job)
         del self._row[job]
+        self._asked = None
         self._take_in()
         self._outlook.column["reported"][row] = False
         for table in (self._history, self._backtest, self._outlook, self._bands):
@@ -143,12 +146,14 @@ class LossPredictor:
         NonFiniteLoss
             If `loss` is not a finite number of at most 1e300 in magnitude.
         """
-        row = self._find(job)
+        row = self._row.get(job)
+        if row is None:
+            row = self._find(job)  # says that it is not running
         try:
             value = float(loss)
         except (TypeError, ValueError, OverflowError):
             value = nan
-        if not abs(value) <= MAX_LOSS:
+        if not -MAX_LOSS <= value <= MAX_LOSS:
             raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}; {ALLOWED}")
         self._new_rows.append(row)
         self._new_losses.append(value)
@@ -206,7 +211,7 @@ class LossPredictor:
         UnknownJob
             If one of `jobs` is not followed.
         """
-        rows = np.array([self._find(job) for job in jobs], dtype=np.int64)
+        rows = self._rows_of(jobs)
         history, outlook = self._history.column, self._outlook.column
         return Forecast(
             horizons=HORIZONS,
@@ -237,7 +242,7 @@ class LossPredictor:
         UnknownJob
             If one of `jobs` is not followed.
         """
-        rows = np.array([self._find(job) for job in jobs], dtype=np.int64)
+        rows = self._rows_of(jobs)
         outlook = self._outlook.column
         return self._bands.bounds(rows, outlook["level"][rows], outlook["reduction"][rows])
 
@@ -249,6 +254,15 @@ class LossPredictor:
         self._new_losses.clear()
         self._history.append(rows, losses)
         self._outlook.column["reported"][rows] = True
+
+    def _rows_of(self, jobs: Sequence[str]) -> IntArray:
+        """Their rows; of a tuple these are remembered while the jobs stay the same."""
+        if self._asked is not None and jobs is self._asked[0]:
+            return self._asked[1]
+        rows = np.array([self._find(job) for job in jobs], dtype=np.int64)
+        if isinstance(jobs, tuple):
+            self._asked = (jobs, rows)
+        return rows
 
     def _find(self, job: str) -> int:
         try:

@@ -7,6 +7,7 @@ worth to a job (`Priced.worth`), the rest is shared.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from dask_slaq.core.finish_time import FinishTimeFair
 from dask_slaq.core.priced import Priced, by_name, first_worth, index_of
 from dask_slaq.core.queues import FirstInFirstOut, LeastAttainedService, ShortestRemainingTime
 from dask_slaq.core.snapshot import Allocation, Snapshot
-from dask_slaq.core.units import BoolArray, FloatArray
+from dask_slaq.core.units import BoolArray, FloatArray, IntArray
 
 __all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy"]
 
@@ -129,12 +130,8 @@ class FirstToTarget(MaxTotal):
         self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
         """Each thread where it shortens the time to a target by the largest part."""
-        left = _work_left(snapshot)
-
-        def worth(start: FloatArray, stop: FloatArray) -> FloatArray:
-            return (snapshot.speed(stop) - snapshot.speed(start)) / ((stop - start) * left)
-
-        upper = np.where(judged & np.isfinite(left), upper, lower)
+        upper = np.where(judged & np.isfinite(_work_left(snapshot)), upper, lower)
+        worth = _Shortening(snapshot)
         return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
@@ -171,6 +168,21 @@ class MaxMin(Priced):
         most = np.clip(snapshot.cap, start, np.maximum(start, snapshot.capacity))
         left = snapshot.weight * np.maximum(snapshot.normalized - reached, 0.0)
         return np.where(snapshot.gain(most) > reached, left, 0.0)
+
+
+@dataclass(frozen=True)
+class _Shortening:
+    """By which part of itself a thread shortens the time to a target."""
+
+    snapshot: Snapshot
+
+    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
+        speed = self.snapshot.speed
+        return (speed(stop) - speed(start)) / ((stop - start) * _work_left(self.snapshot))
+
+    def of(self, rows: IntArray) -> _Shortening:
+        """For some of the jobs alone."""
+        return _Shortening(self.snapshot.of(rows))
 
 
 def _work_left(snapshot: Snapshot) -> FloatArray:

@@ -11,7 +11,7 @@ from dask_slaq.core.hull import on_hull
 from dask_slaq.core.snapshot import Allocation, Snapshot
 from dask_slaq.core.units import BoolArray, FloatArray, Gain, IntArray, rows_of
 
-__all__ = ["Priced", "by_name", "first_worth", "index_of", "judged_of"]
+__all__ = ["Priced", "Worths", "by_name", "first_worth", "index_of", "judged_of"]
 
 
 class Priced:
@@ -56,14 +56,14 @@ class Priced:
             fair = fair_fill(weight, floor, cap, capacity)
             lower, upper = np.where(judged, floor, fair), np.where(judged, cap, fair)
         lower = self.first(snapshot, judged, lower, upper)
-        worth = _Worth(self, snapshot)
+        worth = Worths(self, snapshot)
         share = hand_out(worth, lower, upper, capacity, by_name(snapshot.jobs))
         share = fair_fill(weight, share, cap, capacity)
         return Allocation(share, self.index(snapshot, judged))
 
 
 @dataclass(frozen=True)
-class _Worth:
+class Worths:
     """What a policy finds that threads are worth to the jobs of a snapshot."""
 
     policy: Priced
@@ -72,9 +72,9 @@ class _Worth:
     def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
         return self.policy.worth(self.snapshot, start, stop)
 
-    def of(self, rows: IntArray) -> _Worth:
+    def of(self, rows: IntArray) -> Worths:
         """For some of the jobs alone."""
-        return _Worth(self.policy, self.snapshot.of(rows))
+        return Worths(self.policy, self.snapshot.of(rows))
 
 
 def judged_of(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -202,24 +202,51 @@ class Foresight:
             forecast.reduction / quality.scale(forecast, self._normalizer)[:, None],
         )
         most = self._fastest[rows]
-
-        def gain(threads: FloatArray) -> FloatArray:
-            return fall(self._epoch * rate(self._law, rows, np.minimum(threads, most)))
-
+        speed = _TrueSpeed(self._law, rows, most)
         none = np.zeros(len(rows))
         truth = replace(
             snapshot,
-            gain=gain,
+            gain=_TrueGain(fall, speed, self._epoch),
             cap=np.minimum(snapshot.cap, np.maximum(most, snapshot.floor)),
             known=np.ones(len(rows), bool),
             normalized=quality.normalized(forecast, self._normalizer),
             to_target=iterations_to_target(forecast, none + np.nan, none),
             to_end=iterations_to_target(forecast, none + np.nan, none, END),
             attained=np.array([self._progress.iterations(name) for name in snapshot.jobs], float),
-            speed=lambda threads: rate(self._law, rows, np.minimum(threads, most)),
+            speed=speed,
             concave=self._law.name != "waves",
         )
         return self._policy(truth)
+
+
+@dataclass(frozen=True)
+class _TrueSpeed:
+    """Iterations a second."""
+
+    law: Law
+    jobs: IntArray
+    most: FloatArray
+
+    def __call__(self, threads: FloatArray) -> FloatArray:
+        return rate(self.law, self.jobs, np.minimum(threads, self.most))
+
+    def of(self, rows: IntArray) -> _TrueSpeed:
+        return _TrueSpeed(self.law, self.jobs[rows], self.most[rows])
+
+
+@dataclass(frozen=True)
+class _TrueGain:
+    """Fall of the normalized loss in an epoch."""
+
+    fall: Interpolation
+    speed: _TrueSpeed
+    epoch: float
+
+    def __call__(self, threads: FloatArray) -> FloatArray:
+        return self.fall(self.epoch * self.speed(threads))
+
+    def of(self, rows: IntArray) -> _TrueGain:
+        return _TrueGain(self.fall.of(rows), self.speed.of(rows), self.epoch)
 
 
 class ShortestRemaining:
