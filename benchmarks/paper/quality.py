@@ -125,9 +125,9 @@ def times_rows(data: xr.Dataset) -> list[Row]:
     for case in data["case"].values.tolist():
         for percent, paper in ((90.0, "45 %"), (95.0, "30 %")):
             seconds = data["seconds"].sel(case=case, reduction=percent)
-            measured = f"mean time to {percent:.0f} % of the loss reduction, less than fair by"
-            setting = f"{case}; {data.attrs['setting']}"
-            rows.append(Row("7b", measured, paper, less(seconds), "%", setting))
+            name = f"mean time to {percent:.0f} % of the loss reduction"
+            measured = f"{name}, {case}, less than under fair by"
+            rows.append(Row("7b", measured, paper, less(seconds), "%", data.attrs["setting"]))
     return rows
 
 
@@ -162,9 +162,9 @@ def measures(study: Study) -> xr.Dataset:
 def measures_rows(data: xr.Dataset) -> list[Row]:
     """All measures, as lines of the table."""
     return [
-        Row("7", name, _FAIR.get(key, NOT_STATED),
+        Row("7", f"{name}, {case}", _FAIR.get(key, NOT_STATED),
             {str(p): float(data[key].sel(case=case, policy=p)) for p in data["policy"].values},
-            unit, f"{case}; {data.attrs['setting']}")
+            unit, data.attrs["setting"])
         for case in data["case"].values.tolist()
         for key, name, unit, _ in MEASURES
     ]  # fmt: skip

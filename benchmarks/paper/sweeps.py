@@ -79,9 +79,9 @@ def contention_rows(data: xr.Dataset) -> list[Row]:
     for gap in (gaps.max(), gaps.min()):
         at = data.sel(interarrival=gap)
         for key in ("loss", "t90"):
-            measured = f"{data[key].attrs['long_name']}, less than under fair by"
-            setting = f"one job every {gap:g} s; {data.attrs['setting']}"
-            rows.append(Row("9", measured, NOT_STATED, less(at[key]), "%", setting))
+            name = data[key].attrs["long_name"]
+            measured = f"{name}, one job every {gap:g} s, less than under fair by"
+            rows.append(Row("9", measured, NOT_STATED, less(at[key]), "%", data.attrs["setting"]))
     return rows
 
 
@@ -115,9 +115,10 @@ def moves_rows(data: xr.Dataset) -> list[Row]:
     rows = []
     for pause in data["pause"].values:
         at = data.sel(pause=pause)
-        setting = f"pause of {pause:g} s; {data.attrs['setting']}"
-        measured = "mean time to 90 % of the loss reduction, less than under fair by"
+        setting, case = data.attrs["setting"], f"with a pause of {pause:g} s"
+        measured = f"mean time to 90 % of the loss reduction, {case}, less than under fair by"
         rows.append(Row("10c", measured, NOT_STATED, less(at["t90"]), "%", setting))
         gained = {str(p): float(at["moves"].sel(policy=p)) for p in data["policy"].values}
-        rows.append(Row("10c", data["moves"].attrs["long_name"], NOT_STATED, gained, "", setting))
+        measured = f"{data['moves'].attrs['long_name']}, {case}"
+        rows.append(Row("10c", measured, NOT_STATED, gained, "", setting))
     return rows
