@@ -169,14 +169,17 @@ class ManyFiles(click.Command):
         return super().parse_args(ctx, words[:-1])
 
 
-@click.command(cls=ManyFiles)
-@click.option(
+curves_option = click.option(
     "--curves",
     "files",
     multiple=True,
     metavar="FILE ...",
     help="JSON lines with id and loss; trained by the nine algorithms by default.",
 )
+
+
+@click.command(cls=ManyFiles)
+@curves_option
 @click.option(
     "--origins",
     type=click.IntRange(0),

@@ -5,12 +5,10 @@ Imports of what a command needs stay inside the command: ``dask --help`` loads t
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import click
 
 from dask_slaq.cli_advise import advise
+from dask_slaq.cli_options import json_option, writable
 from dask_slaq.demo import ITERATIONS, ROWS
 
 
@@ -32,29 +30,6 @@ def _known_policies(
         except UnknownPolicy as error:
             raise click.BadParameter(str(error)) from None
     return tuple(dict.fromkeys(names))
-
-
-def _writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Refuse a file that cannot be written before minutes are spent on what goes into it."""
-    if name is None or name == "-":
-        return name
-    path = Path(name)
-    if path.is_dir():
-        raise click.BadParameter(f"{name!r} is a directory, not a file")
-    if not path.parent.is_dir():
-        raise click.BadParameter(f"there is no directory {str(path.parent)!r} for {name!r}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise click.BadParameter(f"{name!r} cannot be written")
-    return name
-
-
-_json_option = click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    callback=_writable,
-    help="Write the figures to FILE; - for standard output.",
-)
 
 
 @slaq.command()
@@ -100,14 +75,14 @@ _json_option = click.option(
     help="Rows in each chunk of the training data.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of data, arrivals and jobs.")
-@_json_option
+@json_option
 @click.option(
     "--html",
     "html_file",
     metavar="FILE",
     default="slaq-demo.html",
     show_default=True,
-    callback=_writable,
+    callback=writable,
     help="Write the report with loss curves and allocation to FILE.",
 )
 @click.option(
@@ -174,7 +149,7 @@ def _known_studies(
     callback=_known_studies,
     help="Policy or oracle, as of simulate, to simulate on the recorded jobs; can be repeated.",
 )
-@_json_option
+@json_option
 def replay(log: str, policies: list[str], json_file: str | None) -> None:
     """Replay what a plugin recorded, and show what other policies would have done.
 
@@ -320,7 +295,7 @@ def replay(log: str, policies: list[str], json_file: str | None) -> None:
     show_default="one a core, or one if there are few jobs",
     help="Runs of policies and lists at once; results are the same.",
 )
-@_json_option
+@json_option
 def simulate(
     policies: list[str],
     curves: tuple[str, ...],

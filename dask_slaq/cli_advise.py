@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from dask_slaq.cli_options import json_option
+
 
 def _counts(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
     """Whole numbers between commas."""
@@ -45,13 +47,7 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
     metavar="SECONDS",
     help="Also say the fewest threads that reach the target in so many seconds.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, writable=True, allow_dash=True),
-    help="Write the figures to FILE; - for standard output.",
-)
+@json_option
 def advise(
     logs: tuple[str, ...],
     target: float,

@@ -16,7 +16,7 @@ from benchmarks.paper.datasets import Row
 from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import FULL, QUICK, Study
 from benchmarks.paper.table import markdown
-from benchmarks.prediction import ManyFiles
+from benchmarks.prediction import ManyFiles, curves_option
 from benchmarks.results import give, json_option
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation import curves as curve_files
@@ -28,13 +28,7 @@ __all__ = ["main", "write"]
 @click.option(
     "--out", required=True, type=click.Path(file_okay=False), help="Folder; made if not there."
 )
-@click.option(
-    "--curves",
-    "files",
-    multiple=True,
-    metavar="FILE ...",
-    help="JSON lines with id and loss; trained by the nine algorithms by default.",
-)
+@curves_option
 @click.option("--seed", default=0, show_default=True, help="Of curves made, and of lists of jobs.")
 @click.option("--quick", is_flag=True, help="Smaller studies: under a minute.")
 @json_option

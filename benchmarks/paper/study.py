@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +16,7 @@ from dask_slaq.simulation.curves import Curve
 from dask_slaq.simulation.jobs import calibrate
 from dask_slaq.simulation.measures import Run
 from dask_slaq.simulation.simulator import Watcher
-from dask_slaq.simulation.study import Settings, job_lists, run
+from dask_slaq.simulation.study import Settings, job_lists, process_pool, run
 
 __all__ = ["FULL", "QUICK", "Scale", "Study", "Task", "largest_groups"]
 
@@ -171,8 +169,7 @@ class Study:
         # The children read it when they load NumPy: their matrices are too small for threads.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self.processes, mp_context=context) as pool:
+        with process_pool(self.processes) as pool:
             return list(pool.map(_one, *zip(*single, strict=True)))
 
 

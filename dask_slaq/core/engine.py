@@ -151,12 +151,9 @@ class Engine:
         ------
         UnknownJob, NonFiniteLoss
         """
-        jobs, last = self.jobs, self._last
-        row = jobs.row(job)
+        row = self.jobs.row(job)
         self._predictor.report(job, loss)
-        # As `_since`, without a call more: reports are many.
-        elapsed = now - last if last is not None and now > last else 0.0
-        jobs.runtimes.end_iteration(row, elapsed, float(loss))
+        self.jobs.runtimes.end_iteration(row, self._since(now), float(loss))
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Charge a finished task: compute `seconds`, and how many of the job's tasks that are

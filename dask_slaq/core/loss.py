@@ -146,14 +146,12 @@ class LossPredictor:
         NonFiniteLoss
             If `loss` is not a finite number of at most 1e300 in magnitude.
         """
-        row = self._row.get(job)
-        if row is None:
-            row = self._find(job)  # says that it is not running
+        row = self._find(job)
         try:
             value = float(loss)
         except (TypeError, ValueError, OverflowError):
             value = nan
-        if not -MAX_LOSS <= value <= MAX_LOSS:
+        if not abs(value) <= MAX_LOSS:
             raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}; {ALLOWED}")
         self._new_rows.append(row)
         self._new_losses.append(value)

@@ -79,6 +79,17 @@ class SimulatedJob:
     max_share: float | None = None
     target: float | None = None
 
+    def settings(self, most: float | None = None) -> dict[str, float | None]:
+        """What `Engine.add_job` is told of it, on a cluster where a job has `most` threads."""
+        caps = [cap for cap in (self.max_share, most) if cap is not None]
+        caps += [self.cap] if math.isfinite(self.cap) else []
+        return {
+            "weight": self.weight,
+            "min_share": self.min_share,
+            "max_share": min(caps, default=None),
+            "target": self.target,
+        }
+
     @property
     def total(self) -> float:
         """Core-seconds of the whole job on one thread."""

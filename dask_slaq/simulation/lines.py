@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["numbers", "records", "wrong_json"]
+__all__ = ["field", "numbers", "records", "wrong_json"]
 
 
 def records(path: str | Path, error: type[ValueError]) -> Iterator[tuple[str, Any]]:
@@ -39,15 +39,20 @@ def wrong_json(problem: ValueError) -> str:
     return f"not JSON: {problem}"
 
 
+def field(record: dict[str, Any], key: str, kind: type, called: str) -> Any:
+    """What is under a key, of this kind; ValueError says what is there if it is not."""
+    if not isinstance(record.get(key), kind):
+        there = f"not {record[key]!r:.60}" if key in record else "and is missing"
+        raise ValueError(f"{key!r} must be {called}, {there}")
+    return record[key]
+
+
 def numbers(record: dict[str, Any], key: str) -> list[float]:
     """The finite numbers under a key; ValueError says which one is none."""
-    if not isinstance(record.get(key), list):
-        what = f"not {record[key]!r:.60}" if key in record else "and is missing"
-        raise ValueError(f"{key!r} must be a list, {what}")
-    for k, value in enumerate(record[key]):
+    found: list[float] = field(record, key, list, "a list")
+    for k, value in enumerate(found):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{key}[{k}] is {value!r:.60}; it must be a number")
         if not math.isfinite(value):
             raise ValueError(f"{key}[{k}] is {value}; it must be finite")
-    found: list[float] = record[key]
     return found

@@ -180,24 +180,13 @@ class Simulation:
         before = len(self.new)
         while self.coming and self.jobs[self.coming[0]].arrival <= self.now:
             i = self.coming.popleft()
-            self._add_job(self.jobs[i])
+            job = self.jobs[i]
+            self.engine.add_job(job.name, self.now, **job.settings(self.max_share))
             self.new.append(i)
             self._stop(i)
         arrived = self.new[before:]
         self.active = np.append(self.active, np.array(arrived, dtype=np.int64))
         return len(arrived)
-
-    def _add_job(self, job: SimulatedJob) -> None:
-        caps = [cap for cap in (job.max_share, self.max_share) if cap is not None]
-        caps += [job.cap] if math.isfinite(job.cap) else []
-        self.engine.add_job(
-            job.name,
-            self.now,
-            weight=job.weight,
-            min_share=job.min_share,
-            max_share=min(caps, default=None),
-            target=job.target,
-        )
 
     def _resize(self) -> int:
         """Change the number of cores if it is time; how many changes there are."""

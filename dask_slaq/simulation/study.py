@@ -172,8 +172,7 @@ def _run_all(
             name: [run(name, seed, jobs, settings, progress) for seed, jobs in lists]
             for name in names
         }
-    # Fresh processes: one that is forked off a program with threads, as of Dask, may hang.
-    with ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent) as pool:
+    with process_pool(processes) as pool:
         due = {
             name: [pool.submit(run, name, seed, jobs, settings) for seed, jobs in lists]
             for name in names
@@ -182,6 +181,14 @@ def _run_all(
             if progress is not None:
                 progress(settings.jobs)
         return {name: [future.result() for future in futures] for name, futures in due.items()}
+
+
+def process_pool(processes: int) -> ProcessPoolExecutor:
+    """Processes for runs, which end with this one.
+
+    They are fresh: one that is forked off a program with threads, as of Dask, may hang.
+    """
+    return ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent)
 
 
 def _end_with_parent() -> None:

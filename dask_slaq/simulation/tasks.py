@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.sets import Workers
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.simulator import Outcome
 
@@ -131,7 +132,7 @@ class TaskSimulation:
         self.seconds = [_alike(job) for job in jobs] if seconds is None else seconds
         self.loading, self.fan_in, self.ahead = loading, fan_in, ahead
         self.threads = [_Thread(n) for n in range(threads)]
-        self.workers = {f"worker-{n:04d}": 1 for n in range(threads)}
+        self.workers = Workers({f"worker-{n:04d}": 1 for n in range(threads)})
         self.now, self.due, self.ticking = 0.0, False, False
         self.active: dict[str, _Job] = {}
         self.outcome = Outcome([np.full(len(job.loss), np.nan) for job in jobs])
@@ -164,8 +165,7 @@ class TaskSimulation:
 
     def _arrive(self, i: int) -> None:
         job = self.jobs[i]
-        given = {name: getattr(job, name) for name in ("weight", "min_share", "max_share")}
-        self.engine.add_job(job.name, self.now, target=job.target, **given)
+        self.engine.add_job(job.name, self.now, **job.settings())
         mine = self.active[job.name] = _Job(i, job.name)
         self.due = True
         if not self.ticking:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.simulation.jobs import SimulatedJob
-from dask_slaq.simulation.lines import numbers, records
+from dask_slaq.simulation.lines import field, numbers, records
 from dask_slaq.simulation.settings import Settings
 
 __all__ = ["Trace", "TraceError", "about", "follow", "read_trace"]
@@ -103,9 +103,7 @@ def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray,
     """What makes a trace; ValueError says what is wrong."""
     if not isinstance(record, dict):
         raise ValueError(f"a trace is an object, not {record!r:.60}")
-    if not isinstance(record.get("trace"), str):
-        what = f"not {record['trace']!r:.60}" if "trace" in record else "and is missing"
-        raise ValueError(f"'trace' must be a name, {what}")
+    name = field(record, "trace", str, "a name")
     keys = ("arrivals_s", "duration_s", "gpus")
     arrivals, duration, gpus = (np.array(numbers(record, key), float) for key in keys)
     if len({len(arrivals), len(duration), len(gpus)}) > 1:
@@ -123,7 +121,7 @@ def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray,
     for key, column in (("duration_s", duration), ("gpus", gpus)):
         for k in np.flatnonzero(column <= 0)[:1].tolist():
             raise ValueError(f"{key}[{k}] is {column[k]:.17g}; it must be > 0")
-    return record["trace"], place, arrivals, duration, gpus
+    return name, place, arrivals, duration, gpus
 
 
 def follow(

@@ -41,7 +41,7 @@ GOOD = '{"id": "a", "loss": [3, 2.5, 2.0]}'
     [
         ("{", "line 2: not JSON: Expecting"),
         ("[1, 2]", "line 2: a curve is an object"),
-        ('{"loss": [2, 1]}', "line 2: 'id' must be a str"),
+        ('{"loss": [2, 1]}', "line 2: 'id' must be a str, not None"),
         ('{"id": "b"}', "line 2: 'loss' must be a list, and is missing"),
         ('{"id": "b", "loss": [1]}', "line 2: 'loss' has 1 values"),
         ('{"id": "b", "loss": [2, NaN]}', r"line 2: loss\[1\] is nan"),

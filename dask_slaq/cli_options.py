@@ -1,0 +1,33 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+__all__ = ["json_option", "writable"]
+
+
+def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """Refuse a file that cannot be written before minutes are spent on what goes into it."""
+    if name is None or name == "-":
+        return name
+    path = Path(name)
+    if path.is_dir():
+        raise click.BadParameter(f"{name!r} is a directory, not a file")
+    if not path.parent.is_dir():
+        raise click.BadParameter(f"there is no directory {str(path.parent)!r} for {name!r}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise click.BadParameter(f"{name!r} cannot be written")
+    return name
+
+
+json_option = click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    callback=writable,
+    help="Write the figures to FILE; - for standard output.",
+)
