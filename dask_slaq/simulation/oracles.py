@@ -2,31 +2,27 @@
 
 `OraclePredictor` knows the true curves and takes the place of the engine's loss predictor.
 `KnownTimes` knows the true running times and takes the place of what the engine learns of them.
-`Foresight` gives any policy the true gains, by true curves and true running times.
 `ShortestRemaining` is a policy that nobody without an oracle can have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from dask_slaq.core import quality
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.gains import END, Interpolation, iterations_to_target
 from dask_slaq.core.hull import concave_hull
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.loss import Forecast, Status
-from dask_slaq.core.policies import Allocation, Policy, Snapshot
+from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.runtime import Runtimes
 from dask_slaq.core.speeds import Speeds
 from dask_slaq.simulation.jobs import SimulatedJob
-from dask_slaq.simulation.laws import Law, fastest, rate
+from dask_slaq.simulation.laws import Law, fastest
 
-__all__ = ["Foresight", "KnownTimes", "OraclePredictor", "ShortestRemaining"]
+__all__ = ["KnownTimes", "OraclePredictor", "ShortestRemaining"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -156,97 +152,6 @@ class KnownTimes(Runtimes):
         if self._law.terms is not None:
             scaled, theta = np.arange(len(at)), self._law.terms[at]
         return Speeds(self._law.work[at], most, most, scaled, theta)
-
-
-class Foresight:
-    """A policy that is given the true gains of all jobs, from their first moment on.
-
-    Parameters
-    ----------
-    policy : Policy
-        What decides by these gains.
-    jobs : sequence of SimulatedJob
-    progress : OraclePredictor
-        The engine's.
-    law : Law
-        True running times of these jobs.
-    cores : int
-        Most threads that there are.
-    epoch, normalizer
-        Those of the engine.
-    """
-
-    def __init__(
-        self,
-        policy: Policy,
-        jobs: Sequence[SimulatedJob],
-        progress: OraclePredictor,
-        law: Law,
-        cores: int,
-        *,
-        epoch: float,
-        normalizer: str,
-    ) -> None:
-        self.name, self.needs = policy.name, frozenset[str]()
-        self._policy, self._progress, self._law = policy, progress, law
-        self._epoch, self._normalizer = epoch, normalizer
-        self._row = {job.name: i for i, job in enumerate(jobs)}
-        self._fastest = fastest(law, cores)
-
-    def __call__(self, snapshot: Snapshot) -> Allocation:
-        """What the policy decides when it sees the truth."""
-        rows = np.array([self._row[name] for name in snapshot.jobs], dtype=np.int64)
-        forecast = self._progress.forecast(snapshot.jobs)
-        fall = Interpolation(
-            forecast.horizons,
-            forecast.reduction / quality.scale(forecast, self._normalizer)[:, None],
-        )
-        most = self._fastest[rows]
-        speed = _TrueSpeed(self._law, rows, most)
-        none = np.zeros(len(rows))
-        truth = replace(
-            snapshot,
-            gain=_TrueGain(fall, speed, self._epoch),
-            cap=np.minimum(snapshot.cap, np.maximum(most, snapshot.floor)),
-            known=np.ones(len(rows), bool),
-            normalized=quality.normalized(forecast, self._normalizer),
-            to_target=iterations_to_target(forecast, none + np.nan, none),
-            to_end=iterations_to_target(forecast, none + np.nan, none, END),
-            attained=np.array([self._progress.iterations(name) for name in snapshot.jobs], float),
-            speed=speed,
-            concave=self._law.name != "waves",
-        )
-        return self._policy(truth)
-
-
-@dataclass(frozen=True)
-class _TrueSpeed:
-    """Iterations a second."""
-
-    law: Law
-    jobs: IntArray
-    most: FloatArray
-
-    def __call__(self, threads: FloatArray) -> FloatArray:
-        return rate(self.law, self.jobs, np.minimum(threads, self.most))
-
-    def of(self, rows: IntArray) -> _TrueSpeed:
-        return _TrueSpeed(self.law, self.jobs[rows], self.most[rows])
-
-
-@dataclass(frozen=True)
-class _TrueGain:
-    """Fall of the normalized loss in an epoch."""
-
-    fall: Interpolation
-    speed: _TrueSpeed
-    epoch: float
-
-    def __call__(self, threads: FloatArray) -> FloatArray:
-        return self.fall(self.epoch * self.speed(threads))
-
-    def of(self, rows: IntArray) -> _TrueGain:
-        return _TrueGain(self.fall.of(rows), self.speed.of(rows), self.epoch)
 
 
 class ShortestRemaining:

@@ -21,7 +21,7 @@ from dask_slaq.simulation.curves import Curve
 from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offered_load
 from dask_slaq.simulation.laws import Law, law
 from dask_slaq.simulation.measures import Run, summarize
-from dask_slaq.simulation.oracles import Foresight, KnownTimes, OraclePredictor, ShortestRemaining
+from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor, ShortestRemaining
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.simulator import Simulation, Watcher
 from dask_slaq.simulation.traces import Trace, about, follow, read_trace
@@ -231,22 +231,20 @@ def run(
 def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: Settings) -> Engine:
     """The engine of this policy or oracle, before any job has come."""
     kind, of = parse_policy(name)
-    common: dict[str, Any] = {"epoch": settings.epoch, "normalizer": settings.normalizer}
-    if kind in ("", "oracle-times"):
-        engine = Engine(of, floor=settings.floor, move_pause=settings.move_pause, **common)
-        if kind:
-            engine.jobs.runtimes = KnownTimes(engine.jobs, jobs, truth, settings.cores)
-        return engine
     known = OraclePredictor({job.name: job.loss for job in jobs})
-    # Of what is possible at best, nobody is held up by a floor.
-    floor = 0.0 if kind == "srtf-oracle" else settings.floor
-    engine = Engine(of, floor=floor, predictor=known, **common)
-    if kind != "oracle-curves":
+    engine = Engine(
+        of,
+        epoch=settings.epoch,
+        normalizer=settings.normalizer,
+        # Of what is possible at best, nobody is held up by a floor.
+        floor=0.0 if kind == "srtf-oracle" else settings.floor,
+        predictor=None if kind in ("", "oracle-times") else known,
+        move_pause=settings.move_pause,
+    )
+    if kind not in ("", "oracle-curves"):
         engine.jobs.runtimes = KnownTimes(engine.jobs, jobs, truth, settings.cores)
     if kind == "srtf-oracle":
         engine.policy = ShortestRemaining(jobs, known, truth, settings.cores)
-    elif kind == "oracle":
-        engine.policy = Foresight(engine.policy, jobs, known, truth, settings.cores, **common)
     return engine
 
 
