@@ -97,6 +97,7 @@ def _simulated(job: EmulatedJob, overhead: Overhead) -> SimulatedJob:
         partitions=float(job.seconds.shape[1]),
         slowdown=work / work.mean(),
         alone=alone,
+        max_iter=job.max_iter,
     )
 
 

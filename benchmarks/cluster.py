@@ -68,14 +68,16 @@ def register(client: Client, policy: str, *, predictor: Any = None, **settings: 
 
 
 @contextmanager
-def job_block(policy: str, name: str, client: Client) -> Iterator[Callable[[float], None]]:
+def job_block(
+    policy: str, name: str, client: Client, max_iter: int | None = None
+) -> Iterator[Callable[[float], None]]:
     """The block in which a driver trains; gives the function that takes its losses."""
     if policy == "none":
         yield _nowhere
         return
     import dask_slaq as slaq
 
-    with slaq.job(name, client=client) as job:
+    with slaq.job(name, max_iter=max_iter, client=client) as job:
         yield job.report
 
 

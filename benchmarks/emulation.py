@@ -106,7 +106,7 @@ class _Driver(threading.Thread):
 
     def train(self, client: Client) -> None:
         job = self.job
-        with clusters.job_block(self.policy, job.name, client) as report:
+        with clusters.job_block(self.policy, job.name, client, job.max_iter) as report:
             data = _load(client, job, self.partition_bytes)
             for k, seconds in enumerate(job.seconds):
                 future = client.compute(_iteration(job.name, k, data, seconds))

@@ -40,6 +40,8 @@ class EmulatedJob:
         What the job reports: the true loss, with noise if asked for.
     seconds : (n_iterations, n_partitions) array
         Compute of each task.
+    max_iter : int, optional
+        What it says of its number of iterations.
     """
 
     name: str
@@ -48,6 +50,7 @@ class EmulatedJob:
     loss: np.ndarray
     reports: np.ndarray
     seconds: np.ndarray
+    max_iter: int | None = None
 
 
 def staggered(
@@ -58,6 +61,7 @@ def staggered(
     scale: float = 1.0,
     noise: float = 0.0,
     slow: float = 1.0,
+    told: bool = True,
 ) -> list[EmulatedJob]:
     """Jobs that arrive one after another, four to five active at a time.
 
@@ -71,11 +75,13 @@ def staggered(
         Standard deviation of the noise on reports, in ranges of the curve.
     slow : float
         Factor on all seconds: the same jobs in slow motion, for a machine that is busy otherwise.
+    told : bool
+        Whether jobs say how many iterations they run, as a fit of a library does.
     """
     rng = np.random.default_rng([seed, 2])
     gaps = rng.uniform(0.6, 1.4, count - 1)
     arrivals = np.append(0.0, np.cumsum(gaps) / max(gaps.sum(), 1e-9) * LAST_ARRIVAL * scale)
-    return _jobs(curves, rng, arrivals, scale, noise, slow)
+    return _jobs(curves, rng, arrivals, scale, noise, slow, told)
 
 
 def burst(
@@ -86,11 +92,12 @@ def burst(
     scale: float = 1.0,
     noise: float = 0.0,
     slow: float = 1.0,
+    told: bool = True,
 ) -> list[EmulatedJob]:
     """Jobs that arrive within two seconds; parameters as of `staggered`."""
     rng = np.random.default_rng([seed, 3])
     arrivals = np.sort(rng.uniform(0.0, BURST * min(scale, 1.0), count))
-    return _jobs(curves, rng, arrivals - arrivals[0], scale, noise, slow)
+    return _jobs(curves, rng, arrivals - arrivals[0], scale, noise, slow, told)
 
 
 def _jobs(
@@ -100,6 +107,7 @@ def _jobs(
     scale: float,
     noise: float,
     slow: float,
+    told: bool,
 ) -> list[EmulatedJob]:
     """All jobs together have the same work for every seed, so that every seed loads alike."""
     count = len(arrivals)
@@ -123,6 +131,7 @@ def _jobs(
                 loss=loss,
                 reports=loss + noise * np.ptp(loss) * rng.standard_normal(len(loss)),
                 seconds=slow * task[i] * jitter,
+                max_iter=int(iterations[i]) if told else None,
             )
         )
     return jobs

@@ -132,6 +132,12 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
     "--epoch as much longer.",
 )
 @click.option(
+    "--told/--untold",
+    default=True,
+    show_default=True,
+    help="Whether emulated jobs say how many iterations they run, as fits of libraries do.",
+)
+@click.option(
     "--simulate/--no-simulate",
     default=None,
     show_default="on, but for --quick",
@@ -209,7 +215,7 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
 
 def _shape(options: dict[str, Any]) -> dict[str, Any]:
     """Of the emulated jobs."""
-    shape = {key: options[key] for key in ("scale", "noise", "slow")}
+    shape = {key: options[key] for key in ("scale", "noise", "slow", "told")}
     return {**shape, "count": options["jobs"]} if options["jobs"] else shape
 
 

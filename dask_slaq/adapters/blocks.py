@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from numbers import Integral
 from typing import Protocol
 
 logger = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ class Block:
         The block around this one.
     divide : callable or None
         Makes jobs of parts of the block's job; returns None if that is to stay one.
+    expect : callable or None
+        Told how many losses the fit that begins will report at most.
     open : bool
         False once the block was left: a context copied inside it may outlive it.
     said : set of str
@@ -50,10 +53,12 @@ class Block:
         report: Callable[[float], None],
         outer: Block | None,
         divide: Divide | None = None,
+        expect: Callable[[int], None] | None = None,
     ) -> None:
         self.report = report
         self.outer = outer
         self.divide = divide
+        self.expect = expect
         self.open = True
         self.said: set[str] = set()
 
@@ -70,9 +75,13 @@ def current() -> Block | None:
 
 
 @contextmanager
-def opened(report: Callable[[float], None], divide: Divide | None = None) -> Iterator[Block]:
+def opened(
+    report: Callable[[float], None],
+    divide: Divide | None = None,
+    expect: Callable[[int], None] | None = None,
+) -> Iterator[Block]:
     """Open a block in this context."""
-    block = Block(report, current(), divide)
+    block = Block(report, current(), divide, expect)
     token = _innermost.set(block)
     try:
         yield block
@@ -108,6 +117,24 @@ def publish(loss: float) -> None:
     block = current()
     if block is not None:
         pass_on(block, loss)
+
+
+def expect(iterations: object) -> None:
+    """Tell the innermost open block that a fit of at most so many iterations begins; never raise.
+
+    What is no number of iterations tells nothing.
+    """
+    block = current()
+    if block is None or block.expect is None or not isinstance(iterations, Integral):
+        return
+    if iterations < 1:
+        return
+    try:
+        # The loss of the starting point is reported too.
+        block.expect(int(iterations) + 1)
+    except Exception as error:
+        name = type(error).__name__
+        warn_once(name, f"the number of iterations was not told: {name}: {error}", block.said)
 
 
 def pass_on(block: Block, loss: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dask_slaq.adapters.blocks import publish, warn_once
+from dask_slaq.adapters.blocks import expect, publish, warn_once
 
 __all__ = ["SlaqReport"]  # noqa: F822  (made by `__getattr__`)
 
@@ -59,6 +59,9 @@ def _made() -> type:
         def _begin(self) -> None:
             self._sum: Any = 0.0
             self._steps = 0
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            expect(trainer.max_epochs)
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             self._begin()

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from dask_slaq.adapters.blocks import Block, current, warn_once
+from dask_slaq.adapters.blocks import Block, current, expect, warn_once
+
+#: Parameters of loops that limit their iterations.
+LIMITS = ("max_iter", "num_boost_round")
 
 
 class Watch:
@@ -144,6 +147,7 @@ class Loop:
         except Exception as error:  # a wrong call complains by itself when it is really made
             warn_once(str(self), f"{self} is not observed: {error!r}", block.said)
             return function(*args, **kwargs)
+        expect(next((bound.arguments[name] for name in LIMITS if name in bound.arguments), None))
         return watch.around(lambda: run(*bound.args, **bound.kwargs))
 
 

@@ -56,6 +56,7 @@ class Job:
         max_share: float | None = None,
         resources: Mapping[str, float] | None = None,
         target: float | None = None,
+        max_iter: int | None = None,
         client: Client | None = None,
     ) -> None:
         if not isinstance(name, str) or not name or name.startswith("other:"):
@@ -63,7 +64,7 @@ class Job:
                 f"a job's name must be a string that is not empty and does not start with "
                 f"'other:', not {name!r}"
             )
-        check_job_settings(weight, min_share, max_share, target)
+        check_job_settings(weight, min_share, max_share, target, max_iter)
         self.name = name
         self.iteration = 0
         self._settings = {
@@ -71,12 +72,14 @@ class Job:
             "min_share": min_share,
             "max_share": max_share,
             "target": target,
+            "max_iter": max_iter,
             "resources": check_resources(resources),
         }
         self._given_client = client
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
         self._lost = False
+        self._fits = 0
 
     def report(self, loss: float) -> None:
         """Report the loss of the next iteration; lower is better. Does not block.
@@ -93,18 +96,22 @@ class Job:
         UnknownJob
             Outside the job's block.
         """
-        value = finite(loss)
+        if self._say("slaq-report", loss=finite(loss)):
+            self.iteration += 1
+
+    def _say(self, op: str, **what: float | None) -> bool:
+        """Tell the scheduler; whether it went out."""
         if self._client is None:
             raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
         try:
-            self._client._send_to_scheduler({"op": "slaq-report", "job": self.name, "loss": value})
+            self._client._send_to_scheduler({"op": op, "job": self.name, **what})
         except Exception as error:
             # Training goes on without the scheduler's attention.
             if not self._lost:
                 self._lost = True
                 logger.warning("the losses of job %s no longer get through: %s", self.name, error)
-        else:
-            self.iteration += 1
+            return False
+        return True
 
     def __enter__(self) -> Job:
         client = current_client(self._given_client)
@@ -148,15 +155,24 @@ class Job:
         if self._settings["resources"]:
             annotations["resources"] = self._settings["resources"]
         self._client = client
-        self.iteration = 0
+        self.iteration = self._fits = 0
         self._lost = False
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if dask.config.get("slaq.instrument", True):
-            self._stack.enter_context(observing(self.report, self._divide))
+            self._stack.enter_context(observing(self.report, self._divide, self._expect))
         token = _current.set(self)
         self._stack.callback(_current.reset, token)
         return self
+
+    def _expect(self, iterations: int) -> None:
+        """A fit of at most so many iterations begins.
+
+        A job of several fits may go on with any number of further ones, so its end is unknown.
+        """
+        self._fits += 1
+        if self._settings["max_iter"] is None and self._fits <= 2:
+            self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
 
     async def _divide(self, parts: Sequence[str]) -> Parts | None:
         """Make jobs of parts of this one, unless it must stay one."""
@@ -181,6 +197,7 @@ def job(
     max_share: float | None = None,
     resources: Mapping[str, float] | None = None,
     target: float | None = None,
+    max_iter: int | None = None,
     client: Client | None = None,
 ) -> Job:
     """A block whose Dask tasks and losses belong to one training job.
@@ -198,6 +215,9 @@ def job(
         them are granted.
     target : float, optional
         A hint of the loss to reach, for jobs that cannot be extrapolated.
+    max_iter : int, optional
+        Losses that it will report at most: nothing is predicted to be gained beyond. A job that
+        makes one fit of a supported library need not say it.
     client : distributed.Client, optional
         The current one by default.
 
@@ -224,6 +244,7 @@ def job(
         max_share=max_share,
         resources=resources,
         target=target,
+        max_iter=max_iter,
         client=client,
     )
 

@@ -12,7 +12,7 @@ from dask_slaq.core import quality
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.loss import Forecast
-from dask_slaq.core.outlook import unreported
+from dask_slaq.core.outlook import ending, unreported
 from dask_slaq.core.snapshot import Snapshot
 from dask_slaq.core.speeds import Progress, Speeds
 
@@ -54,7 +54,8 @@ class Appraisal:
         normalized = np.ones(n)
         attained, held = seen["attained"][rows], seen["share"][rows]
         done = np.divide(attained, speeds.work, out=np.zeros(n), where=speeds.work > 0)
-        forecast = unreported(forecast, done[at])
+        most = jobs.ahead(rows[at], forecast.n_reports)
+        forecast = ending(unreported(forecast, done[at]), most)
         normalized[at] = quality.normalized(forecast, self.normalizer)
         gain = Gains(
             Interpolation(forecast.horizons, forecast.reduction),
@@ -74,7 +75,7 @@ class Appraisal:
         left = {}
         for name in needs:
             ahead, total = np.full((2, n), np.inf)
-            ahead[at] = iterations_to_target(forecast, target, done[at], PARTS[name])
+            ahead[at] = iterations_to_target(forecast, target, done[at], PARTS[name], most)
             left[name] = np.multiply(work, ahead, out=total, where=work > 0)
         return Snapshot(
             jobs=order.names,

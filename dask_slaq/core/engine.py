@@ -109,6 +109,7 @@ class Engine:
         min_share: float | None = None,
         max_share: float | None = None,
         target: float | None = None,
+        max_iter: int | None = None,
         reports: bool = True,
     ) -> None:
         """Add a job that arrives at `now` (seconds).
@@ -119,7 +120,7 @@ class Engine:
             Nothing was added.
         """
         self.jobs.refuse_duplicate(job)
-        check_job_settings(weight, min_share, max_share, target)
+        check_job_settings(weight, min_share, max_share, target, max_iter)
         if reports:
             self._predictor.add(job, target=target)
         self.jobs.add(
@@ -128,6 +129,7 @@ class Engine:
             floor=min_share or 0.0,
             most=math.inf if max_share is None else max_share,
             target=math.nan if target is None else target,
+            max_iter=math.inf if max_iter is None else max_iter,
             reports=reports,
             arrival=now,
         )
@@ -181,10 +183,7 @@ class Engine:
         ------
         UnknownJob
         """
-        floor, row = self.jobs.table.column["floor"], self.jobs.row(job)
-        changed = bool(floor[row] != threads)
-        floor[row] = threads
-        return changed
+        return self._set("floor", job, threads)
 
     def set_weight(self, job: str, weight: float) -> bool:
         """Set the weight of a job; whether that is another one than before.
@@ -193,10 +192,24 @@ class Engine:
         ------
         UnknownJob, InvalidSetting
         """
-        check_job_settings(weight, None, None, None)
-        weights, row = self.jobs.table.column["weight"], self.jobs.row(job)
-        changed = bool(weights[row] != weight)
-        weights[row] = weight
+        check_job_settings(weight=weight)
+        return self._set("weight", job, weight)
+
+    def set_max_iter(self, job: str, max_iter: int | None) -> bool:
+        """Set the iterations that a job runs at most, None for unknown; whether these are others
+        than before.
+
+        Raises
+        ------
+        UnknownJob, InvalidSetting
+        """
+        check_job_settings(max_iter=max_iter)
+        return self._set("max_iter", job, math.inf if max_iter is None else max_iter)
+
+    def _set(self, setting: str, job: str, value: float) -> bool:
+        column, row = self.jobs.table.column[setting], self.jobs.row(job)
+        changed = bool(column[row] != value)
+        column[row] = value
         return changed
 
     def reallocate(

@@ -160,7 +160,11 @@ class Gains:
 
 
 def iterations_to_target(
-    forecast: Forecast, targets: FloatArray, done: FloatArray, part: float = TARGET
+    forecast: Forecast,
+    targets: FloatArray,
+    done: FloatArray,
+    part: float = TARGET,
+    most: FloatArray | float = np.inf,
 ) -> FloatArray:
     """Predict the iterations that each job still needs to reach its target quality.
 
@@ -173,13 +177,16 @@ def iterations_to_target(
         Iterations so far, as far as they are known without reports.
     part : float
         Fraction in (0, 1).
+    most : (n_jobs,) array, or float
+        Iterations still to come at most, as far as the jobs said.
 
     Returns
     -------
     (n_jobs,) array
         0 once the target is reached, inf where it is not in sight. Of a curve that cannot be
-        extrapolated yet it is as many as take half of a usual one, and as many as are done: new
-        jobs come early, and one that never reports falls back.
+        extrapolated yet, and of whose length nothing is known, it is as many as take half of a
+        usual one, and as many as are done: new jobs come early, and one that never reports falls
+        back.
     """
     to_part = forecast.remaining - (1.0 - part) * predicted_range(forecast)
     fall = np.where(np.isnan(targets), to_part, forecast.level - targets)
@@ -191,5 +198,5 @@ def iterations_to_target(
     ahead = x[right - 1] + np.clip(step, 0.0, 1.0) * (x[right] - x[right - 1])
     in_sight = (fall <= y[:, -1]) & np.isfinite(fall)
     left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)
-    few = (forecast.status == Status.TOO_FEW_REPORTS) & np.isnan(targets)
+    few = (forecast.status == Status.TOO_FEW_REPORTS) & np.isnan(targets) & np.isinf(most)
     return np.where(few, USUAL + done, left)

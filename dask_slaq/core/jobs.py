@@ -45,7 +45,8 @@ class Jobs(Mapping[str, "Job"]):
     ----------
     table : Rows
         Columns ``weight``, ``floor`` and ``most`` (threads, 0 and inf for none), ``target``
-        (loss, nan for none), ``reports``, ``demand``, ``entitled``, ``arrival``: see `Job`.
+        (loss, nan for none), ``max_iter`` (inf for unknown), ``reports``, ``demand``,
+        ``entitled``, ``arrival``: see `Job`.
     runtimes : Runtimes
         What was seen of their iterations, in the same rows.
     """
@@ -58,6 +59,7 @@ class Jobs(Mapping[str, "Job"]):
                 "floor": number,
                 "most": ((), np.float64, math.inf),
                 "target": ((), np.float64, math.nan),
+                "max_iter": ((), np.float64, math.inf),
                 "reports": ((), np.bool_, True),
                 "demand": number,
                 "entitled": number,
@@ -150,6 +152,12 @@ class Jobs(Mapping[str, "Job"]):
         age: FloatArray = np.maximum(now - self.table.column["arrival"][rows], 0.0)
         return age
 
+    def ahead(self, rows: IntArray, reports: IntArray) -> FloatArray:
+        """Iterations (n_jobs,) still to come at most, of jobs with so many reports; inf where that
+        is unknown, or where a job goes on beyond what it said."""
+        left = self.table.column["max_iter"][rows] - reports
+        return np.where(left > 0, left, math.inf)
+
     def tokens(self, share: FloatArray, credit: float, epoch: float) -> FloatArray:
         """Core-seconds (n_jobs,) to serve before any index: what a job has less than the part
         `credit` of its entitlement, and an epoch of its floor in threads. What never reports comes
@@ -193,6 +201,9 @@ class Job:
     min_share: float | None = _cell("floor", "Floor in threads.", none=0.0)
     max_share: float | None = _cell("most", "Cap in threads.", none=math.inf)
     target: float | None = _cell("target", "Loss it should reach.", none=math.nan)
+    max_iter: float | None = _cell(
+        "max_iter", "Iterations that it runs at most, as it said.", none=math.inf
+    )
     reports: bool = _cell("reports", "False for what has no loss: it gets a fair share.")
     iteration: int = _seen("reports", "Reports so far.")
     loss: float = _seen("loss", "Last raw loss, nan before the first.")
@@ -244,7 +255,11 @@ def _same(one: object, other: object) -> bool:
 
 
 def check_job_settings(
-    weight: float, min_share: float | None, max_share: float | None, target: float | None
+    weight: float = 1.0,
+    min_share: float | None = None,
+    max_share: float | None = None,
+    target: float | None = None,
+    max_iter: int | None = None,
 ) -> None:
     """Raise `InvalidSetting` naming the value and what is allowed."""
     if not (is_number(weight) and weight > 0):
@@ -260,6 +275,8 @@ def check_job_settings(
         )
     if target is not None and not is_number(target):
         raise InvalidSetting(f"target must be a finite loss, not {target!r}")
+    if max_iter is not None and not (is_number(max_iter) and max_iter >= 1):
+        raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {max_iter!r}")
 
 
 def is_number(value: object) -> bool:

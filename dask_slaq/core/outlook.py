@@ -16,7 +16,7 @@ from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.history import Histories, Rows
 from dask_slaq.core.view import MOST, View
 
-__all__ = ["Forecast", "Outlook", "Status", "unreported"]
+__all__ = ["Forecast", "Outlook", "Status", "ending", "unreported"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -191,7 +191,8 @@ class Outlook(Rows):
         """
         column = self.column
         level = view.newest + view.unit * belief[:, 0]
-        fall = view.unit[:, None] * _hold_beyond_reach(belief[:, 1:], view.total)
+        reach = REACH + REACH_PER_REPORT * view.total.astype(np.float64)
+        fall = view.unit[:, None] * _hold_beyond(reach, belief[:, 1:])
         noise = view.unit * view.noise
         diverging = self._diverging(rows, view, history, noise)
         status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))
@@ -297,11 +298,23 @@ def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
     )
 
 
-def _hold_beyond_reach(fall: FloatArray, total: IntArray) -> FloatArray:
-    """Hold forecasts constant from where the history no longer carries them."""
-    reach = REACH + REACH_PER_REPORT * total
-    right = np.clip(np.searchsorted(HORIZONS, reach), 1, len(HORIZONS) - 1)
+def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
+    """Forecasts of jobs that run `ahead` (n_jobs,) more iterations at most: inf where unknown."""
+    some = np.flatnonzero(ahead < forecast.horizons[-1])
+    if not len(some):
+        return forecast
+    reduction, remaining = forecast.reduction.copy(), forecast.remaining.copy()
+    reduction[some] = _hold_beyond(ahead[some], reduction[some], forecast.horizons)
+    remaining[some] = reduction[some, -1]
+    return replace(forecast, reduction=reduction, remaining=remaining)
+
+
+def _hold_beyond(
+    horizon: FloatArray, fall: FloatArray, horizons: FloatArray = HORIZONS
+) -> FloatArray:
+    """Falls (n_jobs, n_horizons) held constant from a `horizon` (n_jobs,) of each job on."""
+    right = np.clip(np.searchsorted(horizons, horizon), 1, len(horizons) - 1)
     left, row = right - 1, np.arange(len(fall))
-    part = np.clip((reach - HORIZONS[left]) / (HORIZONS[right] - HORIZONS[left]), 0.0, 1.0)
+    part = np.clip((horizon - horizons[left]) / (horizons[right] - horizons[left]), 0.0, 1.0)
     most: FloatArray = fall[row, left] * (1.0 - part) + fall[row, right] * part
     return np.minimum(fall, most[:, None])

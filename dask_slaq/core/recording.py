@@ -16,8 +16,8 @@ __all__ = ["EVENTS", "VERSION", "Event", "Recorder"]
 
 Event = dict[str, Any]
 
-#: Of the form of the events; `weight` came with 2.
-VERSION = 2
+#: Of the form of the events; `weight` came with 2, `max_iter` with 3.
+VERSION = 3
 _NUMBER = (int, float)
 _MAYBE = (int, float, type(None))
 #: What each event holds. `time` is in seconds on the caller's clock.
@@ -40,6 +40,7 @@ EVENTS: dict[str, dict[str, Any]] = {
     "taken": {},
     "floor": {"job": str, "threads": _NUMBER},
     "weight": {"job": str, "weight": _NUMBER},
+    "max_iter": {"job": str, "max_iter": _MAYBE},
     "demand": {"job": str, "tasks": _NUMBER},
     # With `threads` of all workers, and the grants that changed. If they changed, with `workers`
     # (threads of each), `eligible` (workers of each job) and `affinity` (bytes of a job by worker;
@@ -130,15 +131,18 @@ class Recorder:
         min_share: float | None = None,
         max_share: float | None = None,
         target: float | None = None,
+        max_iter: int | None = None,
         reports: bool = True,
     ) -> None:
         """As `Engine.add_job`."""
         limits = {"min_share": min_share, "max_share": max_share, "target": target}
-        self.engine.add_job(job, now, weight=weight, reports=reports, **limits)
+        self.engine.add_job(job, now, weight=weight, max_iter=max_iter, reports=reports, **limits)
         told = {name: None if value is None else float(value) for name, value in limits.items()}
         if self._occupancy is not None:
             self._occupancy.add(job, now)
         self._say("arrive", time=now, job=job, weight=float(weight), reports=reports, **told)
+        if max_iter is not None:
+            self._say("max_iter", job=job, max_iter=max_iter)
 
     def remove_job(self, job: str, now: float) -> None:
         """As `Engine.remove_job`."""
@@ -182,6 +186,11 @@ class Recorder:
         """As `Engine.set_weight`."""
         if self.engine.set_weight(job, weight):
             self._say("weight", job=job, weight=float(weight))
+
+    def set_max_iter(self, job: str, max_iter: int | None) -> None:
+        """As `Engine.set_max_iter`."""
+        if self.engine.set_max_iter(job, max_iter):
+            self._say("max_iter", job=job, max_iter=max_iter)
 
     def reallocate(
         self,

@@ -12,6 +12,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import NonFiniteLoss, SlaqError
+from dask_slaq.core.jobs import check_job_settings
 from dask_slaq.scheduler.divisions import Divisions
 from dask_slaq.scheduler.pool import Pool
 from dask_slaq.scheduler.records import status_of_job
@@ -134,6 +135,20 @@ class ScheduledJobs:
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
         self.engine.report(job, loss, monotonic())
+
+    def expect(self, job: Any, iterations: Any) -> None:
+        """A job is to report at most so many iterations more; None if that is unknown.
+
+        Raises
+        ------
+        SlaqError
+            If there is no such job, or `iterations` is no number of iterations.
+        """
+        if job not in self.reports:
+            raise SlaqError(f"no job named {job!r} is running")
+        check_job_settings(max_iter=iterations)
+        more = None if iterations is None else self.reports[job] + iterations
+        self.engine.set_max_iter(job, more)
 
     def own(self, client: str, tasks: Iterable[Any]) -> None:
         """New tasks go into the pools of their jobs, or that of the client's tasks of no job."""

@@ -41,6 +41,7 @@ class Messages:
         scheduler = self.plugin.scheduler
         scheduler.handlers.update(self._requests)
         scheduler.stream_handlers["slaq-report"] = self.report
+        scheduler.stream_handlers["slaq-expect"] = self.expect
         scheduler.stream_handlers["slaq-parts"] = self.parts_work
 
     @property
@@ -102,6 +103,15 @@ class Messages:
             self.plugin.jobs.report(job, loss)
         except Exception as error:
             logger.warning("dropped a report from %s: %s", client or worker, error)
+
+    def expect(
+        self, /, job: Any = None, iterations: Any = None, client: str = "", **other: Any
+    ) -> None:
+        """Stream: how many iterations a job has still to come at most."""
+        try:
+            self.plugin.jobs.expect(job, iterations)
+        except Exception as error:
+            logger.warning("dropped how many iterations %s expects: %s", client, error)
 
     def parts_work(self, /, job: Any = None, end: Any = (), client: str = "", **other: Any) -> None:
         """Stream: parts of a job work from now on, and these of them have ended."""

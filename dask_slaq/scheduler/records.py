@@ -16,16 +16,18 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``iteration`` (reports so far), ``loss`` (last, raw), ``normalized_loss`` (fraction in
-        [0, 1]), ``predicted`` (fall of the normalized loss by the next epoch), ``share``
-        (threads), ``index`` (order of dispatch), ``workers`` (addresses held), ``running`` and
-        ``ready`` (tasks now), ``attained`` (core-seconds so far), ``reports`` (False for the tasks
-        of no job), ``weight``, ``why`` (the decision in words).
+        ``iteration`` (reports so far), ``max_iter`` (at most, None if unknown), ``loss`` (last,
+        raw), ``normalized_loss`` (fraction in [0, 1]), ``predicted`` (fall of the normalized loss
+        by the next epoch), ``share`` (threads), ``index`` (order of dispatch), ``workers``
+        (addresses held), ``running`` and ``ready`` (tasks now), ``attained`` (core-seconds so
+        far), ``reports`` (False for the tasks of no job), ``weight``, ``why`` (the decision in
+        words).
     """
     job = engine.jobs[name]
     grant = engine.grants.get(name)
     return {
         "iteration": job.iteration,
+        "max_iter": job.max_iter,
         "loss": job.loss,
         "normalized_loss": grant.normalized if grant else 1.0,
         "predicted": grant.predicted if grant else math.nan,

@@ -11,6 +11,7 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,7 @@ class SimulatedJob:
         Part of the work that is compute of tasks, and charged to the job; the rest is overhead.
     cap : float
         Threads that it can use at most, which the engine is told.
-    weight, min_share, max_share, target
+    weight, min_share, max_share, target, max_iter
         As of `Engine.add_job`.
     """
 
@@ -78,8 +79,9 @@ class SimulatedJob:
     min_share: float | None = None
     max_share: float | None = None
     target: float | None = None
+    max_iter: int | None = None
 
-    def settings(self, most: float | None = None) -> dict[str, float | None]:
+    def settings(self, most: float | None = None) -> dict[str, Any]:
         """What `Engine.add_job` is told of it, on a cluster where a job has `most` threads."""
         caps = [cap for cap in (self.max_share, most) if cap is not None]
         caps += [self.cap] if math.isfinite(self.cap) else []
@@ -88,6 +90,7 @@ class SimulatedJob:
             "min_share": self.min_share,
             "max_share": min(caps, default=None),
             "target": self.target,
+            "max_iter": self.max_iter,
         }
 
     @property

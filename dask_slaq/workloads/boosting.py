@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.blocks import publish
+from dask_slaq.adapters.blocks import expect, publish
 from dask_slaq.workloads.histograms import bins_of, thresholds_of
 from dask_slaq.workloads.objectives import LogLoss, Softmax, SquaredError
 from dask_slaq.workloads.partitions import Partitions, Survey
@@ -109,6 +109,7 @@ class GradientBoosting(BaseEstimator):
 
     def _train(self, rounds: Rounds) -> None:
         self.loss_curve_: list[float] = []
+        expect(self.max_iter)
         for iteration in range(self.max_iter + 1):
             self.loss_curve_.append(rounds.look(last=iteration == self.max_iter))
             publish(self.loss_curve_[-1])

@@ -16,7 +16,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.blocks import publish
+from dask_slaq.adapters.blocks import expect, publish
 from dask_slaq.workloads.partitions import Partitions, Survey
 from dask_slaq.workloads.rowwise import map_rows
 
@@ -64,6 +64,7 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = found.labels
         self.n_features_in_ = found.columns
         self.loss_curve_: list[float] = []
+        expect(self.max_iter)
         return parts, found
 
     def _record(self, loss: float) -> None:

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.blocks import publish
+from dask_slaq.adapters.blocks import expect, publish
 from dask_slaq.workloads import expectation
 from dask_slaq.workloads.partitions import Partitions
 from dask_slaq.workloads.rowwise import as_blocks, check_columns, map_rows
@@ -129,6 +129,7 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         topics = random.gamma(100.0, 0.01, (self.n_components, found.columns))
         self.n_features_in_ = found.columns
         self.loss_curve_: list[float] = []
+        expect(self.max_iter)
         for iteration, chosen in enumerate(self._subsets(len(parts), random)):
             stats, bound, words, documents = self._pass(parts, topics, chosen)
             self._report(topics, bound, words, documents / found.n)

@@ -10,10 +10,11 @@ import threading
 
 import numpy as np
 import pytest
-from driving import PATIENCE
+from driving import PATIENCE, until
 
 import dask_slaq
-from dask_slaq.adapters import instrument, repairs
+from dask_slaq.adapters import instrument, observing, repairs
+from dask_slaq.adapters.blocks import expect
 
 
 @pytest.fixture
@@ -213,6 +214,48 @@ def test_by_default_reports_go_to_the_open_job(fit, monkeypatch):
     with instrument():
         fit()
     assert len(losses) == 4
+
+
+def test_a_fit_tells_how_many_losses_it_will_report_at_most(fit):
+    told, losses = [], []
+    with observing(losses.append, expect=told.append):
+        fit()
+    assert len(told) == 1 and told[0] >= len(losses)
+
+
+@pytest.mark.parametrize("iterations", [None, 0, -1, 2.5, "9"])
+def test_what_is_no_number_of_iterations_tells_nothing(iterations):
+    told = []
+    with observing(print, expect=told.append):
+        expect(iterations)
+    assert told == []
+
+
+def test_telling_that_fails_costs_one_warning(fit):
+    def broken(iterations):
+        raise RuntimeError("boom")
+
+    with pytest.warns(RuntimeWarning, match="boom") as warned, observing(print, expect=broken):
+        fit()
+        fit()
+    assert len(warned) == 1
+
+
+def test_the_scheduler_knows_the_length_of_a_job_of_one_fit(client, fit):
+    client.register_plugin(dask_slaq.SlaqPlugin(policy="fair", epoch="1h"))
+    jobs = client.cluster.scheduler.plugins["slaq"].engine.jobs
+
+    def told(**settings):
+        found = []
+        with dask_slaq.job("a", client=client, **settings):
+            for reports in (4, 8, 12):
+                fit()
+                client.sync(until, lambda reports=reports: jobs["a"].iteration == reports)
+                found.append(jobs["a"].max_iter)
+        return found
+
+    assert told() == [4, None, None]  # a second fit may be followed by any number of further ones
+    assert told(max_iter=50) == [50, 50, 50]
 
 
 def test_report_must_be_callable():

@@ -132,6 +132,9 @@ async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, a):
         ),
         ({"target": math.nan}, "target must be a finite loss, not nan"),
         ({"target": "low"}, "target must be a finite loss, not 'low'"),
+        ({"max_iter": 0}, "max_iter must be a number of iterations >= 1, not 0"),
+        ({"max_iter": "9"}, "max_iter must be a number of iterations >= 1, not '9'"),
+        ({"max_iter": math.inf}, "max_iter must be a number of iterations >= 1, not inf"),
         ({"resources": {"GPU": 0}}, "resources must map names to amounts > 0, not 'GPU' to 0"),
         ({"resources": {"GPU": "1"}}, "resources must map names to amounts > 0, not 'GPU' to '1'"),
         ({"resources": {1: 1}}, "resources must map names to amounts > 0, not 1 to 1"),
@@ -230,6 +233,19 @@ async def test_malformed_messages_are_logged_and_dropped(c, s, a):
         assert await c.submit(inc, 1) == 2
     assert plugin.failed is None
     assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_malformed_number_of_iterations_is_logged_and_dropped(c, s, a):
+    plugin = await start_plugin(c, s)
+    wrong = [{}, {"job": "b", "iterations": 3}, *({"job": "a", "iterations": n} for n in (0, "3"))]
+    async with slaq.job("a", max_iter=9, client=c):
+        with captured_logger("dask_slaq", propagate=False) as log:
+            for message in wrong:
+                c._send_to_scheduler({"op": "slaq-expect", **message})
+            await until(lambda: log.getvalue().count("dropped how many") == len(wrong))
+        assert plugin.engine.jobs["a"].max_iter == 9
+        assert await c.submit(inc, 1) == 2
 
 
 @gen_cluster(client=True, nthreads=ONE)

@@ -119,6 +119,7 @@ async def test_status_tells_every_job(c, s, a, b):
         assert status["holding"]
         told = status["jobs"]["a"]
         assert told["iteration"] == 3
+        assert told["max_iter"] is None
         assert told["loss"] == 1.0
         assert 0 <= told["normalized_loss"] < 1
         assert told["share"] + status["jobs"]["b"]["share"] == pytest.approx(2)

@@ -134,6 +134,32 @@ def test_strict_sets_leave_no_job_that_has_work_without_a_worker():
     assert engine.grants["old"].workers
 
 
+def test_a_job_near_the_end_that_it_told_gains_little_and_one_beyond_it_is_as_others():
+    def share(max_iter):
+        engine = trained(floor=0.0)
+        engine.set_max_iter("slow", max_iter)
+        engine.reallocate(WORKERS, 1.0)
+        return engine.grants["slow"].share, engine.grants["slow"].normalized
+
+    far, near, last = share(500), share(30), share(13)
+    unknown, beyond = share(None), share(AGES["slow"])
+    assert last[1] < near[1] < far[1]
+    assert far == pytest.approx(unknown) and beyond == unknown
+    assert 0 < last[1] < 0.1
+
+
+def test_the_job_that_told_fewer_iterations_comes_first():
+    engine = Engine("first-to-target")
+    for name, max_iter in (("long", 200), ("short", 20)):
+        engine.add_job(name, 0.0, max_iter=max_iter)
+        for k in range(2):
+            engine.observe_task(name, 1.0, 8)
+            engine.report(name, 0.9**k, float(k))
+        engine.observe_demand(name, 8)
+    engine.reallocate(WORKERS, 2.0)
+    assert engine.grants["short"].index > engine.grants["long"].index
+
+
 def test_fair_shares_are_equal_by_weight():
     engine = Engine("fair")
     engine.add_job("a", 0.0, weight=3.0)

@@ -14,6 +14,7 @@ from dask_slaq.core import gains
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.loss import Forecast, Status
+from dask_slaq.core.outlook import ending
 from dask_slaq.core.speeds import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
@@ -81,6 +82,29 @@ def test_a_young_job_has_a_few_iterations_to_go_and_falls_back_if_it_never_repor
     young = forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)
     assert left(young, done=1.0) < left(young, done=5.0) < math.inf
     assert left(young, target=3.0) == pytest.approx(0.5)
+
+
+def test_of_a_young_job_that_said_its_length_a_usual_curve_tells_more():
+    young = forecast([0.0, 4.0, 6.0, 10.0], status=Status.TOO_FEW_REPORTS)
+    none, nine = np.full(1, math.nan), np.array([9.0])
+    assert iterations_to_target(young, none, np.zeros(1), most=nine)[0] == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize(
+    ("most", "reduction", "remaining"),
+    [
+        (math.inf, [0.0, 4.0, 6.0, 10.0], 12.0),
+        (10.0, [0.0, 4.0, 6.0, 10.0], 12.0),
+        (4.0, [0.0, 4.0, 6.0, 7.0], 7.0),
+        (1.0, [0.0, 4.0, 4.0, 4.0], 4.0),
+    ],
+)
+def test_nothing_falls_after_the_last_iteration(most, reduction, remaining):
+    found = ending(forecast([0.0, 4.0, 6.0, 10.0], remaining=12.0), np.array([most]))
+    assert found.reduction[0].tolist() == pytest.approx(reduction)
+    assert found.remaining[0] == pytest.approx(remaining)
+    if most < 10.0:
+        assert left(found) <= most
 
 
 @given(

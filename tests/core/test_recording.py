@@ -37,7 +37,8 @@ def drive(engine, seed=0, epochs=25):
     now = 10.0
     for epoch in range(epochs):
         if epoch % 4 == 0 and epoch < 20:
-            engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, max_share=epoch % 8 or None)
+            settings = {"max_share": epoch % 8 or None, "max_iter": 40 if epoch == 12 else None}
+            engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, **settings)
         if epoch == 6:
             engine.add_job("other:a", now, reports=False)
         if epoch == 9:
@@ -55,6 +56,9 @@ def drive(engine, seed=0, epochs=25):
             engine.set_floor("other:a", 0.25)
         if epoch == 11:
             engine.set_weight("job-8", 0.25)
+            engine.set_max_iter("job-8", 30)
+        if epoch == 13:
+            engine.set_max_iter("job-8", None)
         if epoch in (14, 18):
             engine.remove_job(f"job-{epoch - 14}", now)
         engine.reallocate(
@@ -141,6 +145,7 @@ def test_what_is_refused_is_not_recorded():
         lambda: made.engine.observe_demand("b", 1),
         lambda: made.engine.set_floor("b", 1.0),
         lambda: made.engine.set_weight("b", 1.0),
+        lambda: made.engine.set_max_iter("b", 9),
     ):
         with pytest.raises(UnknownJob):
             call()
