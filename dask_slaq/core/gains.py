@@ -196,6 +196,7 @@ def iterations_to_target(
     low, high = y[row, right - 1], y[row, right]
     step = np.divide(fall - low, high - low, out=np.zeros_like(fall), where=high > low)
     ahead = x[right - 1] + np.clip(step, 0.0, 1.0) * (x[right] - x[right - 1])
+    ahead = np.minimum(ahead, most)  # between two horizons
     in_sight = (fall <= y[:, -1]) & np.isfinite(fall)
     left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)
     few = (forecast.status == Status.TOO_FEW_REPORTS) & np.isnan(targets) & np.isinf(most)

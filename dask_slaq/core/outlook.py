@@ -300,7 +300,7 @@ def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
 
 def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
     """Forecasts of jobs that run `ahead` (n_jobs,) more iterations at most: inf where unknown."""
-    some = np.flatnonzero(ahead < forecast.horizons[-1])
+    some = np.flatnonzero(ahead <= forecast.horizons[-1])
     if not len(some):
         return forecast
     reduction, remaining = forecast.reduction.copy(), forecast.remaining.copy()
