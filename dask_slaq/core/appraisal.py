@@ -90,5 +90,6 @@ class Appraisal:
             reporting=column["reports"][rows],
             age=jobs.age(rows, now),
             attained=attained,
+            efficient=speeds.efficient,
             **left,
         )

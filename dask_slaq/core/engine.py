@@ -22,7 +22,7 @@ from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
 from dask_slaq.core.loss import LossPredictor, Predictor
 from dask_slaq.core.placement import Placement, place_all
-from dask_slaq.core.policies import Allocation, Snapshot
+from dask_slaq.core.policies import Allocation, Snapshot, efficiently
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.sets import Workers
 
@@ -254,7 +254,8 @@ class Engine:
         snapshot = self._appraise(
             self.jobs, order, forecast, speeds, room, capacity, now, self.policy.needs
         )
-        allocation = self.policy(snapshot)
+        blind = self.policy.name in BLIND
+        allocation = self.policy(snapshot) if blind else efficiently(self.policy, snapshot)
         # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         whole = (allocation.share >= 1) & snapshot.known & (not self.strict)

@@ -7,7 +7,7 @@ worth to a job (`Priced.worth`), the rest is shared.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -20,7 +20,10 @@ from dask_slaq.core.queues import FirstInFirstOut, LeastAttainedService, Shortes
 from dask_slaq.core.snapshot import Allocation, Snapshot
 from dask_slaq.core.units import BoolArray, FloatArray, IntArray
 
-__all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy"]
+__all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "efficiently", "policy"]
+
+#: Part of the capacity that is rounding.
+ROUNDING = 1e-9
 
 
 class Policy(Protocol):
@@ -189,6 +192,20 @@ def _work_left(snapshot: Snapshot) -> FloatArray:
     """Core-seconds to the target over weight, (n_jobs,); inf where it is reached or unknown."""
     left = snapshot.to_target / snapshot.weight
     return np.where(left > 0, left, np.inf)
+
+
+def efficiently(policy: Policy, snapshot: Snapshot) -> Allocation:
+    """What a policy decides where no job gets threads that make it little faster while another
+    job can use them well: greedy gains do not see that the cluster does less work in all.
+    """
+    well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
+    if not (well < np.minimum(snapshot.cap, snapshot.capacity)).any():
+        return policy(snapshot)
+    first = policy(replace(snapshot, cap=well))
+    if first.share.sum() >= snapshot.capacity * (1.0 - ROUNDING):
+        return first
+    rest = policy(replace(snapshot, floor=first.share))
+    return Allocation(rest.share, first.index)
 
 
 _POLICIES: dict[str, Callable[[], Policy]] = {

@@ -12,10 +12,17 @@ from dask_slaq.core.units import BoolArray, FloatArray, Gain, IntArray, rows_of
 #: Fields of a snapshot with one value a job.
 ARRAYS = (
     *("weight", "floor", "cap", "known", "normalized", "reporting", "to_target"),
-    *("age", "attained", "to_end"),
+    *("age", "attained", "to_end", "efficient"),
 )
 #: What is taken for granted of a field that is not given.
-ASSUMED = {"reporting": True, "to_target": np.inf, "age": 0.0, "attained": 0.0, "to_end": np.inf}
+ASSUMED = {
+    "reporting": True,
+    "to_target": np.inf,
+    "age": 0.0,
+    "attained": 0.0,
+    "to_end": np.inf,
+    "efficient": np.inf,
+}
 
 
 def _not_given() -> FloatArray:
@@ -61,6 +68,8 @@ class Snapshot:
         Seconds since the job arrived, and core-seconds that it was served since; 0 by default.
     to_end : array, optional
         Like `to_target`, until the loss falls no more to speak of.
+    efficient : array, optional
+        Threads beyond which a further one makes the job little faster; no limit by default.
     concave : bool
         False where gains have steps, as when iterations run in waves: policies that need
         concave gains then work on the upper hull.
@@ -87,6 +96,7 @@ class Snapshot:
     age: FloatArray = field(default_factory=_not_given)
     attained: FloatArray = field(default_factory=_not_given)
     to_end: FloatArray = field(default_factory=_not_given)
+    efficient: FloatArray = field(default_factory=_not_given)
 
     def __post_init__(self) -> None:
         for name, value in ASSUMED.items():

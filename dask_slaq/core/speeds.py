@@ -16,6 +16,8 @@ IntArray = NDArray[np.int64]
 
 #: Waves; a thread count that is an average is whole but for rounding.
 ROUNDING = 1e-9
+#: A thread is worth having, while others want it, if it adds this part of what the mean one gives.
+WORTHWHILE = 0.25
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,15 @@ class Speeds:
             seconds = scaling.fitted_seconds(self.law, np.maximum(some, 1.0))
             speed[self.scaled] = np.minimum(some, 1.0) / seconds
         return speed
+
+    @property
+    def efficient(self) -> FloatArray:
+        """Threads (n_jobs,), at most `useful`, beyond which a further one adds little."""
+        most = self.useful.copy()
+        if len(self.scaled):
+            well = np.maximum(np.floor(scaling.efficient(self.law, WORTHWHILE)), 1.0)
+            most[self.scaled] = np.minimum(most[self.scaled], well)
+        return most
 
     def of(self, rows: IntArray) -> Speeds:
         """Of some of the jobs alone."""

@@ -16,7 +16,7 @@ from dask_slaq.core import finish_time, policies, queues
 from dask_slaq.core.allocation import fair_fill
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.hull import on_hull
-from dask_slaq.core.policies import POLICIES, Snapshot, policy
+from dask_slaq.core.policies import POLICIES, Snapshot, efficiently, policy
 from dask_slaq.core.snapshot import ARRAYS
 
 CLOSE = 1e-7
@@ -68,6 +68,7 @@ def draw(seed, n_jobs=None, capacity=None, **fixed):
         "age": rng.choice([0.0, 3.0, rng.uniform(0, 99)], n_jobs),
         "attained": rng.choice([0.0, 3.0, rng.uniform(0, 999)], n_jobs),
         "to_end": rng.choice([0.0, 3.0, rng.uniform(0, 999), np.inf, np.nan], n_jobs),
+        "efficient": rng.choice([1.0, 3.0, 20.0, np.inf], n_jobs),
     }
     return Snapshot(**{**values, **fixed})
 
@@ -100,6 +101,16 @@ class TestEvery:
     def test_keeps_capacity_floors_and_caps_and_leaves_nothing_over(self, name, seed):
         snapshot = draw(seed)
         check(snapshot, policy(name)(snapshot))
+
+    @given(seed=seeds)
+    @settings(max_examples=150, deadline=None)
+    def test_threads_of_little_use_go_only_where_none_is_of_more(self, name, seed):
+        snapshot = draw(seed)
+        found = efficiently(policy(name), snapshot)
+        check(snapshot, found)
+        well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
+        if (found.share > well + CLOSE).any():
+            assert (found.share >= np.minimum(well, snapshot.capacity) - CLOSE).all()
 
     @given(seed=seeds)
     @settings(max_examples=100, deadline=None)

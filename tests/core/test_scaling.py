@@ -78,6 +78,24 @@ def test_the_scale_of_a_known_shape_is_found(terms, factor):
     assert scaling.scale_of(sums[None, :], shape)[0] == pytest.approx(factor, rel=1e-6)
 
 
+@given(laws, st.sampled_from([0.05, 0.25, 0.9]))
+def test_beyond_the_efficient_threads_a_further_one_adds_less_than_that_part(terms, part):
+    law = np.array([terms])
+
+    def adds(threads):
+        """What a further thread adds, over what the mean one gives."""
+        n = np.array([threads, threads * (1 + 1e-6)])
+        log = np.log(scaling.fitted_seconds(law[0], n))
+        return (log[0] - log[1]) / 1e-6
+
+    best = float(scaling.efficient(law, part)[0])
+    assert 1.0 <= best
+    if best > 1.01:
+        assert adds(min(best, 1e9) / 1.02) >= part - 1e-4
+    if best < 1e9:
+        assert adds(best * 1.02) <= part + 1e-4
+
+
 @given(laws)
 def test_no_thread_count_beats_the_optimum(terms):
     law = np.array([terms])
