@@ -89,7 +89,7 @@ def test_beyond_the_efficient_threads_a_further_one_adds_less_than_that_part(ter
         return (log[0] - log[1]) / 1e-6
 
     best = float(scaling.efficient(law, part)[0])
-    assert 1.0 <= best
+    assert best >= 1.0
     if best > 1.01:
         assert adds(min(best, 1e9) / 1.02) >= part - 1e-4
     if best < 1e9:
