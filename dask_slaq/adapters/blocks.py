@@ -21,8 +21,8 @@ class Parts(Protocol):
     def report(self, name: str, loss: float) -> None:
         """Report the loss of the next iteration of a part."""
 
-    def work(self, end: Collection[str] = ()) -> None:
-        """The parts work from now on, but those that `end`."""
+    def end(self, names: Collection[str]) -> None:
+        """Say that these parts have ended."""
 
 
 Divide = Callable[[Sequence[str]], Awaitable[Parts | None]]

@@ -33,9 +33,9 @@ class Parts:
         """Report the loss of the next iteration of a part."""
         self._client._send_to_scheduler({"op": "slaq-report", "job": name, "loss": loss})
 
-    def work(self, end: Collection[str] = ()) -> None:
-        """Let the parts have the job's weight from now on, but those that `end`."""
-        message = {"op": "slaq-parts", "job": self._job, "end": list(end)}
+    def end(self, names: Collection[str]) -> None:
+        """Say that these parts have ended."""
+        message = {"op": "slaq-end-parts", "job": self._job, "parts": list(names)}
         self._client._send_to_scheduler(message)
 
 

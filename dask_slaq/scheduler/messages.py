@@ -41,7 +41,7 @@ class Messages:
         scheduler = self.plugin.scheduler
         scheduler.handlers.update(self._requests)
         scheduler.stream_handlers["slaq-report"] = self.report
-        scheduler.stream_handlers["slaq-parts"] = self.parts_work
+        scheduler.stream_handlers["slaq-end-parts"] = self.end_parts
 
     @property
     def current(self) -> bool:
@@ -103,9 +103,11 @@ class Messages:
         except Exception as error:
             logger.warning("dropped a report from %s: %s", client or worker, error)
 
-    def parts_work(self, /, job: Any = None, end: Any = (), client: str = "", **other: Any) -> None:
-        """Stream: parts of a job work from now on, and these of them have ended."""
+    def end_parts(
+        self, /, job: Any = None, parts: Any = (), client: str = "", **other: Any
+    ) -> None:
+        """Stream: parts of a job have ended."""
         try:
-            self.plugin.jobs.work(job, end)
+            self.plugin.jobs.end_parts(job, parts)
         except Exception as error:
             logger.warning("dropped a message from %s on parts of a job: %s", client, error)
