@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Parts(Protocol):
-    """Parts of a job that are jobs of their own."""
+    """Parts of a job that are jobs within it."""
 
     names: list[str]
 

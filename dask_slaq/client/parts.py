@@ -1,4 +1,4 @@
-"""Parts of a job that are jobs of their own under its weight, such as the models of a search."""
+"""Parts of a job that are jobs within it, such as the models of a search."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Parts:
 
 
 async def divide(client: Client, job: str, parts: Sequence[str]) -> Parts:
-    """Make parts of a job jobs of their own, called ``job/part``.
+    """Make parts of a job jobs within it, called ``job/part``.
 
     Raises
     ------

@@ -107,8 +107,8 @@ class Dispatcher:
             heapq.heapify(queue)
             while queue and slots:
                 place, pool = heapq.heappop(queue)
-                if pool.order() > place:  # another part of its job was served
-                    heapq.heappush(queue, (pool.order(), pool))
+                if (now := pool.order()) > place:  # another part of its job was served
+                    heapq.heappush(queue, (now, pool))
                     continue
                 choice = self._choose(pool, slots, move)
                 if choice is None:

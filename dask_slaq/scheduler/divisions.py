@@ -1,8 +1,8 @@
 """Jobs that are divided: their parts, such as the models of a search.
 
-A part has a name, tasks and reports of its own. What it is granted is its job's: parts that wait
-for each other, as the models of a search do after every round, gain nothing from threads that one
-of them has before the others.
+A part has a name, tasks and reports of its own, but the engine knows its job alone. Parts wait for
+each other, as the models of a search do after every round: threads for one before the others do
+not make the job faster, and those for all of them are decided on at once.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class ScheduledJobs:
         self.pools.add(name, client)
 
     def divide(self, job: str, parts: list[str], client: str) -> None:
-        """Parts of a job are to be jobs of their own, under its weight; all of them or none."""
+        """Parts of a job are to have names, tasks and reports of their own; all of them or none."""
         self.engine.jobs.row(job)
         for part in parts:
             self._refuse_duplicate(part)
@@ -232,12 +232,12 @@ class ScheduledJobs:
         self.epochs.append({"time": time(), "jobs": jobs})
 
     def names(self) -> list[str]:
-        """Running jobs."""
+        """Running jobs, and their parts."""
         jobs = [name for name, job in self.engine.jobs.items() if job.reports]
         return jobs + list(self.divisions)
 
     def status(self, name: str) -> dict[str, Any]:
-        """One job, or the tasks of none, now: see `status_of_job`."""
+        """One job, part of one, or the tasks of none, now: see `status_of_job`."""
         pool = self.pools.pools[name]
         if name in self.divisions:
             part = self.divisions[name]

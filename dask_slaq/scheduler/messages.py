@@ -57,7 +57,7 @@ class Messages:
         self.plugin.began(name)
 
     async def divide_job(self, job: str, parts: list[str], client: str) -> None:
-        """Request: parts of a job are to be jobs of their own."""
+        """Request: parts of a job are to be jobs within it."""
         self.plugin.check_registered()
         self.plugin.jobs.divide(job, parts, client)
 

@@ -263,7 +263,7 @@ class Pools:
     def _left_slot(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """A task holds no slot any more; it is charged `seconds` for what was expected."""
         self.dispatcher.ended(ts)
-        expected = pool.line.running.pop(ts, 0.0)
+        expected = pool.line.running.get(ts, 0.0)
         for counted in (pool, pool.line):
             counted.gang.discard(ts)
             counted.running.pop(ts, None)

@@ -7,9 +7,17 @@ import contextlib
 import pytest
 from distributed import Event
 from distributed.utils_test import slowinc
-from driving import assert_nothing_left, gen_cluster, jobs, start_plugin, state_of, tasks_of, until
+from driving import (
+    assert_nothing_left,
+    gen_cluster,
+    jobs,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    where,
+)
 from driving import wait_for as held_until
-from driving import where
 
 import dask_slaq as slaq
 from dask_slaq.client.parts import divide
