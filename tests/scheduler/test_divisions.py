@@ -182,3 +182,23 @@ async def test_names_of_parts_are_taken(c, s, a):
             async with jobs(c, "whole/q"):
                 pass
         assert set((await slaq.status(c))["jobs"]) == {"whole", "whole/q", "whole/r"}
+
+
+@gen_cluster(client=True, nthreads=ONE * 2)
+async def test_a_cap_bounds_all_parts_together(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=False)
+    async with jobs(c, "whole", max_share=1):
+        await divide(c, "whole", ["p", "q"])
+        futures = []
+        for part in "pq":
+            with tasks_of(f"whole/{part}"):
+                futures.append(c.submit(held_until, f"go-{part}", key=part))
+        pools = plugin.pools.pools
+        await until(lambda: len(pools["whole"].running) == 1)
+        running = [name for name in ("p", "q") if pools[f"whole/{name}"].running]
+        assert len(running) == 1 and pools["whole"].demand == 2
+        await Event(f"go-{running[0]}").set()
+        await until(lambda: s.tasks[{"p": "q", "q": "p"}[running[0]]].state == "processing")
+        await Event("go-p").set()
+        await Event("go-q").set()
+        await c.gather(futures)
