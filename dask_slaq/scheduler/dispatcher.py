@@ -103,6 +103,8 @@ class Dispatcher:
         """
         last = anyone if self.lend else within
         for served, move in ((behind, False), (within, False), (last, False), (last, True)):
+            if not slots:
+                break
             queue = [(pool.order(), pool) for pool in pools if pool.ready and served(pool)]
             heapq.heapify(queue)
             while queue and slots:

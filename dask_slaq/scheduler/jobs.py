@@ -228,7 +228,7 @@ class ScheduledJobs:
 
     def record(self) -> None:
         """Remember what every job is granted now, for `history`."""
-        jobs = {name: self.status(name) for name in self.names()}
+        jobs = {name: job for name, job in self.status().items() if job["reports"]}
         self.epochs.append({"time": time(), "jobs": jobs})
 
     def names(self) -> list[str]:
@@ -236,10 +236,12 @@ class ScheduledJobs:
         jobs = [name for name, job in self.engine.jobs.items() if job.reports]
         return jobs + list(self.divisions)
 
-    def status(self, name: str) -> dict[str, Any]:
-        """One job, part of one, or the tasks of none, now: see `status_of_job`."""
-        pool = self.pools.pools[name]
-        if name in self.divisions:
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Every job, part of one, and the tasks of none now: see `status_of_job`."""
+        pools = self.pools.pools
+        wholes = (pool for pool in pools.values() if pool.whole is None)
+        found = {pool.name: status_of_job(self.engine, pool, pool.name) for pool in wholes}
+        for name in self.divisions:
             part = self.divisions[name]
-            return status_of_part(part, pool, self.status(part.job))
-        return status_of_job(self.engine, pool, name)
+            found[name] = status_of_part(part, pools[name], found[part.job])
+        return found

@@ -80,7 +80,7 @@ class Messages:
             "capacity": plugin.scheduler.total_nthreads,
             "holding": plugin.pools.holding,
             "failed": plugin.failed,
-            "jobs": {name: plugin.jobs.status(name) for name in plugin.pools.pools},
+            "jobs": plugin.jobs.status(),
         }
 
     async def history(self) -> list[dict[str, Any]]:
