@@ -20,7 +20,7 @@ from benchmarks import cluster as clusters
 from benchmarks.jobs import EmulatedJob
 from benchmarks.measure import JobTrace, Run
 
-__all__ = ["run_emulated"]
+__all__ = ["Driver", "run_emulated"]
 
 #: Sums in the tree take this many inputs.
 FAN_IN = 8
@@ -60,7 +60,7 @@ def run_emulated(
         clusters.register(client, policy, predictor=predictor, **settings)
         meter = clusters.meter(cluster)
         start = time.perf_counter() + 0.2
-        drivers = [_Driver(job, policy, cluster, start, partition_bytes) for job in jobs]
+        drivers = [Driver(job, policy, cluster, start, partition_bytes) for job in jobs]
         for driver in drivers:
             driver.start()
         for driver in drivers:
@@ -78,7 +78,7 @@ def run_emulated(
         )
 
 
-class _Driver(threading.Thread):
+class Driver(threading.Thread):
     """The training loop of one job."""
 
     def __init__(

@@ -15,15 +15,15 @@ logger = logging.getLogger(__name__)
 
 
 class Parts(Protocol):
-    """Parts of a job that are jobs of their own."""
+    """Parts of a job that are jobs within it."""
 
     names: list[str]
 
     def report(self, name: str, loss: float) -> None:
         """Report the loss of the next iteration of a part."""
 
-    def work(self, end: Collection[str] = ()) -> None:
-        """The parts work from now on, but those that `end`."""
+    def end(self, names: Collection[str]) -> None:
+        """Say that these parts have ended."""
 
 
 Divide = Callable[[Sequence[str]], Awaitable[Parts | None]]

@@ -101,7 +101,6 @@ class Models:
         self._parts = parts
         self._training = dict(enumerate(parts.names))
         self._reports: dict[Any, int] = {}
-        self._working = False
 
     def claim(self, collections: tuple[Any, ...]) -> None:
         """Annotate the tasks of these collections, if they are by model, with the models' jobs.
@@ -117,9 +116,6 @@ class Models:
         ]
         for layer, job in layers:
             layer.annotations = {**(layer.annotations or {}), "slaq_job": job}
-        if layers and not self._working:
-            self._working = True
-            self._parts.work()
 
     def scored(self, info: Any) -> None:
         """Report the scores that are new."""
@@ -135,7 +131,7 @@ class Models:
         keep = set(models)
         ended = [model for model in self._training if model not in keep]
         if ended:
-            self._parts.work(end=[self._training.pop(model) for model in ended])
+            self._parts.end([self._training.pop(model) for model in ended])
 
 
 LOOPS = (Loop("dask_ml.model_selection._incremental", "_fit", Search),)

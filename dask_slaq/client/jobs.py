@@ -175,11 +175,9 @@ class Job:
             self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
 
     async def _divide(self, parts: Sequence[str]) -> Parts | None:
-        """Make jobs of parts of this one, unless it must stay one."""
+        """Make jobs of parts of this one, unless it is to stay one."""
         if self._client is None or not dask.config.get("slaq.search-models", True):
             return None
-        if self._settings["min_share"] is not None or self._settings["max_share"] is not None:
-            return None  # these bound the whole
         return await divide(self._client, self.name, parts)
 
     def _leave(self) -> Client:

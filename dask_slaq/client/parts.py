@@ -1,4 +1,4 @@
-"""Parts of a job that are jobs of their own under its weight, such as the models of a search."""
+"""Parts of a job that are jobs within it, such as the models of a search."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Parts:
         """Report the loss of the next iteration of a part."""
         self._client._send_to_scheduler({"op": "slaq-report", "job": name, "loss": loss})
 
-    def work(self, end: Collection[str] = ()) -> None:
-        """Let the parts have the job's weight from now on, but those that `end`."""
-        message = {"op": "slaq-parts", "job": self._job, "end": list(end)}
+    def end(self, names: Collection[str]) -> None:
+        """Say that these parts have ended."""
+        message = {"op": "slaq-end-parts", "job": self._job, "parts": list(names)}
         self._client._send_to_scheduler(message)
 
 
 async def divide(client: Client, job: str, parts: Sequence[str]) -> Parts:
-    """Make parts of a job jobs of their own, called ``job/part``.
+    """Make parts of a job jobs within it, called ``job/part``.
 
     Raises
     ------

@@ -185,16 +185,6 @@ class Engine:
         """
         return self._set("floor", job, threads)
 
-    def set_weight(self, job: str, weight: float) -> bool:
-        """Set the weight of a job; whether that is another one than before.
-
-        Raises
-        ------
-        UnknownJob, InvalidSetting
-        """
-        check_job_settings(weight=weight)
-        return self._set("weight", job, weight)
-
     def set_max_iter(self, job: str, max_iter: int | None) -> bool:
         """Set the iterations that a job runs at most, None for unknown; whether these are others
         than before.

@@ -16,7 +16,7 @@ __all__ = ["EVENTS", "VERSION", "Event", "Recorder"]
 
 Event = dict[str, Any]
 
-#: Of the form of the events; `weight` came with 2, `max_iter` with 3.
+#: Of the form of the events.
 VERSION = 3
 _NUMBER = (int, float)
 _MAYBE = (int, float, type(None))
@@ -39,7 +39,6 @@ EVENTS: dict[str, dict[str, Any]] = {
     # Somebody looked at a job, for which the engine took in the reports it had.
     "taken": {},
     "floor": {"job": str, "threads": _NUMBER},
-    "weight": {"job": str, "weight": _NUMBER},
     "max_iter": {"job": str, "max_iter": _MAYBE},
     "demand": {"job": str, "tasks": _NUMBER},
     # With `threads` of all workers, and the grants that changed. If they changed, with `workers`
@@ -181,11 +180,6 @@ class Recorder:
         """As `Engine.set_floor`."""
         if self.engine.set_floor(job, threads):
             self._say("floor", job=job, threads=float(threads))
-
-    def set_weight(self, job: str, weight: float) -> None:
-        """As `Engine.set_weight`."""
-        if self.engine.set_weight(job, weight):
-            self._say("weight", job=job, weight=float(weight))
 
     def set_max_iter(self, job: str, max_iter: int | None) -> None:
         """As `Engine.set_max_iter`."""

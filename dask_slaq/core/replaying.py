@@ -185,8 +185,6 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
         engine.report(job, event["loss"], event["time"])
     elif kind == "floor":
         engine.set_floor(job, event["threads"])
-    elif kind == "weight":
-        engine.set_weight(job, event["weight"])
     elif kind == "max_iter":
         engine.set_max_iter(job, event["max_iter"])
     elif kind == "demand":

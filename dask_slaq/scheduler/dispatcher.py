@@ -103,15 +103,20 @@ class Dispatcher:
         """
         last = anyone if self.lend else within
         for served, move in ((behind, False), (within, False), (last, False), (last, True)):
+            if not slots:
+                break
             queue = [(pool.order(), pool) for pool in pools if pool.ready and served(pool)]
             heapq.heapify(queue)
             while queue and slots:
-                _, pool = heapq.heappop(queue)
+                place, pool = heapq.heappop(queue)
+                if (now := pool.order()) > place:  # another part of its job was served
+                    heapq.heappush(queue, (now, pool))
+                    continue
                 choice = self._choose(pool, slots, move)
                 if choice is None:
                     continue
                 entry, ws = choice
-                held = "granted" if ws.address in pool.workers else "lent"
+                held = "granted" if ws.address in pool.line.workers else "lent"
                 yield pool, entry, ws, "floor" if served is behind else held
                 if not self.has_slot(ws):
                     del slots[ws.address]
@@ -146,7 +151,8 @@ class Dispatcher:
         if home is not None and (only := confined(pool, ts)):
             home, moving = (home if home in only else min(only)), math.inf
         if home is not None:
-            pool.bytes_at[home] = pool.bytes_at.get(home, 0.0) + held
+            bytes_at = pool.line.bytes_at
+            bytes_at[home] = bytes_at.get(home, 0.0) + held
         cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self._expected(ts, known))
         return Entry(ts.priority, count, ts, kind, home, moving, cheap)
 
@@ -176,7 +182,7 @@ class Dispatcher:
 
     def _choose(self, pool: Pool, slots: Slots, move: bool) -> tuple[Entry, WorkerState] | None:
         """The job's first task that a free slot suits, and that slot's worker."""
-        places = [ws for a, ws in slots.items() if self.lend or a in pool.workers]
+        places = [ws for a, ws in slots.items() if self.lend or a in pool.line.workers]
         for kind in list(pool.heaps) if places else ():
             fits = places if kind == ANY else [ws for ws in places if kind.suits(ws)]
             local = [e for ws in fits if (e := pool.first(kind, ws.address))]
@@ -185,7 +191,8 @@ class Dispatcher:
                 return entry, slots[str(entry.home)]
             entry = pool.first(kind, None) or (self._homeless(pool, kind) if move else None)
             if entry is not None and fits:
-                return entry, min(fits, key=lambda ws: (ws.address not in pool.workers, load(ws)))
+                mine = pool.line.workers
+                return entry, min(fits, key=lambda ws: (ws.address not in mine, load(ws)))
         return None
 
     def _homeless(self, pool: Pool, kind: Kind) -> Entry | None:
@@ -197,19 +204,19 @@ class Dispatcher:
         """Whether waiting for a task's home is in vain (it left, is paused, or is not in the job's
         strict set) or takes too long."""
         ws = self.scheduler.workers.get(entry.home)
-        if ws not in self.scheduler.running or not (self.lend or ws.address in pool.workers):
+        if ws not in self.scheduler.running or not (self.lend or ws.address in pool.line.workers):
             return True
         return ws.occupancy / ws.nthreads > entry.moving
 
 
 def behind(pool: Pool) -> bool:
     """Whether a job is behind on its floor."""
-    return pool.tokens > 0 and within(pool)
+    return pool.line.tokens > 0 and within(pool)
 
 
 def within(pool: Pool) -> bool:
     """Whether a job runs less than its cap."""
-    return len(pool.running) < pool.most
+    return len(pool.line.running) < pool.line.most
 
 
 def anyone(pool: Pool) -> bool:

@@ -1,79 +1,61 @@
-"""Jobs that are divided: their parts, such as the models of a search, share one weight.
+"""Jobs that are divided: their parts, such as the models of a search.
 
-Decides weights only; `SlaqPlugin` opens and ends the parts.
+A part has a name, tasks and reports of its own, but the engine knows its job alone. Parts wait for
+each other, as the models of a search do after every round: threads for one before the others do
+not make the job faster, and those for all of them are decided on at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-
-#: Of its weight, what a job keeps for itself while its parts work, and what these get before.
-REST = 0.01
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 
 @dataclass
-class _Division:
-    weight: float
-    parts: dict[str, None] = field(default_factory=dict)  # a set in order
-    working: bool = False
+class Part:
+    """What a part has reported."""
+
+    job: str
+    iteration: int = 0
+    loss: float = math.nan
 
 
 class Divisions:
-    """Which jobs are parts of which, and what each of them weighs.
-
-    The weights of a job and its parts sum to what the job weighed before. Nearly all of that is
-    the job's own until its parts work, and theirs from then on.
-    """
+    """Which jobs are parts of which."""
 
     def __init__(self) -> None:
-        self._of: dict[str, _Division] = {}
-        self._whole: dict[str, str] = {}
+        self._parts: dict[str, Part] = {}
+        self._of: dict[str, dict[str, None]] = {}  # sets in order
 
     def __len__(self) -> int:
         """How many jobs are parts of others."""
-        return len(self._whole)
+        return len(self._parts)
 
-    def add(self, job: str, weight: float, parts: Iterable[str]) -> None:
-        """Divide a job (further); `weight` is what it weighs if it is not divided yet."""
-        division = self._of.setdefault(job, _Division(weight))
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
+    def __getitem__(self, name: str) -> Part:
+        return self._parts[name]
+
+    def add(self, job: str, parts: Iterable[str]) -> None:
+        """Divide a job, or divide it further."""
         for part in parts:
-            division.parts[part] = None
-            self._whole[part] = job
+            self._parts[part] = Part(job)
+            self._of.setdefault(job, {})[part] = None
 
     def parts(self, job: str) -> list[str]:
         """The parts of a job; none of one that is not divided."""
-        return list(self._of[job].parts) if job in self._of else []
-
-    def work(self, job: str) -> None:
-        """The parts of a job begin to work."""
-        if job in self._of:
-            self._of[job].working = True
+        return list(self._of.get(job, ()))
 
     def forget(self, name: str) -> None:
-        """Forget a job, or a part."""
-        self._of.pop(name, None)
-        job = self._whole.pop(name, None)
-        if job in self._of:
-            self._of[job].parts.pop(name, None)
-
-    def weights(self, job: str) -> dict[str, float]:
-        """What a divided job and each of its parts weigh now; a job without parts is whole again.
-
-        Examples
-        --------
-        >>> divisions = Divisions()
-        >>> divisions.add("search", 2.0, ["search/0", "search/1"])
-        >>> divisions.work("search")
-        >>> divisions.weights("search")
-        {'search': 0.02, 'search/0': 0.99, 'search/1': 0.99}
-        """
-        division = self._of.get(job)
-        if division is None:
-            return {}
-        if not division.parts:
-            del self._of[job]
-            return {job: division.weight}
-        own = division.weight * (REST if division.working else 1 - REST)
-        each = (division.weight - own) / len(division.parts)
-        return {job: own, **dict.fromkeys(division.parts, each)}
+        """Forget a part; a job without parts is not divided."""
+        part = self._parts.pop(name, None)
+        if part is not None:
+            of = self._of[part.job]
+            del of[name]
+            if not of:
+                del self._of[part.job]

@@ -6,16 +6,17 @@ time to decide anew.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.errors import NonFiniteLoss, SlaqError
+from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, SlaqError
 from dask_slaq.core.jobs import check_job_settings
 from dask_slaq.scheduler.divisions import Divisions
 from dask_slaq.scheduler.pool import Pool
-from dask_slaq.scheduler.records import status_of_job
+from dask_slaq.scheduler.records import status_of_job, status_of_part
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -41,7 +42,7 @@ class ScheduledJobs:
     pools : Pools
     settings : Settings
     changed : callable
-        Called when a job came or went, or weighs something else.
+        Called when a job came or went.
 
     Attributes
     ----------
@@ -72,36 +73,35 @@ class ScheduledJobs:
 
     def open(self, name: str, client: str, resources: dict[str, float], **given: Any) -> None:
         """A job begins; raises what is wrong with it."""
+        self._refuse_duplicate(name)
         self.engine.add_job(name, monotonic(), **given)
         self.resources[name] = resources
         self.reports[name] = 0
         self.pools.add(name, client)
 
     def divide(self, job: str, parts: list[str], client: str) -> None:
-        """Parts of a job are to be jobs of their own, under its weight; all of them or none."""
-        weight = self.engine.jobs[job].weight
+        """Parts of a job are to have names, tasks and reports of their own; all of them or none."""
+        self.engine.jobs.row(job)
         for part in parts:
-            self.engine.jobs.refuse_duplicate(part)
+            self._refuse_duplicate(part)
+        self.divisions.add(job, parts)
         for part in parts:
-            self.open(part, client, self.resources[job])
-        self.divisions.add(job, weight, parts)
-        self._weigh(job)
+            self.reports[part] = 0
+            self.pools.add(part, client, whole=job)
 
-    def work(self, job: str, ended: Iterable[str]) -> None:
-        """Parts of a job work from now on, but for those that ended."""
+    def end_parts(self, job: str, ended: Collection[str]) -> None:
+        """Parts of a job ended; what they still run is the job's own."""
         parts = [part for part in self.divisions.parts(job) if part in ended]
         if parts:
             self.record()  # their last iterations too
         for part in parts:
             self.forget(part)
-        self.divisions.work(job)
-        self._weigh(job)
 
-    def _weigh(self, job: str) -> None:
-        """Share out the weight of a job anew."""
-        for name, weight in self.divisions.weights(job).items():
-            self.engine.set_weight(name, weight)
-        self._changed()
+    def _refuse_duplicate(self, name: str) -> None:
+        self.engine.jobs.refuse_duplicate(name)
+        if name in self.divisions:
+            whole = self.divisions[name].job
+            raise DuplicateJob(f"a part of the running job {whole!r} is named {name!r} already")
 
     def forget(self, name: str) -> None:
         """Forget a job and its parts; what they still run goes on under plain Dask."""
@@ -134,7 +134,17 @@ class ScheduledJobs:
         self.reports[job] += 1
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
-        self.engine.report(job, loss, monotonic())
+        if job in self.divisions:
+            self._report_of_part(job, float(loss))
+        else:
+            self.engine.report(job, loss, monotonic())
+
+    def _report_of_part(self, name: str, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
+        part = self.divisions[name]
+        part.iteration, part.loss = part.iteration + 1, loss
+        self.pools.pools[name].loss = loss
 
     def expect(self, job: Any, iterations: Any) -> None:
         """A job is to report at most so many iterations more; None if that is unknown.
@@ -192,7 +202,7 @@ class ScheduledJobs:
         for name, pool in self.pools.pools.items():
             if not pool.reports and not pool.unfinished:
                 over.append(name)
-            else:
+            elif pool.whole is None:
                 self.engine.observe_demand(name, pool.demand)
         return over
 
@@ -206,7 +216,7 @@ class ScheduledJobs:
             workers,
             monotonic(),
             eligible=self._eligible(),
-            affinity={name: pool.bytes_at for name, pool in self.pools.pools.items()},
+            affinity={n: pool.bytes_at for n, pool in self.pools.pools.items() if not pool.whole},
         )
         self.pools.apply(grants)
         self.record()
@@ -233,13 +243,20 @@ class ScheduledJobs:
 
     def record(self) -> None:
         """Remember what every job is granted now, for `history`."""
-        jobs = {name: self.status(name) for name in self.names()}
+        jobs = {name: job for name, job in self.status().items() if job["reports"]}
         self.epochs.append({"time": time(), "jobs": jobs})
 
     def names(self) -> list[str]:
-        """Running jobs."""
-        return [name for name, job in self.engine.jobs.items() if job.reports]
+        """Running jobs, and their parts."""
+        jobs = [name for name, job in self.engine.jobs.items() if job.reports]
+        return jobs + list(self.divisions)
 
-    def status(self, name: str) -> dict[str, Any]:
-        """One job, or the tasks of none, now: see `status_of_job`."""
-        return status_of_job(self.engine, self.pools.pools[name], name)
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Every job, part of one, and the tasks of none now: see `status_of_job`."""
+        pools = self.pools.pools
+        wholes = (pool for pool in pools.values() if pool.whole is None)
+        found = {pool.name: status_of_job(self.engine, pool, pool.name) for pool in wholes}
+        for name in self.divisions:
+            part = self.divisions[name]
+            found[name] = status_of_part(part, pools[name], found[part.job])
+        return found

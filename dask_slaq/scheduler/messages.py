@@ -42,7 +42,7 @@ class Messages:
         scheduler.handlers.update(self._requests)
         scheduler.stream_handlers["slaq-report"] = self.report
         scheduler.stream_handlers["slaq-expect"] = self.expect
-        scheduler.stream_handlers["slaq-parts"] = self.parts_work
+        scheduler.stream_handlers["slaq-end-parts"] = self.end_parts
 
     @property
     def current(self) -> bool:
@@ -58,7 +58,7 @@ class Messages:
         self.plugin.began(name)
 
     async def divide_job(self, job: str, parts: list[str], client: str) -> None:
-        """Request: parts of a job are to be jobs of their own."""
+        """Request: parts of a job are to be jobs within it."""
         self.plugin.check_registered()
         self.plugin.jobs.divide(job, parts, client)
 
@@ -81,7 +81,7 @@ class Messages:
             "capacity": plugin.scheduler.total_nthreads,
             "holding": plugin.pools.holding,
             "failed": plugin.failed,
-            "jobs": {name: plugin.jobs.status(name) for name in plugin.pools.pools},
+            "jobs": plugin.jobs.status(),
         }
 
     async def history(self) -> list[dict[str, Any]]:
@@ -113,9 +113,11 @@ class Messages:
         except Exception as error:
             logger.warning("dropped how many iterations %s expects: %s", client, error)
 
-    def parts_work(self, /, job: Any = None, end: Any = (), client: str = "", **other: Any) -> None:
-        """Stream: parts of a job work from now on, and these of them have ended."""
+    def end_parts(
+        self, /, job: Any = None, parts: Any = (), client: str = "", **other: Any
+    ) -> None:
+        """Stream: parts of a job have ended."""
         try:
-            self.plugin.jobs.work(job, end)
+            self.plugin.jobs.end_parts(job, parts)
         except Exception as error:
             logger.warning("dropped a message from %s on parts of a job: %s", client, error)

@@ -78,7 +78,15 @@ class Pool:
     gang : set
         Those that run where their user pinned them.
     index, share, workers, tokens, most
-        From the job's grant.
+        From the job's grant. A part of a job has none of its own: see `line`.
+    whole : Pool or None
+        Of a part, the pool of its job, which counts what the part runs as well.
+    parts : dict
+        Pools of the job's parts.
+    foremost : float
+        The user's priority of those of its tasks that go first.
+    loss, ended, attained
+        Its last loss; how many of its tasks ended, and their core-seconds.
     """
 
     name: str
@@ -98,16 +106,59 @@ class Pool:
     used: float = 0.0  # core-seconds, fading; orders jobs of equal index
     durations: Durations = field(default_factory=Durations)
     bytes_at: dict[str, float] = field(default_factory=dict)  # input bytes by worker, fading
+    whole: Pool | None = None
+    parts: dict[str, Pool] = field(default_factory=dict)
+    foremost: float = math.inf
+    loss: float = math.inf
+    ended: int = 0
+    attained: float = 0.0
 
     @property
     def demand(self) -> int:
         """Tasks that hold a slot or wait for one, or are pinned and run."""
-        return len(self.ready) + len(self.running) + len(self.gang)
+        ready = len(self.ready) + sum(len(part.ready) for part in self.parts.values())
+        return ready + len(self.running) + len(self.gang)
+
+    @property
+    def line(self) -> Pool:
+        """The pool in whose name its tasks are served: its job's, of a part."""
+        return self.whole or self
+
+    @property
+    def ahead(self) -> bool:
+        """Whether all that is ready in a divided job or a part of it was sent ahead of its time:
+        its user gave it less priority, and no other task waits for it yet."""
+        if not (self.whole or self.parts):
+            return False
+        return all(e.priority[0] > self.foremost and not e.ts.waiters for e in self.ready.values())
+
+    @property
+    def left(self) -> float:
+        """Seconds that a part's tasks at hand will take, one after another. Infinite where that is
+        not known, and for what a divided job does itself: it gets parts ready."""
+        if self.parts or not self.ended:
+            return math.inf
+        return len(self.unfinished) * self.attained / self.ended
 
     def order(self) -> tuple[Any, ...]:
-        """Who is served first: higher index, then least running and least used for the share."""
-        share = max(self.share, 1e-9)
-        return (-self.index, len(self.running) / share, self.used / share, self.name)
+        """Who is served first: higher index, then least running and least used for the share.
+
+        Parts of a job stand in its place in the queue. Of them the one with most work left comes
+        first, so that all are through early. Work ahead of its time comes last, that of the part
+        with the least loss first: it is the least likely to be in vain.
+        """
+        line, ahead = self.line, self.ahead
+        share = max(line.share, 1e-9)
+        place = (-line.index, len(line.running) / share, line.used / share, line.name)
+        return (*place, ahead, self.loss if ahead else -self.left, self.name)
+
+    def take_over(self, part: Pool) -> None:
+        """Have the tasks of a part that is no more; those that run are counted already."""
+        self.tasks.update(part.tasks)
+        self.unfinished |= part.unfinished
+        self.foremost = min(self.foremost, part.foremost)
+        for entry in part.ready.values():
+            self.push(entry)
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""

@@ -75,16 +75,25 @@ class Pools:
 
     # Jobs come and go
 
-    def add(self, name: str, client: str, *, reports: bool = True) -> Pool:
-        """Open a pool for a job of a client."""
+    def add(self, name: str, client: str, *, reports: bool = True, whole: str = "") -> Pool:
+        """Open a pool for a job of a client, or for a part of a whole job."""
         pool = self.pools[name] = Pool(name, client, reports)
         pool.workers = frozenset(self.scheduler.workers)
+        if whole:
+            pool.whole = self.pools[whole]
+            pool.whole.parts[name] = pool
+            pool.durations = pool.whole.durations
         return pool
 
     def remove(self, name: str) -> None:
-        """Close a pool; what it holds goes to Dask's own scheduling."""
+        """Close a pool; what it holds goes to the pool of which it is a part, or to Dask's own
+        scheduling."""
         pool = self.pools.pop(name, None)
-        if pool is not None:
+        if pool is not None and pool.whole is not None:
+            del pool.whole.parts[name]
+            pool.whole.take_over(pool)
+            self._owner.update((ts.key, pool.whole) for ts in pool.tasks)
+        elif pool is not None:
             self._give_back(pool)
             for ts in pool.running:
                 self.dispatcher.ended(ts)
@@ -92,9 +101,9 @@ class Pools:
                 self._owner.pop(ts.key, None)
 
     def job_of(self, key: Any) -> str | None:
-        """The job whose pool has a task."""
+        """The job, divided or not, that has a task."""
         pool = self._owner.get(key)
-        return None if pool is None else pool.name
+        return None if pool is None else pool.line.name
 
     def own(self, pool: Pool, tasks: Iterable[TaskState]) -> None:
         """Put new tasks into a pool. A task that another pool has stays there."""
@@ -102,6 +111,7 @@ class Pools:
             if ts.key not in self._owner and ts.run_spec is not None:
                 self._owner[ts.key] = pool
                 pool.tasks[ts] = self.custody.given(ts)
+                pool.foremost = min(pool.foremost, ts.priority[0])
                 if ts.state in ("waiting", "queued", "no-worker", "processing"):
                     pool.unfinished.add(ts)
 
@@ -202,11 +212,7 @@ class Pools:
         pool = self._owner.get(key)
         if pool is not None:
             ts = self.scheduler.tasks[key]
-            self.dispatcher.ended(ts)
-            pool.gang.discard(ts)
-            expected = pool.running.pop(ts, 0.0)
-            pool.used -= expected
-            pool.tokens += expected
+            self._left_slot(pool, ts, 0.0)
             self._freed(ts.processing_on.address if ts.processing_on else None)
 
     def slots_changed(self, worker: str) -> None:
@@ -232,13 +238,14 @@ class Pools:
         reason = self._reason
         if reason:
             expected, delay = self.dispatcher.started(pool, ts, ts.processing_on)
-            pool.running[ts] = expected
-            pool.used += expected
-            pool.tokens -= expected
+            pool.running[ts] = pool.line.running[ts] = expected
+            pool.line.used += expected
+            pool.line.tokens -= expected
             if 0 < delay < math.inf:
                 asyncio.get_running_loop().call_later(delay, self.slots_changed, worker)
         elif pinned(ts, pool.tasks.get(ts)):
             pool.gang.add(ts)
+            pool.line.gang.add(ts)
         self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
@@ -247,13 +254,21 @@ class Pools:
         seconds = runs[-1] if runs else 0.0
         if runs:
             pool.durations.observe(ts, seconds)
-        at_once = pool.demand
-        pool.gang.discard(ts)
+            pool.ended += 1
+            pool.attained += seconds
+        at_once = pool.line.demand
+        self._left_slot(pool, ts, seconds)
+        self._charge(pool.line.name, seconds, at_once)
+
+    def _left_slot(self, pool: Pool, ts: TaskState, seconds: float) -> None:
+        """A task holds no slot any more; it is charged `seconds` for what was expected."""
         self.dispatcher.ended(ts)
-        expected = pool.running.pop(ts, 0.0)
-        pool.used += seconds - expected
-        pool.tokens -= seconds - expected
-        self._charge(pool.name, seconds, at_once)
+        expected = pool.line.running.get(ts, 0.0)
+        for counted in (pool, pool.line):
+            counted.gang.discard(ts)
+            counted.running.pop(ts, None)
+        pool.line.used += seconds - expected
+        pool.line.tokens -= seconds - expected
 
     # Slots are filled
 

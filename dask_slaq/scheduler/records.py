@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
+    from dask_slaq.scheduler.divisions import Part
     from dask_slaq.scheduler.pools import Pool
 
 
@@ -40,4 +41,28 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
         "reports": job.reports,
         "weight": job.weight,
         "why": grant.why if grant else "just arrived: explored",
+    }
+
+
+def status_of_part(part: Part, pool: Pool, job: dict[str, Any]) -> dict[str, Any]:
+    """One part of a job now: as `status_of_job`.
+
+    Parameters
+    ----------
+    job : dict
+        Status of its job. What it weighs and is granted is divided among the parts alike.
+    """
+    parts = len(pool.line.parts)
+    return {
+        **job,
+        "iteration": part.iteration,
+        "loss": part.loss,
+        "normalized_loss": math.nan,
+        "predicted": math.nan,
+        "share": job["share"] / parts,
+        "running": len(pool.running),
+        "ready": len(pool.ready),
+        "attained": pool.attained,
+        "weight": job["weight"] / parts,
+        "why": f"one of {parts} parts of {part.job}, which are served as one",
     }

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import instrumentation, library_suites
+from benchmarks import instrumentation, library_suites, searches
 
 TESTS = """
 import sys
@@ -70,3 +70,16 @@ def test_the_cost_of_reports_is_a_ratio():
         assert observed["graphs"] == plain["graphs"] > 0
         assert observed["fetches"] == plain["fetches"] > 0
         assert observed["tasks"] >= plain["tasks"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_search_finds_the_same_whether_its_models_are_jobs_or_not():
+    done = CliRunner().invoke(searches.main, ["--quick", "--json=-"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert set(found) == {"models", "one", "none"}
+    assert len({runs[0]["best"] for runs in found.values()}) == 1
+    for (measured,) in found.values():
+        assert all(measured[name] > 0 for name in searches.MEASURES)
+        assert measured["near_best_s"] <= measured["search_s"] <= measured["all_done_s"]

@@ -55,7 +55,6 @@ def drive(engine, seed=0, epochs=25):
         if "other:a" in engine.jobs:
             engine.set_floor("other:a", 0.25)
         if epoch == 11:
-            engine.set_weight("job-8", 0.25)
             engine.set_max_iter("job-8", 30)
         if epoch == 13:
             engine.set_max_iter("job-8", None)
@@ -144,13 +143,12 @@ def test_what_is_refused_is_not_recorded():
         lambda: made.engine.observe_task("b", 1.0),
         lambda: made.engine.observe_demand("b", 1),
         lambda: made.engine.set_floor("b", 1.0),
-        lambda: made.engine.set_weight("b", 1.0),
         lambda: made.engine.set_max_iter("b", 9),
     ):
         with pytest.raises(UnknownJob):
             call()
-    with pytest.raises(InvalidSetting, match="weight"):
-        made.engine.set_weight("a", 0.0)
+    with pytest.raises(InvalidSetting, match="max_iter"):
+        made.engine.set_max_iter("a", 0)
     assert made.lines == before
 
 

@@ -1,0 +1,131 @@
+"""Search benchmark: an incremental search of dask-ml beside two other jobs, in three ways by turns.
+
+Its models are jobs (`models`), it is one job (`one`), or there is no plugin (`none`). Compute is
+slept. Models differ in speed and quality, and the other jobs in how fast they converge.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+import dask
+import dask.array as da
+import numpy as np
+from dask_ml.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
+from sklearn.base import BaseEstimator
+
+from benchmarks import cluster as clusters
+from benchmarks.emulation import Driver
+from benchmarks.jobs import EmulatedJob
+from benchmarks.results import give, json_option
+from dask_slaq.adapters import repairs
+
+SIDES = ("models", "one", "none")
+#: Of the other jobs: what is left of the loss after each iteration.
+OTHERS = {"quick": 0.8, "slow": 0.93}
+#: Their iterations, of so many tasks of so many seconds.
+ITERATIONS, TASKS, SECONDS = 48, 12, 0.1
+GRID = {
+    "seconds": [0.05, 0.1, 0.15, 0.2],
+    "kept": np.linspace(0.8, 0.97, 12).tolist(),
+    "best": np.linspace(0.6, 1.0, 12).tolist(),
+}
+MEASURES = ("search_s", "near_best_s", "t90_quick_s", "t90_slow_s", "all_done_s")
+
+
+class Slept(BaseEstimator):
+    """Sleeps `seconds` for a block of data, and scores ``best * (1 - kept**blocks)``."""
+
+    def __init__(self, seconds: float = 0.1, kept: float = 0.9, best: float = 1.0) -> None:
+        self.seconds, self.kept, self.best = seconds, kept, best
+
+    def fit(self, X: Any, y: Any) -> Slept:
+        """Learn a block."""
+        time.sleep(self.seconds)
+        self.blocks_ = getattr(self, "blocks_", 0) + 1
+        return self
+
+    partial_fit = fit
+
+    def score(self, X: Any, y: Any) -> float:
+        """Rise with the blocks."""
+        time.sleep(self.seconds / 4)
+        return float(self.best * (1 - self.kept**self.blocks_))
+
+
+def search_of(kind: str, models: int, seed: int, part: float) -> Any:
+    """A search over `GRID`."""
+    if kind == "hyperband":
+        return HyperbandSearchCV(Slept(), GRID, max_iter=models, random_state=seed)
+    first = max(int(part * 6), 1)
+    sizes = {"n_initial_parameters": models, "n_initial_iter": first, "max_iter": 9 * first}
+    return SuccessiveHalvingSearchCV(Slept(), GRID, random_state=seed, **sizes)
+
+
+def run(side: str, kind: str, policy: str, models: int, seed: int, part: float) -> dict[str, float]:
+    """One search beside the others, all of them scaled by `part`; seconds from their start."""
+    policy = "none" if side == "none" else policy
+    with clusters.local_cluster(8) as (cluster, client), clusters.Lateness() as late:
+        clusters.register(client, policy)
+        data = client.persist([da.zeros((800, 4), chunks=(50, 4)), da.zeros(800, chunks=50)])
+        k = np.arange(max(int(part * ITERATIONS), 2))
+        sleeps = np.full((len(k), TASKS), SECONDS)
+        jobs = [EmulatedJob(n, n, 0.0, q**k, 0.1 + q**k, sleeps) for n, q in OTHERS.items()]
+        begin = time.perf_counter()
+        drivers = [Driver(job, policy, cluster, begin, 100) for job in jobs]
+        [driver.start() for driver in drivers]
+        found = search_of(kind, models, seed, part)
+        setting = dask.config.set({"slaq.search-models": side == "models"})
+        with client.as_current(), setting, clusters.job_block(policy, "search", client):
+            found.fit(*data)
+        ended = time.perf_counter() - begin
+        [driver.join() for driver in drivers]
+    times = {"search_s": ended, "near_best_s": near_best(found.history_, ended)}
+    times |= {f"t90_{driver.job.name}_s": driver.trace.time_to(0.9) for driver in drivers}
+    times["all_done_s"] = max(ended, *(driver.trace.completion for driver in drivers))
+    return {**times, "late_s": late.mean, "best": found.best_score_}
+
+
+def near_best(history: list[dict[str, Any]], ended: float) -> float:
+    """When a score came within 1 % of the best one; dask-ml's clock starts with the training."""
+    best = max(h["score"] for h in history)
+    first = min(h["elapsed_wall_time"] for h in history if h["score"] >= 0.99 * best)
+    return float(ended - max(h["elapsed_wall_time"] for h in history) + first)
+
+
+@click.command()
+@click.option("--kind", type=click.Choice(["halving", "hyperband"]), default="halving")
+@click.option("--models", default=16, show_default=True, help="Hyperband: its max_iter.")
+@click.option("--policy", default="max-total", show_default=True)
+@click.option("--repetitions", default=4, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, help="Of the first repetition.")
+@click.option("--quick", is_flag=True, help="One repetition, small.")
+@json_option
+def main(quick: bool, repetitions: int, seed: int, output: str | None, **given: Any) -> None:
+    """Seconds of a search and of jobs beside it: models as jobs, as one job, and plain Dask."""
+    if quick:
+        repetitions, given["models"] = 1, min(given["models"], 4)
+    repairs.follow_settings()  # without them current Dask runs no search
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    for turn in range(repetitions):
+        for side in SIDES[turn % 3 :] + SIDES[: turn % 3]:
+            done = run(side, seed=seed + turn, part=0.1 if quick else 1.0, **given)
+            found[side].append(done)
+            print(side, *(f"{k} {v:.2f}" for k, v in done.items()), file=sys.stderr, flush=True)
+    give(found, output, _table(found))
+
+
+def _table(found: dict[str, list[dict[str, float]]]) -> str:
+    lines = [f"{'':>14}" + "".join(f"{side:>16}" for side in (*SIDES, "models / one"))]
+    for name in MEASURES:
+        of = [np.array([run[name] for run in found[side]]) for side in SIDES]
+        cells = (f"{v.mean():.2f} ± {v.std():.2f}" for v in (*of, of[0] / of[1]))
+        lines.append(f"{name:>14}" + "".join(f"{cell:>16}" for cell in cells))
+    return "\n".join([*lines, "means over repetitions ± standard deviation"])
+
+
+if __name__ == "__main__":
+    main()
