@@ -11,12 +11,12 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.observed_suite import seen  # first: it imports distributed as its tests need it
+from distributed import Client
 
 import dask_slaq
+from benchmarks.observed_suite import seen
 from dask_slaq.client.connection import request
 from dask_slaq.client.jobs import Job
-from distributed import Client  # isort: skip
 
 _jobs: dict[str, list[Job]] = {}
 _library = {name: vars(Client)[name] for name in ("start", "__await__", "_close", "close")}
@@ -25,7 +25,8 @@ _library = {name: vars(Client)[name] for name in ("start", "__await__", "_close"
 def pytest_configure(config: Any) -> None:
     """Let clients open and end their jobs from now on."""
     seen.update(jobs=0, models=0, held=0, unanswered=0, failed=[])
-    for name, method in (("start", start), ("__await__", wait), ("_close", aclose), ("close", close)):
+    methods = {"start": start, "__await__": wait, "_close": aclose, "close": close}
+    for name, method in methods.items():
         setattr(Client, name, method)
 
 
@@ -92,11 +93,12 @@ async def _look(client: Client) -> None:
     """Note what the scheduler did with the tasks of a client."""
     try:
         status = await request(client, "slaq_status")
-        rows = await request(client, "slaq_bindings")
-    except Exception:  # a test may end with a scheduler that is gone
+        bindings = await request(client, "slaq_bindings")
+    except Exception:  # a test may have closed its scheduler before
         seen["unanswered"] += 1
         return
-    seen["failed"] += [f"{_jobs[client.id][-1].name}: {status['failed']}"] if status["failed"] else []
     mine = _jobs[client.id][-1].name
-    seen["held"] += sum(reason != "passed" for *_, reason in rows)
-    seen["models"] += len({job for _, _, job, *_ in rows if job.startswith(mine + "/")})
+    if status["failed"]:
+        seen["failed"].append(f"{mine}: {status['failed']}")
+    seen["held"] += sum(reason != "passed" for *_, reason in bindings)
+    seen["models"] += len({job for _, _, job, *_ in bindings if job.startswith(f"{mine}/")})
