@@ -146,8 +146,8 @@ def normalizer(module: ModuleType) -> Changes:
     return [(module.PCA, "power_iteration_normalizer", "auto")]
 
 
-# Hashed text: Dask infers the result from a made-up series, in which with pandas 3 there are no
-# texts but missing values or mere objects.
+# Hashed text: Dask infers the result from a made-up series. Of strings some are missing in it, and
+# for objects it has no texts any more, with pandas 3.
 
 
 def hashing_fails(module: ModuleType) -> bool:
