@@ -28,6 +28,7 @@ ROOT = Path(__file__).parents[1]
 # Without the folder it runs in on the path: the installed library is tested.
 RUN = "import sys; sys.path.pop(0); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
 GOOD = ("passed", "skipped")
+STDERR = 2
 WIDTH = 200  # characters of what a test said
 OBSERVED = ("benchmarks.observed_suite",)
 AS_JOBS = (*OBSERVED, "benchmarks.job_suite")
@@ -84,18 +85,14 @@ def run_suite(
     with tempfile.TemporaryDirectory() as folder:
         xml, seen = Path(folder, "junit.xml"), Path(folder, "seen.json")
         loaded = [argument for plugin in plugins for argument in ("-p", plugin)]
-        command = [python, "-c", RUN, *loaded, "-q", f"--junitxml={xml}", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=checkout,
-            env={**os.environ, **_settings(plugins), "SLAQ_SUITE_SEEN": str(seen)},
-            capture_output=True,
-            text=True,
-            check=False,
+        # Of pytest's report only the progress is shown, and not where the result may go.
+        command = [python, "-c", RUN, *loaded, "-q", "--no-summary", f"--junitxml={xml}"]
+        environment = {**os.environ, **_settings(plugins), "SLAQ_SUITE_SEEN": str(seen)}
+        subprocess.run(
+            [*command, *arguments], cwd=checkout, env=environment, stdout=STDERR, check=False
         )
         if not xml.exists():
-            said = f"{done.stdout}\n{done.stderr}".strip()
-            raise click.ClickException(f"pytest gave no result in {checkout}:\n{said}")
+            raise click.ClickException(f"pytest gave no result in {checkout}")
         report = ElementTree.parse(xml)
         noted = json.loads(seen.read_text()) if seen.exists() else {}
         return Run(_outcomes(report), _reasons(report), noted)
