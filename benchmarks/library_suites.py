@@ -152,7 +152,9 @@ def compare(here: dict[str, str], baseline: dict[str, str]) -> dict[str, Any]:
 @click.command()
 @click.argument("checkouts", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--python", help="Interpreter of the baseline; this one without us by default.")
-@click.option("--baseline", type=click.File(), help="Baseline: the JSON of an earlier run.")
+@click.option(
+    "--baseline", type=click.File(), help="Baseline: the JSON of an earlier run of these tests."
+)
 @click.option("--pytest", "more", multiple=True, help="More arguments for pytest, as -k=kmeans.")
 @click.option("--jobs", is_flag=True, help="Every scheduler runs the plugin, and tests are jobs.")
 @json_option
