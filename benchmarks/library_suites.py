@@ -1,7 +1,7 @@
 """Runs the own test suites of dask-ml and dask-glm with repairs and instrumentation on.
 
-What fails here and passes in a baseline is printed: another interpreter with an older Dask, the
-result of an earlier run, or by default the same interpreter without us. The suites come from
+What passes in a baseline and does not pass here is printed: another interpreter with an older Dask,
+the result of an earlier run, or by default the same interpreter without us. The suites come from
 checkouts that the user names; nothing is copied.
 """
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,17 +22,47 @@ import click
 
 from benchmarks.results import give, json_option
 
-__all__ = ["compare", "main", "outcomes_of", "run_suite"]
+__all__ = ["Run", "compare", "main", "run_suite"]
 
 ROOT = Path(__file__).parents[1]
 # Without the folder it runs in on the path: the installed library is tested.
 RUN = "import sys; sys.path.pop(0); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
 GOOD = ("passed", "skipped")
+STDERR = 2
+WIDTH = 200  # characters of what a test said
+OBSERVED = ("benchmarks.observed_suite",)
+AS_JOBS = (*OBSERVED, "benchmarks.job_suite")
+# Of all schedulers that a suite starts, those in processes of their own too. Short epochs: tests
+# last a second or two.
+PLUGIN = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "dask_slaq", "DASK_SLAQ__EPOCH": "100ms"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of the tests of one checkout.
+
+    Attributes
+    ----------
+    outcomes : dict of str to str
+        By test: ``passed``, ``failed``, ``error`` or ``skipped``.
+    reasons : dict of str to str
+        By test that failed: start of what it said.
+    seen : dict
+        What our plugins of pytest noted; empty without them.
+    """
+
+    outcomes: dict[str, str]
+    reasons: dict[str, str]
+    seen: dict[str, Any]
 
 
 def run_suite(
-    checkout: Path, python: str = sys.executable, *, observed: bool, arguments: tuple[str, ...] = ()
-) -> tuple[dict[str, str], dict[str, Any]]:
+    checkout: Path,
+    python: str = sys.executable,
+    *,
+    plugins: tuple[str, ...] = (),
+    arguments: tuple[str, ...] = (),
+) -> Run:
     """Run the tests of one checkout.
 
     Parameters
@@ -40,17 +71,11 @@ def run_suite(
         Of dask-ml or dask-glm, a git checkout or an unpacked source distribution.
     python : str
         Interpreter of the environment.
-    observed : bool
-        With repairs and an `instrument` block around everything.
+    plugins : tuple of str
+        Plugins of pytest: `OBSERVED` for repairs and an `instrument` block around everything,
+        `AS_JOBS` for jobs too, `()` for the library by itself.
     arguments : tuple of str
         More arguments for pytest.
-
-    Returns
-    -------
-    outcomes : dict of str to str
-        By test: ``passed``, ``failed``, ``error`` or ``skipped``.
-    observations : dict
-        What `benchmarks.observed_suite` saw; empty if not observed.
 
     Raises
     ------
@@ -59,41 +84,66 @@ def run_suite(
     """
     with tempfile.TemporaryDirectory() as folder:
         xml, seen = Path(folder, "junit.xml"), Path(folder, "seen.json")
-        plugin = ["-p", "benchmarks.observed_suite"] if observed else []
-        command = [python, "-c", RUN, *plugin, "-q", f"--junitxml={xml}", *arguments]
-        environment = {**os.environ, "SLAQ_SUITE_SEEN": str(seen)}
-        if observed:
-            paths = [str(ROOT), environment.get("PYTHONPATH", "")]
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        done = subprocess.run(
-            command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        loaded = [argument for plugin in plugins for argument in ("-p", plugin)]
+        # Of pytest's report only the progress is shown, and not where the result may go.
+        command = [python, "-c", RUN, *loaded, "-q", "--no-summary", f"--junitxml={xml}"]
+        environment = {**os.environ, **_settings(plugins), "SLAQ_SUITE_SEEN": str(seen)}
+        subprocess.run(
+            [*command, *arguments], cwd=checkout, env=environment, stdout=STDERR, check=False
         )
         if not xml.exists():
-            raise click.ClickException(f"pytest gave no result in {checkout}:\n{done.stderr}")
-        observations = json.loads(seen.read_text()) if seen.exists() else {}
-        return outcomes_of(ElementTree.parse(xml)), observations
+            raise click.ClickException(f"pytest gave no result in {checkout}")
+        report = ElementTree.parse(xml)
+        noted = json.loads(seen.read_text()) if seen.exists() else {}
+        return Run(_outcomes(report), _reasons(report), noted)
 
 
-def outcomes_of(report: Any) -> dict[str, str]:
+def _settings(plugins: tuple[str, ...]) -> dict[str, str]:
+    """Variables of the environment that the plugins of pytest need."""
+    if not plugins:
+        return {}
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return {**path, **PLUGIN} if plugins == AS_JOBS else path
+
+
+def _name(case: Any) -> str:
+    return f"{case.get('classname')}::{case.get('name')}"
+
+
+def _outcomes(report: Any) -> dict[str, str]:
     """Outcome of each test in a JUnit report; failed if any of its phases did."""
     found: dict[str, str] = {}
     for case in report.iter("testcase"):
-        name = f"{case.get('classname')}::{case.get('name')}"
-        tags = {child.tag for child in case}
+        name, tags = _name(case), {child.tag for child in case}
         bad = next((o for t, o in (("failure", "failed"), ("error", "error")) if t in tags), None)
         if bad or found.get(name) not in ("failed", "error"):
             found[name] = bad or ("skipped" if "skipped" in tags else "passed")
     return found
 
 
+def _reasons(report: Any) -> dict[str, str]:
+    """What each test that failed said, or the start of it."""
+    found: dict[str, str] = {}
+    for case in report.iter("testcase"):
+        for child in case:
+            if child.tag in ("failure", "error"):
+                found[_name(case)] = (child.get("message") or "").split("\n")[0][:WIDTH]
+    return found
+
+
 def compare(here: dict[str, str], baseline: dict[str, str]) -> dict[str, Any]:
-    """Counts of both sides, and the tests that differ."""
-    both = sorted(here.keys() & baseline.keys())
+    """Counts of both sides, and the tests that differ; one that did not run here is ``missing``."""
+    passed = sorted(test for test, outcome in baseline.items() if outcome == "passed")
+    now = {test: here.get(test, "missing") for test in passed}
     return {
         "here": dict(Counter(here.values())),
         "baseline": dict(Counter(baseline.values())),
-        "newly_failing": [t for t in both if here[t] not in GOOD and baseline[t] == "passed"],
-        "newly_passing": [t for t in both if here[t] == "passed" and baseline[t] not in GOOD],
+        "newly_failing": [t for t, outcome in now.items() if outcome not in GOOD],
+        "newly_skipped": [t for t, outcome in now.items() if outcome == "skipped"],
+        "newly_passing": sorted(
+            t for t, o in here.items() if o == "passed" and baseline.get(t, "skipped") not in GOOD
+        ),
         "only_here": len(here.keys() - baseline.keys()),
         "only_in_baseline": len(baseline.keys() - here.keys()),
     }
@@ -102,31 +152,46 @@ def compare(here: dict[str, str], baseline: dict[str, str]) -> dict[str, Any]:
 @click.command()
 @click.argument("checkouts", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--python", help="Interpreter of the baseline; this one without us by default.")
-@click.option("--baseline", type=click.File(), help="Baseline: the JSON of an earlier run.")
+@click.option(
+    "--baseline", type=click.File(), help="Baseline: the JSON of an earlier run of these tests."
+)
 @click.option("--pytest", "more", multiple=True, help="More arguments for pytest, as -k=kmeans.")
+@click.option("--jobs", is_flag=True, help="Every scheduler runs the plugin, and tests are jobs.")
 @json_option
 def main(
     checkouts: tuple[str, ...], python: str | None, baseline: Any, more: tuple[str, ...],
-    output: str | None,
+    jobs: bool, output: str | None,
 ) -> None:  # fmt: skip
-    """Tests of dask-ml and dask-glm that fail with us and pass without."""
+    """Tests of dask-ml and dask-glm that fail with us and pass without.
+
+    Exits with 1 if there are any, or if the plugin failed on a scheduler.
+    """
     earlier = json.load(baseline) if baseline else None
     result = {}
     for checkout in map(Path, checkouts):
         name = checkout.resolve().name
         if earlier is not None and name not in earlier:
             raise click.ClickException(f"the baseline has no {name}, only {', '.join(earlier)}")
-        print(f"{name}: with repairs and instrumentation", file=sys.stderr, flush=True)
-        here, observations = run_suite(checkout, observed=True, arguments=more)
+        _say(f"{name}: with repairs and instrumentation{', as jobs' * jobs}")
+        here = run_suite(checkout, plugins=AS_JOBS if jobs else OBSERVED, arguments=more)
         if earlier is not None:
-            there = earlier[name]["outcomes"]["baseline"]
+            there, why = (earlier[name][of]["baseline"] for of in ("outcomes", "reasons"))
         else:
-            print(f"{name}: baseline", file=sys.stderr, flush=True)
-            there, _ = run_suite(checkout, python or sys.executable, observed=False, arguments=more)
-        outcomes = {"here": here, "baseline": there}
-        result[name] = {**compare(here, there), "observed": observations, "outcomes": outcomes}
+            _say(f"{name}: baseline")
+            run = run_suite(checkout, python or sys.executable, arguments=more)
+            there, why = run.outcomes, run.reasons
+        result[name] = {
+            **compare(here.outcomes, there),
+            "observed": here.seen,
+            "outcomes": {"here": here.outcomes, "baseline": there},
+            "reasons": {"here": here.reasons, "baseline": why},
+        }
     give(result, output, *(_text(name, row) for name, row in result.items()))
-    sys.exit(any(row["newly_failing"] for row in result.values()))
+    sys.exit(any(row["newly_failing"] or row["observed"].get("failed") for row in result.values()))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _text(name: str, row: dict[str, Any]) -> str:
@@ -134,12 +199,25 @@ def _text(name: str, row: dict[str, Any]) -> str:
     for side in ("here", "baseline"):
         counts = ", ".join(f"{row[side][k]} {k}" for k in sorted(row[side]))
         lines.append(f"  {side}: {counts or 'no test'}")
-    lines.append(f"  losses reported: {row['observed'].get('losses', 0)}")
-    lines += [f"  fails here, passes there: {test}" for test in row["newly_failing"]]
+    lines += _seen(row["observed"])
+    why = row["reasons"]["here"]
+    for test in row["newly_failing"]:
+        lines.append(f"  fails here, passes there: {test}: {why.get(test, 'missing')}")
+    lines += [f"  skipped here, passes there: {test}" for test in row["newly_skipped"]]
     lines += [f"  passes here, fails there: {test}" for test in row["newly_passing"]]
     if not row["newly_failing"]:
         lines.append("  no test fails here that passes there")
     return "\n".join(lines)
+
+
+def _seen(seen: dict[str, Any]) -> list[str]:
+    """Lines on what our plugins of pytest noted."""
+    lines = [f"  losses reported: {seen.get('losses', 0)}"]
+    if "jobs" in seen:
+        text = "jobs: {jobs}, models that were jobs: {models}, tasks that were held: {held}"
+        lines.append(f"  {text.format(**seen)}")
+        lines += [f"  the plugin failed: {failure}" for failure in seen["failed"]]
+    return lines + [f"  logged: {text}" for text in seen.get("warnings", ())]
 
 
 if __name__ == "__main__":

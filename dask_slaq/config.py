@@ -39,7 +39,7 @@ LOG_SIZE = "a size of at least 10 kB, such as 100 MiB"
 
 
 #: Names of the repairs that can be switched off one by one; `dask_slaq.adapters.repairs` has them.
-REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca")
+REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
 
 
 @dataclass(frozen=True)

@@ -100,12 +100,12 @@ def test_the_repairs_that_can_be_named_are_those_there_are():
         (
             {"repairs": "pca"},
             "slaq.repairs must be true, false or a list of incremental-search, k-means++, "
-            "r2-score, pca, not 'pca'",
+            "r2-score, pca, text-hashing, not 'pca'",
         ),
         (
             {"repairs": ["pca", []]},
             "slaq.repairs must be true, false or a list of "
-            "incremental-search, k-means++, r2-score, pca, not ['pca', []]",
+            "incremental-search, k-means++, r2-score, pca, text-hashing, not ['pca', []]",
         ),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
         ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),

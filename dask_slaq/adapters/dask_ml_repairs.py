@@ -1,4 +1,4 @@
-"""What is broken in dask-ml 2025.1.0 by newer Dask and scikit-learn, and how each is mended.
+"""What is broken in dask-ml 2025.1.0 by newer Dask, pandas and scikit-learn, and how it is mended.
 
 For each fault a function says whether it is there, by the signature or behaviour of what is
 installed, and another gives the replacements. Nothing here changes a result: without the repair
@@ -144,3 +144,36 @@ def normalizer_is_missing(module: ModuleType) -> bool:
 def normalizer(module: ModuleType) -> Changes:
     """The default, for the class and so for IncrementalPCA."""
     return [(module.PCA, "power_iteration_normalizer", "auto")]
+
+
+# Hashed text: Dask infers the result from a made-up series. Of strings some are missing in it, and
+# for objects it has no texts any more, with pandas 3.
+
+
+def hashing_fails(module: ModuleType) -> bool:
+    """Whether hashing a series of texts cannot even be set up, be they strings or objects."""
+    import pandas as pd
+
+    for dtype in (None, object):
+        texts = module.dd.from_pandas(pd.Series(["text"], dtype=dtype), npartitions=1)
+        try:
+            module.HashingVectorizer().transform(texts)
+        except ValueError:
+            return True
+    return False
+
+
+def hash_without_inference(module: ModuleType) -> Changes:
+    """Dask is told what comes out, for texts and features alike."""
+    original = module._BaseHasher.transform
+
+    def transform(self: Any, raw_X: Any) -> Any:
+        if not isinstance(raw_X, module.dd.Series):
+            return original(self, raw_X)
+        sparse = module.scipy.sparse
+        empty = sparse.csr_matrix((0, self.n_features), dtype=self.dtype)
+        result = raw_X.map_partitions(self._transformer, meta=empty)
+        result._meta = sparse.eye(0, format="csr")  # as the library does
+        return result
+
+    return [(module._BaseHasher, "transform", transform)]

@@ -1,4 +1,4 @@
-"""Mends what newer releases of Dask and scikit-learn broke in dask-ml.
+"""Mends what newer releases of Dask, pandas and scikit-learn broke in dask-ml.
 
 From the first block on, and until the process ends or the setting ``slaq.repairs`` says otherwise:
 models fitted in a block are used after it. Each repair looks first whether it is needed; what it
@@ -59,6 +59,12 @@ REPAIRS = (
     ),
     Repair("r2-score", "dask_ml.metrics.regression", dask_ml.score_fails, dask_ml.score_by_where),
     Repair("pca", "dask_ml.decomposition.pca", dask_ml.normalizer_is_missing, dask_ml.normalizer),
+    Repair(
+        "text-hashing",
+        "dask_ml.feature_extraction.text",
+        dask_ml.hashing_fails,
+        dask_ml.hash_without_inference,
+    ),
 )
 
 

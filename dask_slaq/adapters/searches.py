@@ -81,8 +81,11 @@ class Search(Watch):
             self.report(-best)
 
     def _of_models(self, step: Callable[[Models], Any]) -> Any:
-        """Return ``step(models)``; if it raises, the search is one job from then on."""
-        if self.models is None:
+        """Return ``step(models)``; if it raises, the search is one job from then on.
+
+        A search may outlive the block: of Hyperband's, when another one fails. Its jobs are over.
+        """
+        if self.models is None or not self._block.open:
             return None
         try:
             return step(self.models)

@@ -9,11 +9,15 @@ from types import ModuleType
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
+import sklearn.feature_extraction.text
 import sklearn.metrics
 from dask_ml.cluster import KMeans
 from dask_ml.decomposition import PCA, IncrementalPCA
+from dask_ml.feature_extraction.text import FeatureHasher, HashingVectorizer
 from dask_ml.linear_model import LinearRegression
 from dask_ml.metrics import r2_score
 from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
@@ -63,7 +67,19 @@ def pca(rows):
     return PCA(2, svd_solver="randomized", random_state=0).fit(x).transform(x)
 
 
-FAULTS = {"incremental-search": search, "k-means++": k_means, "r2-score": score, "pca": pca}
+def hashing(rows):
+    texts = dd.from_pandas(pd.Series(TEXTS), npartitions=2)
+    return HashingVectorizer(n_features=64).transform(texts)
+
+
+TEXTS = ["a list", "of words", "for hashing", "and words"]
+FAULTS = {
+    "incremental-search": search,
+    "k-means++": k_means,
+    "r2-score": score,
+    "pca": pca,
+    "text-hashing": hashing,
+}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -122,8 +138,31 @@ def test_incremental_pca_is_mended_with_pca(rows):
     assert model.fit(x).transform(x).compute().shape == (len(rows.x), 2)
 
 
+@pytest.mark.parametrize("dtype", ["str", object])
+@pytest.mark.parametrize("convert", [True, False])
+def test_text_is_hashed_as_by_scikit_learn(dtype, convert):
+    with dask.config.set({"dataframe.convert-string": convert}):
+        texts = dd.from_pandas(pd.Series(TEXTS, dtype=dtype), npartitions=2)
+    hashed = HashingVectorizer(n_features=64).transform(texts)
+    assert hashed.shape[1] == 64
+    expected = sklearn.feature_extraction.text.HashingVectorizer(n_features=64).transform(TEXTS)
+    assert (hashed.compute() != expected).nnz == 0
+    bag = HashingVectorizer(n_features=64).transform(texts.to_bag())
+    assert (bag.compute() != expected).nnz == 0
+
+
+def test_features_are_hashed_as_by_scikit_learn():
+    features = [{"a": 1}, {"b": 2}] * 2
+    with dask.config.set({"dataframe.convert-string": False}):
+        series = dd.from_pandas(pd.Series(features), npartitions=2)
+    hashed = FeatureHasher(n_features=8).transform(series)
+    expected = sklearn.feature_extraction.FeatureHasher(n_features=8).transform(features)
+    assert (hashed.compute() != expected).nnz == 0
+
+
 def test_switched_off_nothing_is_left():
     from dask_ml.cluster import k_means
+    from dask_ml.feature_extraction import text
     from dask_ml.metrics import regression
     from dask_ml.model_selection import _incremental
 
@@ -132,6 +171,7 @@ def test_switched_off_nothing_is_left():
     assert k_means._kmeans_plusplus.__module__.startswith("sklearn")
     assert "dask_slaq" not in str(regression.r2_score.__code__.co_filename)
     assert "power_iteration_normalizer" not in vars(PCA)
+    assert text._BaseHasher.transform.__module__ == text.__name__
     assert set(switch(False).values()) == {"off"}
     assert not any(finder is repairs._repairs._finder for finder in sys.meta_path)
 

@@ -18,6 +18,8 @@ from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument
+from dask_slaq.adapters.blocks import opened
+from dask_slaq.adapters.searches import Models, Search
 
 pytestmark = [pytest.mark.usefixtures("client"), pytest.mark.filterwarnings("ignore")]
 
@@ -179,3 +181,27 @@ def test_a_search_that_fails_leaves_no_jobs(client, plugin, seen, rows):
             )
         client.sync(until, lambda: set(plugin.jobs.names()) == {"other", "search"})
     assert any("search/0" in epoch["jobs"] for epoch in seen)
+
+
+def test_a_search_that_outlives_its_block_has_no_jobs_any_more():
+    class Parts:
+        names = ("search/0", "search/1")
+
+        def __init__(self):
+            self.told = []
+
+        def report(self, name, loss):
+            self.told.append((name, loss))
+
+        def end(self, names):
+            self.told.append(names)
+
+    parts, info = Parts(), {0: [{"score": 0.5}], 1: [{"score": 0.25}]}
+    with opened(lambda loss: None) as block:
+        watch = Search({"dask": dask}, {"additional_calls": lambda info: {0: 1}}, block)
+        watch.models = Models(parts)
+        assert watch.additional_calls(info) == {0: 1}
+    assert parts.told == [("search/0", -0.5), ("search/1", -0.25), ["search/1"]]
+    info[0].append({"score": 0.75})
+    assert watch.additional_calls(info) == {0: 1}
+    assert len(parts.told) == 3

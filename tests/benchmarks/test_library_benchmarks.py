@@ -26,6 +26,29 @@ def broken():
 def test_teardown(broken): pass
 """
 
+SEARCH = """
+from dask_ml.model_selection import IncrementalSearchCV
+from dask_ml.datasets import make_classification
+from distributed import Client, LocalCluster
+from distributed.utils_test import gen_cluster
+from sklearn.linear_model import SGDClassifier
+
+def search(**kwargs):
+    X, y = make_classification(n_samples=80, n_features=3, chunks=20, random_state=0)
+    found = IncrementalSearchCV(SGDClassifier(), {"alpha": [1e-3, 1e-2]}, max_iter=2, **kwargs)
+    return found.fit(X, y, classes=[0, 1])
+
+@gen_cluster(client=True)
+async def test_async(c, s, a, b):
+    assert len((await search()).model_history_) == 2
+    assert "slaq" in s.plugins
+
+def test_sync(loop):
+    with LocalCluster(processes=False, n_workers=1, dashboard_address=None, loop=loop) as cluster:
+        with Client(cluster, loop=loop):
+            assert len(search().model_history_) == 2
+"""
+
 
 @pytest.mark.slow
 def test_what_fails_here_and_passes_there_is_named(tmp_path):
@@ -41,7 +64,35 @@ def test_what_fails_here_and_passes_there_is_named(tmp_path):
     assert found["newly_failing"] == ["test_library::test_without_us_only"]
     assert found["newly_passing"] == ["test_library::test_with_us_only[2]"]
     assert found["observed"]["losses"] == 0
-    assert "fails here, passes there: test_library::test_without_us_only" in done.output
+    assert "fails here, passes there: test_library::test_without_us_only: Assert" in done.output
+
+
+@pytest.mark.slow
+def test_tests_can_run_as_jobs_whose_tasks_are_held(tmp_path):
+    suite = tmp_path / "library"
+    suite.mkdir()
+    (suite / "test_search.py").write_text(SEARCH)
+    (suite / "conftest.py").write_text("from distributed.utils_test import *\n")
+    run = library_suites.run_suite(
+        suite, plugins=library_suites.AS_JOBS, arguments=("-pno:cacheprovider",)
+    )
+    assert run.outcomes == dict.fromkeys(
+        ("test_search::test_async", "test_search::test_sync"), "passed"
+    ), run.reasons
+    assert (run.seen["jobs"], run.seen["models"]) == (2, 4)
+    assert run.seen["held"] > 0
+    assert run.seen["losses"] >= 4
+    assert (run.seen["failed"], run.seen["warnings"], run.seen["unanswered"]) == ([], [], 0)
+
+
+def test_what_did_not_run_here_but_passed_there_has_not_passed():
+    found = library_suites.compare(
+        {"a": "passed", "b": "skipped"}, {"a": "failed", "b": "passed", "c": "passed", "d": "error"}
+    )
+    assert found["newly_failing"] == ["c"]
+    assert found["newly_skipped"] == ["b"]
+    assert found["newly_passing"] == ["a"]
+    assert (found["only_here"], found["only_in_baseline"]) == (0, 2)
 
 
 def test_a_baseline_that_lacks_the_library_is_refused(tmp_path):
