@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core import quality
+from dask_slaq.core.forecast import ending, unreported
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.loss import Forecast
-from dask_slaq.core.outlook import ending, unreported
 from dask_slaq.core.snapshot import Snapshot
 from dask_slaq.core.speeds import Progress, Speeds
 

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.outlook import USUAL, Forecast, Status
+from dask_slaq.core.forecast import USUAL, Forecast, Status
 from dask_slaq.core.quality import predicted_range
 from dask_slaq.core.speeds import Speeds
 

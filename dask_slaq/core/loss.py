@@ -20,9 +20,10 @@ from dask_slaq.core.bands import AT, Bands
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.experts import Panel
+from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.gate import Gate, blend
 from dask_slaq.core.history import Histories
-from dask_slaq.core.outlook import Forecast, Outlook, Status
+from dask_slaq.core.outlook import Outlook
 from dask_slaq.core.view import View, look
 
 __all__ = ["Forecast", "LossPredictor", "Predictor", "Status"]

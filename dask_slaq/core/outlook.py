@@ -6,17 +6,15 @@ a report was not as predicted or some have come. Until it is fitted its forecast
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from enum import IntEnum
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS
+from dask_slaq.core.forecast import Status, as_usual, hold_beyond
 from dask_slaq.core.history import Histories, Rows
 from dask_slaq.core.view import MOST, View
 
-__all__ = ["Forecast", "Outlook", "Status", "ending", "unreported"]
+__all__ = ["Outlook"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -28,8 +26,6 @@ MIN_REPORTS = 4
 REACH, REACH_PER_REPORT = 60.0, 5.0
 #: Share of the window's span that no job is denied, but one that diverges.
 DOUBT = 1e-3
-#: Iterations in which a curve usually falls by half of its range.
-USUAL = 10.0
 #: A job is fitted again after one report, and one more for each `MATURITY` reports that it had,
 #: but `MOST_UNFITTED` at most.
 MATURITY, MOST_UNFITTED = 16, 6
@@ -46,51 +42,6 @@ LATER: FloatArray = np.stack(
         for n in range(1, MOST_UNFITTED + 1)
     ]
 )
-
-
-class Status(IntEnum):
-    """What a forecast rests on."""
-
-    TOO_FEW_REPORTS = 0
-    OK = 1
-    DIVERGING = 2
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Forecasts of several jobs, as of the last fit; losses in the raw units of each job.
-
-    Attributes
-    ----------
-    horizons : (n_horizons,) array
-        Iterations ahead, increasing from 0.
-    reduction : (n_jobs, n_horizons) array
-        Predicted fall from `level`: 0 at 0, nondecreasing, concave, finite. Part of it is what
-        the reports cannot rule out, more with their noise and less with their number: a noisy
-        job is never said to gain nothing at all.
-    start : (n_jobs,) array
-        Loss at the first report, nan before it.
-    level : (n_jobs,) array
-        Present loss, smoothed as far as noise demands, nan before the first report.
-    remaining : (n_jobs,) array
-        Predicted total still to fall, at least the last reduction.
-    largest_change : (n_jobs,) array
-        Largest change between two successive reports so far.
-    noise : (n_jobs,) array
-        Standard deviation of the noise of one report.
-    n_reports : (n_jobs,) array
-    status : (n_jobs,) array of `Status` values
-    """
-
-    horizons: FloatArray
-    reduction: FloatArray
-    start: FloatArray
-    level: FloatArray
-    remaining: FloatArray
-    largest_change: FloatArray
-    noise: FloatArray
-    n_reports: IntArray
-    status: IntArray
 
 
 class Outlook(Rows):
@@ -192,7 +143,7 @@ class Outlook(Rows):
         column = self.column
         level = view.newest + view.unit * belief[:, 0]
         reach = REACH + REACH_PER_REPORT * view.total.astype(np.float64)
-        fall = view.unit[:, None] * _hold_beyond(reach, belief[:, 1:])
+        fall = view.unit[:, None] * hold_beyond(reach, belief[:, 1:])
         noise = view.unit * view.noise
         diverging = self._diverging(rows, view, history, noise)
         status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))
@@ -204,7 +155,7 @@ class Outlook(Rows):
         np.minimum(fall, np.maximum(level - zero, 0.0)[:, None], out=fall)
         few = status == Status.TOO_FEW_REPORTS
         if few.any():
-            usual = _as_usual(history.column["first"][rows[few]], level[few], view.total[few])
+            usual = as_usual(history.column["first"][rows[few]], level[few], view.total[few])
             bounded = (view.zero > -MOST) & (level > zero)
             left = np.where(bounded, level - zero, np.inf)
             fall[few] = np.minimum(usual, left[few, None])
@@ -248,73 +199,3 @@ def _exploration(
     # All of it where no fall is forecast, half where as much is, little where more is.
     lacking = unseen * np.divide(unseen, unseen + forecast, out=0.0 * unseen, where=unseen > 0)
     return lacking[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
-
-
-def _as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:
-    """Falls (n_jobs, n_horizons) of jobs of whose curves nothing is known but how they began.
-
-    Without a fall yet, the range is in arbitrary units, of which normalized losses are free.
-    """
-    done = total[:, None].astype(np.float64) - 1.0
-    fallen = np.maximum(first - level, 0.0)[:, None]
-    usual = np.where(np.abs(level) > 0, np.abs(level), 1.0)[:, None]
-    rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), usual)
-    return rest * _usual_part(done)
-
-
-def _usual_part(done: FloatArray) -> FloatArray:
-    """Part of what is left that a curve usually falls, `done` (n_jobs, 1) iterations after its
-    start: by ``k / (k + USUAL)`` of its range in the first k."""
-    part: FloatArray = HORIZONS / (HORIZONS + done + USUAL)
-    return part
-
-
-def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
-    """Forecasts in which jobs that have not reported fall as curves usually do.
-
-    Parameters
-    ----------
-    forecast : Forecast
-    done : (n_jobs,) array
-        Iterations that jobs without reports may have done.
-
-    Returns
-    -------
-    Forecast
-        Their ranges are 1. A job that works on without a report is taken to converge, so that it
-        does not go before those that report for ever.
-    """
-    silent = (forecast.n_reports == 0) & (forecast.remaining == 0)
-    if not silent.any():
-        return forecast
-    rest = USUAL / (USUAL + done)
-    fall = rest[:, None] * _usual_part(done[:, None])
-    return replace(
-        forecast,
-        reduction=np.where(silent[:, None], fall, forecast.reduction),
-        start=np.where(silent, 1.0, forecast.start),
-        level=np.where(silent, rest, forecast.level),
-        remaining=np.where(silent, rest, forecast.remaining),
-    )
-
-
-def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
-    """Forecasts of jobs that run `ahead` (n_jobs,) more iterations at most: inf where unknown."""
-    some = np.flatnonzero(ahead <= forecast.horizons[-1])
-    if not len(some):
-        return forecast
-    reduction, remaining = forecast.reduction.copy(), forecast.remaining.copy()
-    reduction[some] = _hold_beyond(ahead[some], reduction[some], forecast.horizons)
-    remaining[some] = reduction[some, -1]
-    return replace(forecast, reduction=reduction, remaining=remaining)
-
-
-def _hold_beyond(
-    horizon: FloatArray, fall: FloatArray, horizons: FloatArray = HORIZONS
-) -> FloatArray:
-    """Falls (n_jobs, n_horizons) held constant from a `horizon` (n_jobs,) of each job on."""
-    right = np.clip(np.searchsorted(horizons, horizon), 1, len(horizons) - 1)
-    left, row = right - 1, np.arange(len(fall))
-    part = np.clip((horizon - horizons[left]) / (horizons[right] - horizons[left]), 0.0, 1.0)
-    most: FloatArray = fall[row, left] * (1.0 - part) + fall[row, right] * part
-    return np.minimum(fall, most[:, None])

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dask_slaq.core.forecast import Status
 from dask_slaq.core.gains import iterations_to_target
 from dask_slaq.core.loss import LossPredictor
-from dask_slaq.core.outlook import Status
 from dask_slaq.simulation.trials import Trial
 
 __all__ = ["Iterations", "iterations_to"]

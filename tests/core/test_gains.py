@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from dask_slaq.core import gains
 from dask_slaq.core.belief import HORIZONS
+from dask_slaq.core.forecast import ending
 from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.loss import Forecast, Status
-from dask_slaq.core.outlook import ending
 from dask_slaq.core.speeds import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
