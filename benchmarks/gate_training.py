@@ -23,9 +23,9 @@ __all__ = ["average", "learn", "main", "module"]
 
 Array = NDArray[np.float64]
 
-HIDDEN, EPOCHS, BATCH, RATE, DECAY = 32, 24, 1024, 2e-3, 1e-4
+HIDDEN, EPOCHS, BATCH, RATE, DECAY = 48, 24, 1024, 2e-3, 1e-4
 #: Networks that are trained, and averaged: on curves of other kinds each errs in its own way.
-NETWORKS = 3
+NETWORKS = 2
 
 
 # Training
