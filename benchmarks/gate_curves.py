@@ -1,7 +1,7 @@
 """Curves that the gate of the loss predictor learns from: of other seeds than any benchmark's.
 
-Three kinds: curves of the nine algorithms, variants of them (thinned, averaged, begun later, of
-another offset or scale, noisier), and sums of made-up falls with made-up noise.
+Four kinds: curves of the nine algorithms, variants of them (thinned, averaged, begun later, of
+another offset or scale, noisier), sums of made-up falls with made-up noise, and small networks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import nine_algorithms
+from benchmarks.gate_nets import net_losses
 from dask_slaq.simulation.curves import Curve, parse
 
 __all__ = ["training_curves"]
@@ -22,13 +23,13 @@ SEED = 101
 SHORTEST = 20
 
 
-def training_curves(trained: int, made: int) -> list[Curve]:
-    """Curves of the nine algorithms, as many variants, and made-up ones.
+def training_curves(trained: int, made: int, nets: int) -> list[Curve]:
+    """Curves of the nine algorithms, as many variants, made-up ones, and those of networks.
 
     Parameters
     ----------
-    trained, made : int
-        Numbers of the first and of the last kind.
+    trained, made, nets : int
+        Numbers of the first and of the last two kinds.
     """
     rng = np.random.default_rng(SEED)
     curves: list[Curve] = []
@@ -36,6 +37,7 @@ def training_curves(trained: int, made: int) -> list[Curve]:
         curve = parse(line)
         curves += [curve, _named(f"{curve.group}, varied", _variant(curve.loss, rng))]
     curves += [_named("made", _made(rng)) for _ in range(made)]
+    curves += [_named("net", net_losses(np.random.default_rng([SEED, i]))) for i in range(nets)]
     return [c for c in curves if len(c.loss) > SHORTEST and _is_sound(c.loss)]
 
 

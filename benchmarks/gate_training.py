@@ -16,108 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.gate_curves import training_curves
-from benchmarks.scores import prepare
-from dask_slaq.core.backtest import Backtest
-from dask_slaq.core.belief import HORIZONS
-from dask_slaq.core.experts import Panel
-from dask_slaq.core.gate import Mixture, features, mixture
-from dask_slaq.core.history import Histories
-from dask_slaq.core.view import look
-from dask_slaq.simulation.curves import Curve
+from benchmarks.gate_lessons import Lessons, lessons
+from dask_slaq.core.gate import MOST_SCALE, Mixture, mixture
 
-__all__ = ["Lessons", "learn", "lessons", "main"]
+__all__ = ["average", "learn", "main", "module"]
 
 Array = NDArray[np.float64]
 
-#: Horizons that count, and how much.
-AHEAD = np.array([1, 3, 5, 10, 22, 47, 100, 220])
-IMPORTANCE = np.array([0.7, 0.5, 0.7, 2.0, 0.7, 0.5, 0.4, 0.4])
-AT = np.searchsorted(HORIZONS, AHEAD)
-#: Reports before the first lesson, and iterations that a short curve counts as.
-FIRST, SHORT = 4, 30
-#: A loss nearer to zero counts as this part of the curve's range.
-NEAREST = 0.02
-#: Every move counts alike, but for those of a smaller part of the range than this.
-SMALL = 0.005
-WINDOW = 32
-HIDDEN, EPOCHS, BATCH, RATE, DECAY = 32, 20, 1024, 2e-3, 1e-4
-
-
-class Lessons(NamedTuple):
-    """Forecasts of the experts, what the gate saw, and what came; in units of the views."""
-
-    x: Array  # (n, n_features)
-    log_weight: Array  # (n, n_experts)
-    level: Array  # (n, n_experts)
-    fall: Array  # (n, n_experts, n_ahead)
-    noise: Array  # (n,)
-    zero: Array  # (n,)
-    truth: Array  # (n, n_ahead)
-    cost: Array  # (n, n_ahead) of an error of 1; 0 beyond the end of the curve
-
-    def of(self, which: Any) -> Lessons:
-        """Return some of the lessons."""
-        return Lessons._make(array[which] for array in self)
-
-
-def lessons(curves: Sequence[Curve]) -> Lessons:
-    """Let the experts follow `curves`, and note what they said at every iteration."""
-    trials = prepare(curves)
-    losses = [trial.curve.loss for trial in trials]
-    history, panel = Histories(WINDOW), Panel(WINDOW, WINDOW)
-    backtest = Backtest(panel.noise_cost)
-    rows = np.array([history.acquire() for _ in trials])
-    for _ in trials:
-        backtest.acquire()
-    parts, raw = [], []
-    for k in range(1, max(map(len, losses))):
-        going = np.array([i for i, loss in enumerate(losses) if k < len(loss)])
-        history.append(rows[going], np.array([losses[i][k - 1] for i in going]))
-        view = look(history, rows[going], np.zeros(len(going), dtype=np.int64))
-        backtest.score(rows[going], view)
-        beliefs = panel.ask(view)
-        backtest.remember(rows[going], view, beliefs)
-        if k < FIRST:
-            continue
-        said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
-        log_weight = backtest.log_weights(rows[going])
-        came = np.array([_came(losses[i], k) for i in going])
-        truth = (came - view.newest[:, None]) / view.unit[:, None]
-        x = features(view, said, log_weight)
-        fall = np.moveaxis(said[:, :, 1 + AT], 0, 1)
-        parts.append((x, log_weight, said[:, :, 0].T, fall, view.noise, view.zero, truth))
-        raw.append((going, view.unit, came))
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    which, unit, came = (np.concatenate(column) for column in zip(*raw, strict=True))
-    cost = _costs(trials, which, unit, came, columns[-1])
-    columns[-1] = np.nan_to_num(columns[-1])
-    return Lessons._make([*columns, cost])
-
-
-def _came(loss: Array, k: int) -> Array:
-    at = k - 1 + AHEAD
-    return np.where(at < len(loss), loss[np.minimum(at, len(loss) - 1)], np.nan)
-
-
-def _costs(trials: Any, which: Array, unit: Array, came: Array, truth: Array) -> Array:
-    """Cost of errors: "nothing changes" has the sum of `IMPORTANCE` in each of three units."""
-    span = np.array([np.ptp(trial.curve.loss) for trial in trials])[which]
-    noisy = np.array([trial.curve.noisy for trial in trials])[which]
-    counts = np.bincount(which, minlength=len(trials))[which]
-    cost = np.zeros(truth.shape)
-    for kind in (False, True):
-        for column in range(len(AHEAD)):
-            known = (noisy == kind) & ~np.isnan(truth[:, column])
-            weight = np.where(known, 1.0 / np.maximum(counts, SHORT), 0.0)
-            moved = np.abs(np.nan_to_num(truth[:, column]))
-            near = np.maximum(np.abs(np.nan_to_num(came[:, column])), NEAREST * span)
-            own = unit / (unit * moved + SMALL * span)
-            # Under noise single moves are chance.
-            scales = (unit / span, unit / near) if kind else (unit / span, unit / near, own)
-            for scale in scales:
-                part = weight * scale
-                cost[:, column] += IMPORTANCE[column] * part / max((part * moved).sum(), 1e-300)
-    return cost * len(cost)
+HIDDEN, EPOCHS, BATCH, RATE, DECAY = 48, 24, 1024, 2e-3, 1e-4
+#: Networks that are trained, and averaged: on curves of other kinds each errs in its own way.
+NETWORKS = 2
 
 
 # Training
@@ -146,7 +54,7 @@ def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array
     mean, deviation = some.x.mean(axis=0), some.x.std(axis=0) + 1e-6
     some = some._replace(x=np.clip((some.x - mean) / deviation, -4.0, 4.0))
     rng, n = np.random.default_rng(seed), len(some.x)
-    net = _start(rng, some.x.shape[1], 2 * some.level.shape[1] + 2)
+    net = _start(rng, some.x.shape[1], 2 * some.level.shape[1] + 3)
     first, second = ([np.zeros_like(array) for array in net] for _ in range(2))
     steps, t = epochs * (n // BATCH), 0
     for epoch in range(epochs):
@@ -164,6 +72,17 @@ def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array
     return {"mean": mean, "deviation": deviation, **net._asdict()}
 
 
+def average(networks: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """One network whose outputs are the means of those of `networks`, of the same lessons."""
+    wide = {
+        name: np.concatenate([by[name] for by in networks], axis=axis)
+        for name, axis in (("inner", 1), ("inner_bias", 0), ("outer", 0))
+    }
+    wide["outer"] /= len(networks)
+    bias = np.mean([by["outer_bias"] for by in networks], axis=0)
+    return {**networks[0], **wide, "outer_bias": bias}
+
+
 def _start(rng: np.random.Generator, n_in: int, n_out: int) -> Network:
     inner = rng.standard_normal((n_in, HIDDEN)) * np.sqrt(1.5 / n_in)
     outer = rng.standard_normal((HIDDEN, n_out)) * 0.1 * np.sqrt(1.5 / HIDDEN)
@@ -175,7 +94,7 @@ def _slopes(net: Network, some: Lessons) -> tuple[float, Network]:
     n = len(some.x)
     hidden = np.maximum(some.x @ net.inner + net.inner_bias, 0.0)
     out = hidden @ net.outer + net.outer_bias
-    by = mixture(out, some.log_weight, some.noise)
+    by = mixture(out, some.log_weight, some.noise, some.log_noise)
     cost, of_out = _derivatives(out, by, some)
     of_out /= n
     of_hidden = (of_out @ net.outer.T) * (hidden > 0)
@@ -188,21 +107,25 @@ def _slopes(net: Network, some: Lessons) -> tuple[float, Network]:
 
 def _derivatives(out: Array, by: Mixture, some: Lessons) -> tuple[float, Array]:
     """Cost of the errors, and its derivatives by the outputs of the network."""
-    n_experts = some.level.shape[1]
+    n_experts, zero = some.level.shape[1], some.zero[:, None]
     fall = np.einsum("ne,neh->nh", by.weight, some.fall)
     level = (by.level_weight * some.level).sum(axis=1) + by.shift
-    said = level[:, None] - by.factor[:, None] * fall
-    error = np.maximum(said, some.zero[:, None]) - some.truth
-    slope = some.cost * np.sign(error) * (said > some.zero[:, None])
+    above = by.scale[:, None] * (level[:, None] - by.factor[:, None] * fall - zero)
+    error = np.maximum(above, 0.0) + zero - some.truth
+    slope = some.cost * np.sign(error) * (above > 0)
+    of_scale = (slope * above).sum(axis=1)  # of its log
+    slope *= by.scale[:, None]
     of_fall, of_level = -by.factor[:, None] * slope, slope.sum(axis=1)
     of_weight = np.einsum("nh,neh->ne", of_fall, some.fall)
     of_out = np.empty_like(out)
     of_out[:, :n_experts] = _of_logs(by.weight, of_weight)
-    of_out[:, n_experts:-2] = _of_logs(by.level_weight, of_level[:, None] * some.level)
-    log_factor = np.tanh(out[:, -2])
-    of_out[:, -2] = (of_fall * fall).sum(axis=1) * (1.0 - log_factor**2)
+    of_out[:, n_experts:-3] = _of_logs(by.level_weight, of_level[:, None] * some.level)
+    log_factor = np.tanh(out[:, -3])
+    of_out[:, -3] = (of_fall * fall).sum(axis=1) * (1.0 - log_factor**2)
     most = 2.0 * some.noise
-    of_out[:, -1] = of_level * most * (1.0 - np.tanh(out[:, -1]) ** 2)
+    of_out[:, -2] = of_level * most * (1.0 - np.tanh(out[:, -2]) ** 2)
+    most = MOST_SCALE * np.minimum(some.log_noise, 1.0)
+    of_out[:, -1] = of_scale * most * (1.0 - np.tanh(out[:, -1]) ** 2)
     return float((some.cost * np.abs(error)).sum()), of_out
 
 
@@ -254,10 +177,12 @@ def module(coefficients: dict[str, Array]) -> str:
 )
 @click.option("--trained", default=1080, show_default=True, help="Curves of the nine algorithms.")
 @click.option("--made", default=1000, show_default=True, help="Made-up curves.")
+@click.option("--nets", default=1500, show_default=True, help="Curves of small networks.")
 @click.option("--epochs", default=EPOCHS, show_default=True, help="Passes over the lessons.")
-def main(out: Any, trained: int, made: int, epochs: int) -> None:
+def main(out: Any, trained: int, made: int, nets: int, epochs: int) -> None:
     """Train the gate; `dask_slaq/core/gate_coefficients.py` is what it wrote."""
-    out.write(module(learn(lessons(training_curves(trained, made)), epochs)))
+    some = lessons(training_curves(trained, made, nets))
+    out.write(module(average([learn(some, epochs, seed) for seed in range(NETWORKS)])))
 
 
 if __name__ == "__main__":

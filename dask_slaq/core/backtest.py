@@ -54,13 +54,13 @@ class Backtest(Rows):
                 "unit": ((), np.float64, 1.0),
                 "said_at": ((), np.int32, 0),  # reports by then; 0: nothing said yet
                 "seen_at": ((), np.int32, 0),  # reports scored already
-                "score": ((n,), np.float64, 1.0),  # error by the mean expert's
+                "score": ((n,), np.float32, 1.0),  # error by the mean expert's
             }
         )
 
     def log_weights(self, rows: IntArray) -> FloatArray:
         """Logs of the experts' weights, (n_rows, n_experts), up to a constant a row."""
-        log_weight: FloatArray = -SHARPNESS * np.log(self.column["score"][rows])
+        log_weight: FloatArray = -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
         return log_weight
 
     def score(self, rows: IntArray, view: View) -> None:

@@ -28,12 +28,12 @@ ON_TEST: IntArray = np.searchsorted(HORIZONS, LEARNING)
 EVERY: IntArray = np.arange(len(HORIZONS))
 #: Share of the reports that is to fall beyond each side.
 MISSED = 0.1
-#: Change of the log of a width after a miss.
-PACE = 0.4
+#: Change of the log of a width after a miss, at each of these: the farther lead is tested seldom.
+PACE = np.array([0.4, 0.7])
 #: Bounds of the log of that factor.
 NARROWEST, WIDEST = -3.0, 4.0
 #: Half a band, in standard deviations of the noise, of the experts, and in forecast falls.
-BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.2, 0.1
+BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.3, 0.1
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation over the log of the
 #: horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))
@@ -51,7 +51,7 @@ class Bands(Rows):
         super().__init__(
             {
                 "scale": ((len(LEADS),), np.float64, 0.0),  # half widths before learning, raw
-                "log_factor": ((2, n), np.float64, 0.0),  # below and above
+                "log_factor": ((2, n), np.float32, 0.0),  # below and above
                 "said": ((2, n), np.float64, 0.0),  # bounds on test, raw losses
                 "due": ((n,), np.int32, 0),  # the report that tests them; 0: none
             }

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS, Belief
-from dask_slaq.core.projection import Atoms, recent, whole_run
+from dask_slaq.core.projection import BETWEEN, Atoms, product, recent, whole_run
 from dask_slaq.core.view import MOST, View
 
 __all__ = ["Panel"]
@@ -20,8 +20,8 @@ IntArray = NDArray[np.int64]
 ROUNDING = 1e-15
 #: Memory of the regressions on drops: weight of a report one iteration older.
 DROP_MEMORY = 0.8
-#: The same of the regression on the logs of losses.
-LOSS_MEMORY = 0.5
+#: Most that the level may lie above the newest report, in logs.
+MOST_LOG = 5.0
 #: Reports that the fast expert and the regressions on drops look at: older ones weigh nothing.
 SHORT = 20
 
@@ -34,6 +34,7 @@ class Panel:
     * *fast*, *slow*, *whole*: variable projection on a grid of curves, by recent reports, by a
       long memory, and by means over the whole run. They do not pass through the newest report,
       which is what survives noise.
+    * *fast*, *slow* *in logs*: the same of the logs of losses that zero bounds.
 
     Parameters
     ----------
@@ -45,7 +46,7 @@ class Panel:
 
     #: Error that noise of standard deviation 1 adds to each forecast: what a backtest over a
     #: few noisy reports cannot tell apart.
-    noise_cost: FloatArray = np.array([10.0, 10.0, 10.0, 1.2, 0.3, 0.1])
+    noise_cost: FloatArray = np.array([10.0, 10.0, 1.2, 0.3, 0.1, 1.2, 0.3])
 
     def __init__(self, window: int, n_means: int) -> None:
         self._fast = Atoms(min(window, SHORT), 0.7)
@@ -55,14 +56,15 @@ class Panel:
     def ask(self, view: View) -> list[Belief]:
         """Return the belief of each expert."""
         drops = log_drops(view)
-        by_power = power(view, drops)
+        slow = recent(view, self._slow)
         beliefs = [
             geometric(view, drops),
-            by_power,
-            to_zero(view, by_power),
+            power(view, drops),
             recent(view, self._fast),
-            recent(view, self._slow),
+            slow,
             whole_run(view, self._whole),
+            in_logs(view, self._fast, slow),
+            in_logs(view, self._slow, slow),
         ]
         return [_above_zero(belief, view) for belief in beliefs]
 
@@ -122,23 +124,20 @@ def power(view: View, drops: Drops) -> Belief:
     return Belief(np.zeros(len(fall)), fall)
 
 
-def to_zero(view: View, otherwise: Belief) -> Belief:
-    """The loss itself falls as a power of the iteration: log loss = a - p log i.
+def in_logs(view: View, atoms: Atoms, otherwise: Belief) -> Belief:
+    """The log of the loss is a mixture of atoms: right where noise is in proportion to the loss.
 
     Losses that zero does not bound are as the belief `otherwise` has them.
     """
-    losses = view.losses[:, :SHORT] - view.zero[:, None]
-    age = np.arange(losses.shape[1])
-    now = view.total[:, None].astype(np.float64)
-    x = np.log(np.maximum(now - age, 0.5) / now)
-    usable = (losses > 0) & (age < view.known[:, None])
-    weight = np.where(usable, LOSS_MEMORY**age, 0.0)
-    log = np.log(np.where(usable, losses, 1.0))
-    _, slope = _line(x, Drops(log, weight, now[:, 0]), 0.0, 1e-3)
-    power = np.clip(-slope, 0.0, 20.0)[:, None]
-    fall = -view.zero[:, None] * -np.expm1(-power * np.log1p(HORIZONS / now))
-    bounded = (view.zero > -MOST)[:, None]
-    return Belief(otherwise.level, np.where(bounded, fall, otherwise.fall))
+    logs = view._replace(losses=view.logs, noise=view.log_noise)
+    log_level, log_fall = recent(logs, atoms, atoms.coarse_fall)
+    above, log_level = -view.zero, np.minimum(log_level, MOST_LOG)
+    fall = (above * np.exp(log_level))[:, None] * -np.expm1(-log_fall)
+    bounded = view.zero > -MOST
+    return Belief(
+        np.where(bounded, above * np.expm1(log_level), otherwise.level),
+        np.where(bounded[:, None], product(fall, BETWEEN), otherwise.fall),
+    )
 
 
 def _line(x: FloatArray, drops: Drops, prior: float, pull: float) -> tuple[FloatArray, FloatArray]:

@@ -1,7 +1,7 @@
 """The gate: a small network that mixes the experts of each job by what is seen of its curve.
 
 It was trained on curves of other jobs (`benchmarks.gate_training`). Whatever it says, a forecast
-lies within a bounded factor of what the experts said.
+lies within a bounded factor of what the experts said, a larger one under noise.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
 #: Ages of the reports that are looked at.
 AGES: IntArray = np.array([1, 2, 3, 4, 5, 6, 8, 11, 15, 21, 30])
 #: Experts, the last ones, whose level is not the newest report.
-PROJECTIONS = 3
+PROJECTIONS = 5
 #: Newest changes that are looked at.
 CHANGES = 8
 #: Features are cut at so many standard deviations.
 MOST_UNUSUAL = 4.0
 #: The level is moved by so many standard deviations of the noise at most.
 MOST_SHIFT = 2.0
+#: A forecast is moved by so many standard deviations of the log of the loss at most.
+MOST_SCALE = 1.5
 
 
 class Mixture(NamedTuple):
@@ -42,6 +44,7 @@ class Mixture(NamedTuple):
     level_weight: FloatArray  # (n_jobs, n_experts) of their levels, sums to 1
     factor: FloatArray  # (n_jobs,) of the mixed fall, from 1/e to e
     shift: FloatArray  # (n_jobs,) of the mixed level
+    scale: FloatArray  # (n_jobs,) of the forecast above zero, 1 where nothing bounds it
 
 
 class Gate:
@@ -51,7 +54,7 @@ class Gate:
     ----------
     coefficients : mapping of str to array
         ``mean`` and ``deviation`` of the features, and weights and biases of both layers:
-        ``inner`` (n_features, n_hidden), ``inner_bias``, ``outer`` (n_hidden, 2 n_experts + 2),
+        ``inner`` (n_features, n_hidden), ``inner_bias``, ``outer`` (n_hidden, 2 n_experts + 3),
         ``outer_bias``. Those of the package by default.
     """
 
@@ -73,25 +76,31 @@ class Gate:
         x = (features(view, said, log_weight) - by["mean"]) / by["deviation"]
         np.clip(x, -MOST_UNUSUAL, MOST_UNUSUAL, out=x)
         hidden = np.maximum(product(x, by["inner"]) + by["inner_bias"], 0.0)
-        return mixture(product(hidden, by["outer"]) + by["outer_bias"], log_weight, view.noise)
+        return mixture(
+            product(hidden, by["outer"]) + by["outer_bias"], log_weight, view.noise, view.log_noise
+        )
 
 
-def mixture(out: FloatArray, log_weight: FloatArray, noise: FloatArray) -> Mixture:
-    """Turn the outputs of the network, (n_jobs, 2 n_experts + 2), into a mixture."""
+def mixture(
+    out: FloatArray, log_weight: FloatArray, noise: FloatArray, log_noise: FloatArray
+) -> Mixture:
+    """Turn the outputs of the network, (n_jobs, 2 n_experts + 3), into a mixture."""
     n = log_weight.shape[1]
     return Mixture(
         softmax(log_weight + out[:, :n]),
         softmax(log_weight + out[:, n : 2 * n]),
         np.exp(np.tanh(out[:, 2 * n])),
         MOST_SHIFT * np.tanh(out[:, 2 * n + 1]) * noise,
+        np.exp(MOST_SCALE * np.tanh(out[:, 2 * n + 2]) * np.minimum(log_noise, 1.0)),
     )
 
 
-def blend(said: FloatArray, by: Mixture) -> FloatArray:
+def blend(said: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
     """Mix what the experts said, (n_experts, n_jobs, 1 + n_horizons), to one belief a job."""
-    belief: FloatArray = np.einsum("je,eji->ji", by.weight, said)
-    belief *= by.factor[:, None]
-    belief[:, 0] = (by.level_weight.T * said[:, :, 0]).sum(axis=0) + by.shift
+    weight = by.weight * (by.factor * by.scale)[:, None]
+    belief: FloatArray = np.einsum("je,eji->ji", weight, said)
+    level = (by.level_weight.T * said[:, :, 0]).sum(axis=0) + by.shift
+    belief[:, 0] = level + (by.scale - 1.0) * (level - zero)
     np.minimum(belief, MOST, out=belief)
     return belief
 
@@ -128,6 +137,9 @@ def features(view: View, said: FloatArray, log_weight: FloatArray) -> FloatArray
             np.clip(level, -4.0, 4.0),
             np.clip(view.losses[:, np.minimum(AGES, oldest)], -2.0, 2.0),
             np.copysign(np.log1p(1e3 * np.abs(change)), change),
+            np.log(view.log_noise + 1e-4),
+            np.clip(view.logs[:, np.minimum(AGES, oldest)], -3.0, 3.0),
+            np.log1p(np.maximum(view.means[:, -1], 0.0) / (above_zero + 1e-6)),
             np.log(above_zero + 1e-3),
             above_zero >= 1e3,
             np.log1p(np.maximum(view.means[:, -1], 0.0)),

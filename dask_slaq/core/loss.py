@@ -276,7 +276,7 @@ class LossPredictor:
         self._backtest.remember(rows, view, beliefs)
         said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
         mix = self._gate.mix(view, said, self._backtest.log_weights(rows))
-        belief = blend(said, mix)
+        belief = blend(said, mix, view.zero)
         self._outlook.store(rows, view, self._history, belief)
         ahead = (said[:, :, 1 + AT] - said[:, :, :1]) - (belief[:, 1 + AT] - belief[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.view import View
 
-__all__ = ["Atoms", "product", "recent", "whole_run"]
+__all__ = ["BETWEEN", "Atoms", "product", "recent", "whole_run"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,6 +56,8 @@ class Atoms:
         self.past = np.where(reached, base**-self.p * np.exp(-self.rho * t), 0.0)
         #: (n_atoms, n_horizons), from 1 at the present
         self.fall = -np.expm1(self.log(np.arange(len(self.rho)), HORIZONS))
+        #: (n_atoms, n_horizons // 2 + 1), at every second horizon
+        self.coarse_fall = np.ascontiguousarray(self.fall[:, ::2])
         # Sums over the newest 0, 1, 2, … reports.
         w = self.weight[:, None]
         self.sum_w = np.maximum(_running(w), 1e-300)  # (window + 1, 1)
@@ -131,15 +133,24 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Atom
     return Fit(mean[:, 0], factor, share)
 
 
-def recent(view: View, atoms: Atoms) -> Belief:
-    """Mix the atoms by their evidence in the newest reports."""
+def recent(view: View, atoms: Atoms, fall: FloatArray | None = None) -> Belief:
+    """Mix the atoms by their evidence in the newest reports.
+
+    Parameters
+    ----------
+    view : View
+    atoms : Atoms
+    fall : (n_atoms, n) array, optional
+        Their falls at the horizons that are wanted; at all of them by default.
+    """
     n = len(atoms.weight)
     known = np.minimum(view.known, n)
     fit = project(view.losses[:, :n], known, view.total.astype(np.float64), atoms)
     amount = fit.share * fit.factor
     # An atom is 1 at the present.
     level = fit.mean + (amount * (1.0 - atoms.mean)[known]).sum(axis=1)
-    return Belief(_near_newest(level, view), product(amount, atoms.fall))
+    fall = atoms.fall if fall is None else fall
+    return Belief(_near_newest(level, view), product(amount, fall))
 
 
 def _near_newest(level: FloatArray, view: View) -> FloatArray:

@@ -16,6 +16,8 @@ IntArray = NDArray[np.int64]
 
 #: Values are kept within so many spans of the window, so that nothing overflows.
 MOST = 1e6
+#: Losses count as at least so many spans when logs are taken.
+LEAST = 1e-12
 #: Newest reports that show the usual size of a change.
 USUAL_REPORTS = 17
 #: Newest reports that noise is estimated from.
@@ -36,6 +38,8 @@ class View(NamedTuple):
     newest: FloatArray  # (n_jobs,) raw loss that is 0 here
     unit: FloatArray  # (n_jobs,) raw loss units that are 1 here
     zero: FloatArray  # (n_jobs,) the raw loss 0, far down where a loss was negative
+    logs: FloatArray  # (n_jobs, window) of the losses over the newest; 0 where one was negative
+    log_noise: FloatArray  # (n_jobs,) standard deviation of these
 
     def of(self, which: NDArray[np.bool_]) -> View:
         """Return the view of some of the jobs."""
@@ -66,7 +70,19 @@ def look(history: Histories, rows: IntArray, back: IntArray) -> View:
     noise = report_noise(losses, known)
     # Losses that were never negative are taken to be of a kind that cannot be.
     zero = np.where(history.column["lowest"][rows] >= 0, np.maximum(-newest / unit, -MOST), -MOST)
-    return View(losses, known, total, means, means_known, stride, age, noise, newest, unit, zero)
+    logs = _logs(losses, zero)
+    log_noise = report_noise(logs, known)
+    return View(
+        losses, known, total, means, means_known, stride, age, noise, newest, unit, zero, logs,
+        log_noise,
+    )  # fmt: skip
+
+
+def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
+    """Logs of losses above zero over that of the newest."""
+    bounded = zero > -MOST
+    logs = np.log(np.maximum(losses - zero[:, None], LEAST))
+    return np.where(bounded[:, None], logs - logs[:, :1], 0.0)
 
 
 def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:

@@ -42,18 +42,20 @@ def test_a_mixture_lies_within_bounds_of_the_experts(seed: int) -> None:
     }
     view, said = seen(curve(seed))
     mix = Gate(wild).mix(view, said, rng.normal(0, 5, (1, len(said))))
-    belief = blend(said, mix)[0]
+    belief = blend(said, mix, view.zero)[0]
     assert mix.weight.sum() == pytest.approx(1) == mix.level_weight.sum()
-    assert (belief[1:] <= np.e * said[:, 0, 1:].max(axis=0) + 1e-9).all()
-    assert (belief[1:] >= said[:, 0, 1:].min(axis=0) / np.e - 1e-9).all()
-    levels, shift = said[:, 0, 0], 2 * view.noise[0]
-    assert levels.min() - shift - 1e-9 <= belief[0] <= levels.max() + shift + 1e-9
+    most = np.exp(1.5 * view.log_noise[0])
+    assert (belief[1:] <= most * np.e * said[:, 0, 1:].max(axis=0) + 1e-9).all()
+    assert (belief[1:] >= said[:, 0, 1:].min(axis=0) / np.e / most - 1e-9).all()
+    levels, shift = said[:, 0, 0] - view.zero[0], 2 * view.noise[0]
+    above = belief[0] - view.zero[0]
+    assert (levels.min() - shift) / most - 1e-9 <= above <= (levels.max() + shift) * most + 1e-9
 
 
 @pytest.mark.parametrize("factor", [1e-6, 1e9])
 @pytest.mark.parametrize("seed", range(4))
 def test_units_are_not_seen(seed: int, factor: float) -> None:
-    weights = np.zeros((1, 6))
+    weights = np.zeros((1, 7))
     plain, scaled = (features(*seen(by * curve(seed)), weights) for by in (1.0, factor))
     np.testing.assert_allclose(plain, scaled, atol=1e-6)
     assert np.isfinite(plain).all()
