@@ -194,9 +194,9 @@ async def test_a_cap_bounds_all_parts_together(c, s, a, b):
             with tasks_of(f"whole/{part}"):
                 futures.append(c.submit(held_until, f"go-{part}", key=part))
         pools = plugin.pools.pools
-        await until(lambda: len(pools["whole"].running) == 1)
+        await until(lambda: pools["whole"].running and pools["whole"].demand == 2)
         running = [name for name in ("p", "q") if pools[f"whole/{name}"].running]
-        assert len(running) == 1 and pools["whole"].demand == 2
+        assert len(running) == 1
         await Event(f"go-{running[0]}").set()
         await until(lambda: s.tasks[{"p": "q", "q": "p"}[running[0]]].state == "processing")
         await Event("go-p").set()
