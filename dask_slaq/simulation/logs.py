@@ -105,7 +105,7 @@ class RecordedJob:
     arrival : float
         Seconds on the clock of the recording, like all times.
     settings : dict
-        ``weight``, ``min_share``, ``max_share``, ``target``.
+        ``weight``, ``min_share``, ``max_share``, ``target``; ``max_iter`` if it told, as told last.
     reports : bool
         False for the tasks of no job.
     times, losses : list of float
@@ -218,6 +218,8 @@ class Recording:
             job.overhead += [0.0] * (len(job.times) - len(job.overhead))
             job.idle.append(event.get("idle", 0.0))
             job.waiting = 0.0
+        elif kind == "max_iter":
+            job.settings["max_iter"] = event["max_iter"]
         elif kind == "leave":
             self._account()
             job.left = event["time"]

@@ -97,6 +97,17 @@ def test_work_settings_and_workers_come_from_the_log(tmp_path):
     assert (again[1].partitions, again[1].arrival, again[1].max_share) == (4.0, 1.0, 4.0)
 
 
+def test_a_recorded_job_is_as_long_as_it_told_last(tmp_path):
+    jobs = [replace(make("a"), max_iter=40), replace(make("b"), max_iter=30), make("c")]
+    events, _ = record(jobs)
+    first_end = next(i for i, event in enumerate(events) if event["event"] == "leave")
+    events.insert(first_end, {"event": "max_iter", "job": "b", "max_iter": None})
+    recordings = Recordings()
+    read(written(tmp_path / "log", events), recordings.take)
+    again = simulated_jobs(recordings.all[0].jobs)
+    assert [job.max_iter for job in again] == [40, None, None]
+
+
 def test_names_that_came_twice_are_told_apart(tmp_path):
     jobs = [make("a"), make("b", 100.0)]
     events, _ = record(jobs)
