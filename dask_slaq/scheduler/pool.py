@@ -126,10 +126,8 @@ class Pool:
 
     @property
     def ahead(self) -> bool:
-        """Whether all that is ready in a divided job or a part of it was sent ahead of its time:
-        its user gave it less priority, and no other task waits for it yet."""
-        if not (self.whole or self.parts):
-            return False
+        """Whether all that is ready was sent ahead of its time: its user gave it less priority, and
+        no other task waits for it yet."""
         return all(e.priority[0] > self.foremost and not e.ts.waiters for e in self.ready.values())
 
     @property
@@ -147,9 +145,12 @@ class Pool:
         first, so that all are through early. Work ahead of its time comes last, that of the part
         with the least loss first: it is the least likely to be in vain.
         """
-        line, ahead = self.line, self.ahead
+        line = self.line
         share = max(line.share, 1e-9)
         place = (-line.index, len(line.running) / share, line.used / share, line.name)
+        if not line.parts:
+            return place
+        ahead = self.ahead
         return (*place, ahead, self.loss if ahead else -self.left, self.name)
 
     def take_over(self, part: Pool) -> None:
