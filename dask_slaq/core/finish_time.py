@@ -15,8 +15,8 @@ __all__ = ["FinishTimeFair", "finish_time_ratio"]
 
 #: Part of the jobs that is not offered any thread before the others have what they can use.
 HIDDEN = 0.8
-#: Threads of a job that holds none: its end is far away then, but not infinitely. And the ratio
-#: of a job that has just come to its end: ratios are compared by their logarithms.
+#: Threads of a job that holds none: its end is far away then, but not infinitely. And the seconds
+#: from arrival to end of a job that ends as it comes: these are compared by their logarithms.
 HARDLY = 1e-3
 
 
@@ -34,12 +34,26 @@ def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
     (n_jobs,) array
         Positive; above 1 for a job that loses by sharing, 1 where its end is not in sight.
     """
-    left = np.where(np.isfinite(snapshot.to_end), snapshot.to_end, 0.0)
     fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
-    alone = (snapshot.attained + left) / np.maximum(snapshot.speed(fair), HARDLY)
-    shared = snapshot.age + left / np.maximum(snapshot.speed(threads), HARDLY)
-    sure = np.isfinite(snapshot.to_end) & (alone > 0)
-    return np.where(sure, np.maximum(shared / np.where(sure, alone, 1.0), HARDLY), 1.0)
+    work, sure = snapshot.attained + _left(snapshot), _in_sight(snapshot)
+    alone = np.where(sure, work / np.maximum(snapshot.speed(fair), HARDLY), 1.0)
+    return np.where(sure, _shared(snapshot, threads) / alone, 1.0)
+
+
+def _left(snapshot: Snapshot) -> FloatArray:
+    """Core-seconds to the end, (n_jobs,); 0 where that is not in sight."""
+    return np.where(np.isfinite(snapshot.to_end), snapshot.to_end, 0.0)
+
+
+def _in_sight(snapshot: Snapshot) -> BoolArray:
+    """Jobs (n_jobs,) with an end and work to compare it by."""
+    return np.isfinite(snapshot.to_end) & (snapshot.attained + _left(snapshot) > 0)
+
+
+def _shared(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
+    """Seconds (n_jobs,) from arrival to the end with so many threads from now on."""
+    rest = _left(snapshot) / np.maximum(snapshot.speed(threads), HARDLY)
+    return np.maximum(snapshot.age + rest, HARDLY)
 
 
 class FinishTimeFair(Priced):
@@ -65,9 +79,13 @@ class FinishTimeFair(Priced):
     needs = frozenset({"to_end"})
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-        """Weighted fall of the logarithm of the ratio, per thread."""
-        before, after = (finish_time_ratio(snapshot, threads) for threads in (start, stop))
-        value: FloatArray = snapshot.weight * np.log(before / after) / (stop - start)
+        """Weighted fall of the logarithm of the ratio, per thread.
+
+        That is the fall of the shared time's: a job's fair share depends on who else is asked for.
+        """
+        before, after = (_shared(snapshot, threads) for threads in (start, stop))
+        fall = np.where(_in_sight(snapshot), np.log(before / after), 0.0)
+        value: FloatArray = snapshot.weight * fall / (stop - start)
         return value
 
     def first(

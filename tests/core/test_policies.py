@@ -17,6 +17,7 @@ from dask_slaq.core.allocation import fair_fill
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.hull import on_hull
 from dask_slaq.core.policies import POLICIES, Snapshot, efficiently, policy
+from dask_slaq.core.priced import Priced, Worths
 from dask_slaq.core.snapshot import ARRAYS
 
 CLOSE = 1e-7
@@ -150,6 +151,18 @@ class TestEvery:
         )
         assert here.share.tolist() == there.share.tolist()
         assert here.index.tolist() == there.index.tolist()
+
+    @given(seed=seeds)
+    @settings(max_examples=60, deadline=None)
+    def test_a_thread_is_worth_the_same_whoever_else_is_asked(self, name, seed):
+        decide, snapshot = policy(name), draw(seed, n_jobs=6)
+        if not isinstance(decide, Priced):
+            return
+        rng = np.random.default_rng(seed)
+        start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
+        all_of_them = Worths(decide, snapshot)
+        alone = all_of_them.of(rows)(start[rows], start[rows] + 1)
+        assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
 
     def test_no_jobs(self, name):
         allocation = policy(name)(draw(0, n_jobs=0))
