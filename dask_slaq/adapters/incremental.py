@@ -28,7 +28,7 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) 
 
             loss = loss_of_block(model, x, y)
             if loss is not None:
-                Route(*route).report(loss)
+                Route(*route).report(loss, with_result=True)
         except Exception:  # not installed there, or an estimator that only looks like one we know
             pass
         return model

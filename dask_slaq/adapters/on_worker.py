@@ -35,13 +35,23 @@ class Route:
     inbox: str
     topic: str | None
 
-    def report(self, loss: float) -> None:
-        """Send a loss from inside a task; microseconds, and never an error."""
+    def report(self, loss: float, *, with_result: bool = False) -> None:
+        """Send a loss from inside a task; microseconds, and never an error.
+
+        Parameters
+        ----------
+        loss : float
+        with_result : bool, optional
+            For the last act of a task: the loss travels in one message with the result. Sent on its
+            own it would hold that up, as a worker waits between two messages.
+        """
         try:
             message = {"action": _ACTION, "inbox": self.inbox, "loss": float(loss)}
             worker = _worker()
             if worker is None:  # a scheduler without workers: threads of this process
                 _deliver(message)
+            elif self.topic is not None and with_result:
+                worker.loop.add_callback(_send_with_next, worker, self.topic, message)
             elif self.topic is not None:
                 worker.log_event(self.topic, message)
         except Exception:  # a loss that is no number, a worker that closes: no task's concern
@@ -99,6 +109,15 @@ def _deliver(message: dict[str, Any]) -> None:
     inbox = _inboxes.get(message["inbox"])
     if inbox is not None:
         inbox.take(message["loss"])
+
+
+def _send_with_next(worker: Any, topic: str, message: dict[str, Any]) -> None:
+    """What `Worker.log_event` does, without waking what sends: the next message does that."""
+    stream = worker.batched_stream
+    if hasattr(stream, "buffer"):
+        stream.buffer.append({"op": "log-event", "topic": topic, "msg": message})
+    else:
+        worker.log_event(topic, message)
 
 
 def _worker() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import itertools
 import pickle
 import subprocess
 import sys
@@ -32,6 +33,30 @@ def test_all_reports_arrive_in_order_before_the_result(client):
         inbox = Inbox(block)
         assert client.submit(train, inbox.route, 100).result() == 100
         assert losses == [float(k) for k in range(100)]
+
+
+def train_a_block(route, loss):
+    route.report(loss, with_result=True)
+    return loss
+
+
+def test_a_last_report_travels_with_the_result(client):
+    losses = []
+    with blocks.opened(losses.append) as block:
+        inbox = Inbox(block)
+        for k in range(20):
+            assert client.submit(train_a_block, inbox.route, float(k)).result() == k
+            assert losses[-1] == k
+    assert losses == [float(k) for k in range(20)]
+    sent = client.run(lambda dask_worker: list(dask_worker.batched_stream.recent_message_log))
+    mine = [
+        [message["op"] for message in batch]
+        for batch in itertools.chain.from_iterable(sent.values())
+        if any(m.get("msg", {}).get("inbox") == inbox.route.inbox for m in batch)
+    ]
+    assert len(mine) == 20
+    # A message that was due anyway may take the report along just before the task ends.
+    assert sum({"log-event", "task-finished"} <= set(ops) for ops in mine) > 10
 
 
 def test_reports_of_two_blocks_do_not_mix(client):
