@@ -7,12 +7,16 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from dask_slaq.client.connection import request
+from dask_slaq.core.errors import DuplicateJob
 
 if TYPE_CHECKING:
     from distributed import Client
 
 #: Seconds after which a scheduler that does not answer is taken to know nothing of parts.
 PATIENCE = 10.0
+#: Seconds until a name that is taken is asked for again: that its last owner ended may be on its
+#: way, as a client sends such messages every ten milliseconds.
+AGAIN = (0.02, 0.05, 0.1)
 
 
 class Parts:
@@ -49,6 +53,15 @@ async def divide(client: Client, job: str, parts: Sequence[str]) -> Parts:
     TimeoutError
     """
     names = [f"{job}/{part}" for part in parts]
+    for pause in AGAIN:
+        try:
+            return await _divide(client, job, names)
+        except DuplicateJob:
+            await asyncio.sleep(pause)
+    return await _divide(client, job, names)
+
+
+async def _divide(client: Client, job: str, names: list[str]) -> Parts:
     asked = request(client, "slaq_divide", job=job, parts=names, client=client.id)
     await asyncio.wait_for(asked, PATIENCE)
     return Parts(client, job, names)

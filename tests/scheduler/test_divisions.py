@@ -184,6 +184,17 @@ async def test_names_of_parts_are_taken(c, s, a):
         assert set((await slaq.status(c))["jobs"]) == {"whole", "whole/q", "whole/r"}
 
 
+@gen_cluster(client=True, nthreads=ONE)
+async def test_parts_can_follow_parts_of_the_same_names_at_once(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with jobs(c, "whole"):
+        for _ in range(5):
+            parts = await divide(c, "whole", ["p", "q"])
+            parts.report("whole/p", 1.0)
+            parts.end(["whole/p", "whole/q"])  # sent after the next request, which takes no batch
+        await until(lambda: not plugin.jobs.divisions.parts("whole"))
+
+
 @gen_cluster(client=True, nthreads=ONE * 2)
 async def test_a_cap_bounds_all_parts_together(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=False)
