@@ -261,7 +261,9 @@ class Engine:
 
     def _since(self, now: float) -> float:
         """Seconds since the last reallocation; a clock that goes back stands still."""
-        return 0.0 if self._last is None else max(now - self._last, 0.0)
+        if self._last is None or now < self._last:
+            return 0.0
+        return now - self._last
 
     def _decision(
         self,

@@ -127,7 +127,7 @@ class Runtimes(Rows):
         """
         if not self._ended:
             return
-        ended = np.array(self._ended, dtype=np.float64).reshape(-1, 4)
+        ended = np.fromiter(self._ended, np.float64, len(self._ended)).reshape(-1, 4)
         self._ended.clear()
         column = self.column
         rows, at, n = np.unique(ended[:, 0].astype(np.int64), False, True, True)
