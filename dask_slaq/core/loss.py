@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.backtest import Backtest
-from dask_slaq.core.bands import AT, Bands
+from dask_slaq.core.bands import AT, ON_TEST, Bands
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.experts import Panel
@@ -178,7 +178,8 @@ class LossPredictor:
             self._fit(some)
         now = self._outlook.column
         for some in _batches(rows, BATCH):
-            self._bands.test(some, now["level"][some], now["reduction"][some], now["total"][some])
+            fall = now["reduction"][some[:, None], ON_TEST]
+            self._bands.test(some, now["level"][some], fall, now["total"][some])
         now["reported"][rows] = False
         return int(due.sum())
 
