@@ -247,8 +247,8 @@ class Runtimes(Rows):
         wave = waves(width, threads) / (width * seconds)
         log = np.log(threads)
         for name, value in (("wave_sums", wave), ("log_sums", log)):
-            both = np.stack([value * value, value], axis=1)
-            column[name][rows] = MEMORY * column[name][rows] + both
+            for sums, term in zip(column[name].T, (value * value, value), strict=True):
+                sums[rows] = MEMORY * sums[rows] + term
         return rows
 
     def _optima(self, rows: IntArray) -> FloatArray:
@@ -261,7 +261,7 @@ class Runtimes(Rows):
     def _telling(self, rows: IntArray) -> BoolArray:
         """Whether jobs were seen of late on thread counts that differ."""
         count = self.column["sums"][rows, _COUNT]
-        squares, logs = self.column["log_sums"][rows].T
+        squares, logs = (sums[rows] for sums in self.column["log_sums"].T)
         telling: BoolArray = squares * count - logs * logs > (SPREAD * count) ** 2
         return telling
 
