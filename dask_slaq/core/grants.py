@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

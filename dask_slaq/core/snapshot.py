@@ -30,9 +30,12 @@ def _not_given() -> FloatArray:
     return np.zeros(0)
 
 
-def _by_default(function: Gain) -> Any:
-    # No attribute of the class: it would hide what is yet to be taken of the jobs of a part.
-    return field(default_factory=lambda: function)
+def _no_gain() -> Gain:
+    return np.zeros_like
+
+
+def _by_threads() -> Gain:
+    return np.asarray
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,12 @@ class Snapshot:
     cap: FloatArray
     known: BoolArray
     normalized: FloatArray
-    gain: Gain = _by_default(np.zeros_like)
+    # By factory: an attribute of the class would hide what is yet to be taken for a part.
+    gain: Gain = field(default_factory=_no_gain)
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     concave: bool = True
     to_target: FloatArray = field(default_factory=_not_given)
-    speed: Gain = _by_default(np.asarray)
+    speed: Gain = field(default_factory=_by_threads)
     age: FloatArray = field(default_factory=_not_given)
     attained: FloatArray = field(default_factory=_not_given)
     to_end: FloatArray = field(default_factory=_not_given)
@@ -122,9 +126,7 @@ class Snapshot:
     def of(self, rows: IntArray) -> Snapshot:
         """The same of some of the jobs alone, of one maybe several times."""
         part = object.__new__(Snapshot)  # what was checked is not checked again
-        part.__dict__.update(
-            capacity=self.capacity, concave=self.concave, _whole=self, _rows=rows
-        )
+        part.__dict__.update(capacity=self.capacity, concave=self.concave, _whole=self, _rows=rows)
         return part
 
     def __getattr__(self, name: str) -> Any:

@@ -79,9 +79,7 @@ class Speeds:
     def of(self, rows: IntArray) -> Speeds:
         """Of some of the jobs alone."""
         scaled, mine = among(self.scaled, rows, len(self.work))
-        return Speeds(
-            self.work[rows], self.width[rows], self.useful[rows], scaled, self.law[mine]
-        )
+        return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, self.law[mine])
 
     def fewest(self, threads: FloatArray) -> FloatArray:
         """The fewest threads (n_jobs,) on which an iteration takes as many waves as on `threads`;
