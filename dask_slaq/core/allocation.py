@@ -18,7 +18,7 @@ ROUNDS = 64
 #: the candidates are sorted.
 SORTED, NARROW = 4096, 32
 #: Part of the jobs at which those that are still open go on alone.
-FEW = 0.5
+FEW = 0.6
 
 
 def fair_fill(
