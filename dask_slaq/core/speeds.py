@@ -14,7 +14,6 @@ __all__ = ["Progress", "Speeds", "among", "waves"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Waves; a thread count that is an average is whole but for rounding.
 ROUNDING = 1e-9
@@ -54,7 +53,10 @@ class Speeds:
         counts, which is the straight line up to `width`.
         """
         threads = np.minimum(threads, self.useful)
-        speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self._known)
+        if self._all_known:
+            speed = threads / self.work
+        else:
+            speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self.work > 0)
         if len(self.scaled):
             some = threads[self.scaled]
             seconds = scaling.fitted_seconds(self.law, np.maximum(some, 1.0))
@@ -62,10 +64,8 @@ class Speeds:
         return speed
 
     @cached_property
-    def _known(self) -> BoolArray | bool:
-        """Where the work is known; one number where it is throughout, which is much faster."""
-        known: BoolArray = self.work > 0
-        return True if known.all() else known
+    def _all_known(self) -> bool:
+        return bool((self.work > 0).all())
 
     @property
     def efficient(self) -> FloatArray:
