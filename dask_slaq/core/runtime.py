@@ -130,10 +130,12 @@ class Runtimes(Rows):
         ended = np.fromiter(self._ended, np.float64, len(self._ended)).reshape(-1, 4)
         self._ended.clear()
         column = self.column
-        rows, at, n = np.unique(ended[:, 0].astype(np.int64), False, True, True)
-        last, first = np.zeros((2, len(rows), 3))
-        last[at] = ended[:, 1:]  # of several, the last one stays
-        first[at[::-1]] = ended[::-1, 1:]
+        rows = ended[:, 0].astype(np.int64)
+        order = np.argsort(rows, kind="stable")
+        start = np.flatnonzero(np.diff(rows[order], prepend=-1))
+        n = np.diff(start, append=len(order))
+        rows = rows[order[start]]
+        first, last = (ended[order[at], 1:] for at in (start, start + n - 1))
         served = column["served"][rows]
         held = column["held"][rows] + served * last[:, 0]
         lasted, charged = held - column["held_at_report"][rows], last[:, 1].copy()

@@ -118,7 +118,7 @@ def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[s
         entries = entries._replace(
             worker=_renumbered(previous.addresses, addresses, len(addresses))[entries.worker]
         )
-    if list(previous.jobs) != list(jobs):
+    if previous.jobs is not jobs and list(previous.jobs) != list(jobs):
         entries = entries._replace(job=_renumbered(previous.jobs, jobs, -1)[entries.job])
         entries = entries.of(entries.job >= 0)
     return entries
