@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import nan
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from dask_slaq.core.bands import AT, ON_TEST, Bands
 from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.experts import Panel
-from dask_slaq.core.forecast import Forecast, Status
+from dask_slaq.core.forecast import Forecast, Predictor, Status
 from dask_slaq.core.gate import Gate, blend
 from dask_slaq.core.history import Histories
 from dask_slaq.core.outlook import Outlook
@@ -48,16 +47,6 @@ MOST_FITS, MOST_PART = 256, 16
 
 def _batches(rows: IntArray, size: int) -> Iterator[IntArray]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
-class Predictor(Protocol):
-    """What the engine asks of a loss predictor; see `LossPredictor`."""
-
-    def add(self, job: str, *, target: float | None = None) -> None: ...
-    def remove(self, job: str) -> None: ...
-    def report(self, job: str, loss: float) -> None: ...
-    def fit(self) -> int: ...
-    def forecast(self, jobs: Sequence[str]) -> Forecast: ...
 
 
 class LossPredictor:

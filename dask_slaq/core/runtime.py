@@ -130,12 +130,11 @@ class Runtimes(Rows):
         ended = np.fromiter(self._ended, np.float64, len(self._ended)).reshape(-1, 4)
         self._ended.clear()
         column = self.column
-        rows = ended[:, 0].astype(np.int64)
-        order = np.argsort(rows, kind="stable")
-        start = np.flatnonzero(np.diff(rows[order], prepend=-1))
-        n = np.diff(start, append=len(order))
-        rows = rows[order[start]]
-        first, last = (ended[order[at], 1:] for at in (start, start + n - 1))
+        ended = ended[np.argsort(ended[:, 0], kind="stable")]
+        start = np.flatnonzero(np.diff(ended[:, 0], prepend=-1.0))
+        n = np.diff(start, append=len(ended))
+        rows, first, last = ended[start, 0], ended[start, 1:], ended[start + n - 1, 1:]
+        rows = rows.astype(np.int64)
         served = column["served"][rows]
         held = column["held"][rows] + served * last[:, 0]
         lasted, charged = held - column["held_at_report"][rows], last[:, 1].copy()
