@@ -93,8 +93,8 @@ def test_a_part_of_a_part_has_the_fields_of_its_jobs(seed):
         assert part.speed(threads)[i] == whole.speed(everywhere)[row]
     assert replace(part, capacity=1).jobs == part.jobs
     for snapshot in (whole, part):
-        with pytest.raises(AttributeError, match="wieght"):
-            _ = snapshot.wieght
+        with pytest.raises(AttributeError, match="no_such_field"):
+            _ = snapshot.no_such_field
 
 
 def check(snapshot, allocation):
