@@ -33,8 +33,11 @@ __all__ = ["Training", "main", "measure"]
 
 #: Threads of a worker.
 THREADS = 16
-#: Decisions before those that are measured, so that forecasts are scored and shares exist.
-WARM = 4
+#: Decisions before those that are measured, so that forecasts are scored, shares exist, and the
+#: first jobs are fitted anew long after the fit that all had at once: that needs more work.
+WARM = 12
+#: Decisions that are measured, and those of a quick run.
+DECISIONS, QUICK_DECISIONS = 15, 3
 #: Jobs up to which the paper's way is run at all, and fits that a quick run measures of it.
 PAPER_JOBS, QUICK_FITS = 4_000, 200
 
@@ -215,7 +218,13 @@ def _gain(
 
 
 def measure(
-    jobs: int, cores: int, *, policy: str, seed: int = 0, decisions: int = 5, fits: int = PAPER_JOBS
+    jobs: int,
+    cores: int,
+    *,
+    policy: str,
+    seed: int = 0,
+    decisions: int = DECISIONS,
+    fits: int = PAPER_JOBS,
 ) -> dict[str, Any]:
     """Seconds of a decision at one size: median of several, and the parts of that one.
 
@@ -249,7 +258,7 @@ def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
         for jobs, cores in SIZES[:-1] if quick else SIZES:
             print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
             fits = (QUICK_FITS if quick else jobs) if jobs <= PAPER_JOBS else 0
-            decisions = 3 if quick else 5
+            decisions = QUICK_DECISIONS if quick else DECISIONS
             result.append(
                 measure(jobs, cores, policy=policy, seed=seed, decisions=decisions, fits=fits)
             )

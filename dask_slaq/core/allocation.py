@@ -16,9 +16,9 @@ from dask_slaq.core.units import EPSILON, FloatArray, Gain, IntArray, Units, Wor
 ROUNDS = 64
 #: Candidate threads, of all jobs (or as many as these) and of any one, at which the search ends and
 #: the candidates are sorted.
-SORTED, NARROW = 4096, 8
+SORTED, NARROW = 4096, 32
 #: Part of the jobs at which those that are still open go on alone.
-FEW = 0.5
+FEW = 0.6
 
 
 def fair_fill(

@@ -88,33 +88,39 @@ class Bands(Rows):
         """
         middle = level[:, None] - reduction
         scale = self.column["scale"][rows] @ OVER_LEADS[:, at]
-        factor = np.exp(self.column["log_factor"][rows] @ OVER_LEARNING[:, at])
-        return middle - scale * factor[:, 0], middle + scale * factor[:, 1]
+        below, above = (
+            np.exp(self.column["log_factor"][rows, side] @ OVER_LEARNING[:, at]) for side in (0, 1)
+        )
+        return middle - scale * below, middle + scale * above
 
     def learn(self, rows: IntArray, history: Histories) -> None:
         """Compare the bounds on test with the reports that were due."""
-        column = self.column
-        rows = rows[(column["due"][rows] <= history.column["count"][rows, None]).any(axis=1)]
-        due, count = column["due"][rows], history.column["count"][rows]
-        age = count[:, None] - due
-        came = (due > 0) & (age >= 0) & (age < history.window)
-        loss = history.column["ring"][rows[:, None], (due - 1) % history.window]
-        below, above = column["said"][rows, 0], column["said"][rows, 1]
-        missed = np.stack([loss < below, loss > above], axis=1)
-        step = np.where(came[:, None, :], PACE * (missed - MISSED), 0.0)
-        log_factor = column["log_factor"][rows] + step
-        column["log_factor"][rows] = np.clip(log_factor, NARROWEST, WIDEST)
-        column["due"][rows] = np.where(age >= 0, 0, due)
+        column, window = self.column, history.window
+        count = history.column["count"][rows]
+        for lead, pace in enumerate(PACE.tolist()):
+            on_test, said = column["due"][:, lead], column["said"][:, :, lead]
+            due = on_test[rows]
+            over = np.flatnonzero((due > 0) & (due <= count))
+            came = over[count[over] - due[over] < window]  # and is kept still
+            tested = rows[came]
+            loss = history.column["ring"][tested, (due[came] - 1) % window]
+            for side, missed in enumerate((loss < said[tested, 0], loss > said[tested, 1])):
+                log_factor = column["log_factor"][:, side, lead]
+                moved = log_factor[tested] + pace * (missed - MISSED)
+                log_factor[tested] = np.clip(moved, NARROWEST, WIDEST)
+            on_test[rows[over]] = 0
 
     def test(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, count: IntArray
     ) -> None:
-        """Put bounds on test where none are."""
+        """Put bounds on test where none are; `reduction` (n_jobs, n_learning) is that at `LEARNING`
+        alone."""
         column = self.column
-        some = (column["due"][rows] == 0).any(axis=1)
-        rows, level, reduction, count = rows[some], level[some], reduction[some], count[some]
-        due = column["due"][rows]
-        free = due == 0
-        said = np.stack(self.bounds(rows, level, reduction[:, ON_TEST], ON_TEST), axis=1)
-        column["said"][rows] = np.where(free[:, None, :], said, column["said"][rows])
-        column["due"][rows] = np.where(free, count[:, None] + LEARNING, due)
+        for lead, at in enumerate(ON_TEST.tolist()):
+            on_test = column["due"][:, lead]
+            free = np.flatnonzero(on_test[rows] == 0)
+            some = rows[free]
+            said = self.bounds(some, level[free], reduction[free, lead, None], np.array([at]))
+            for side, bound in enumerate(said):
+                column["said"][some, side, lead] = bound[:, 0]
+            on_test[some] = count[free] + LEARNING[lead]

@@ -33,3 +33,7 @@ class Belief(NamedTuple):
 
     level: FloatArray
     fall: FloatArray
+
+    def of(self, which: slice) -> Belief:
+        """The belief of some of the jobs."""
+        return Belief(self.level[which], self.fall[which])

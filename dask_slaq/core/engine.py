@@ -98,6 +98,7 @@ class Engine:
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor() if predictor is None else predictor
         self._sets: Placement | None = None
+        self._workers: Workers | None = None
         self._last: float | None = None
 
     def add_job(
@@ -228,7 +229,7 @@ class Engine:
         Mapping of str to Grant
             The changes: jobs whose grant differs from the one before. All of them are in `grants`.
         """
-        workers = Workers.of(workers)
+        workers = self._workers = Workers.of(workers, self._workers)
         order, capacity = self.jobs.order(), workers.total
         self.jobs.runtimes.observe_iterations()
         self.jobs.pass_time(capacity, self._since(now))
@@ -261,7 +262,9 @@ class Engine:
 
     def _since(self, now: float) -> float:
         """Seconds since the last reallocation; a clock that goes back stands still."""
-        return 0.0 if self._last is None else max(now - self._last, 0.0)
+        if self._last is None or now < self._last:
+            return 0.0
+        return now - self._last
 
     def _decision(
         self,

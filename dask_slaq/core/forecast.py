@@ -5,15 +5,17 @@ A curve of which nothing is known is taken to fall as curves usually do; none fa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS
 
-__all__ = ["Forecast", "Status", "as_usual", "ending", "hold_beyond", "unreported"]
+__all__ = ["Forecast", "Predictor", "Status", "as_usual", "ending", "hold_beyond", "unreported"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -65,6 +67,16 @@ class Forecast:
     noise: FloatArray
     n_reports: IntArray
     status: IntArray
+
+
+class Predictor(Protocol):
+    """What the engine asks of a loss predictor; see `dask_slaq.core.loss.LossPredictor`."""
+
+    def add(self, job: str, *, target: float | None = None) -> None: ...
+    def remove(self, job: str) -> None: ...
+    def report(self, job: str, loss: float) -> None: ...
+    def fit(self) -> int: ...
+    def forecast(self, jobs: Sequence[str]) -> Forecast: ...
 
 
 def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import USUAL, Forecast, Status
 from dask_slaq.core.quality import predicted_range
-from dask_slaq.core.speeds import Speeds
+from dask_slaq.core.speeds import Speeds, among
 
 __all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
 
@@ -129,10 +129,7 @@ class Gains:
 
     def of(self, rows: IntArray) -> Gains:
         """Of some of the jobs alone."""
-        at = np.full(len(self.held), -1)
-        at[self.reporting] = np.arange(len(self.reporting))
-        reporting = np.flatnonzero(at[rows] >= 0)
-        mine = at[rows[reporting]]
+        reporting, mine = among(self.reporting, rows, len(self.held))
         return replace(
             self,
             fall=self.fall.of(mine),

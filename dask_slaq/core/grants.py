@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,25 +138,38 @@ class Grants(Mapping[str, Grant]):
     decision : Decision
     position : dict of str to int
         The jobs, and where in the arrays they stand.
+    listed : (n_jobs,) array of bool, optional
+        Which of them have a grant here; all by default.
     """
 
-    def __init__(self, decision: Decision | None = None, position: Any = None) -> None:
+    def __init__(
+        self,
+        decision: Decision | None = None,
+        position: dict[str, int] | None = None,
+        listed: BoolArray | None = None,
+    ) -> None:
         self.decision = decision
         self.position: dict[str, int] = {} if position is None else position
+        self._listed = listed
 
     def __getitem__(self, name: str) -> Grant:
-        at = self.position[name]
+        if name not in self:
+            raise KeyError(name)
         assert self.decision is not None
-        return self.decision.grant(at)
+        return self.decision.grant(self.position[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.position)
+        if self._listed is None:
+            return iter(self.position)
+        return compress(self.position, self._listed.tolist())
 
     def __len__(self) -> int:
-        return len(self.position)
+        return len(self.position) if self._listed is None else int(self._listed.sum())
 
     def __contains__(self, name: object) -> bool:
-        return name in self.position
+        if self._listed is None:
+            return name in self.position
+        return name in self.position and self._listed.item(self.position[name])
 
     def __repr__(self) -> str:
         return f"Grants({dict(self)!r})"
@@ -173,8 +186,8 @@ class Grants(Mapping[str, Grant]):
         if before.decision is not None and before.position:
             changed = (at < 0) | self.decision.differs(before.decision, at)
             changed |= ~self.decision.sets.kept
-        names = list(self.position)
-        return Grants(self.decision, {names[i]: i for i in np.flatnonzero(changed).tolist()})
+        # Jobs that go are taken out of the grants in force, and not of what was told.
+        return Grants(self.decision, self.position.copy(), changed)
 
 
 def _nan(value: float) -> float:

@@ -6,6 +6,8 @@ a report was not as predicted or some have come. Until it is fitted its forecast
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -115,8 +117,13 @@ class Outlook(Rows):
         column = self.column
         reduction = column["reduction"][rows]
         fallen = reduction[:, since]
-        later = reduction @ LATER[since - 1] - fallen[:, None]
-        column["reduction"][rows] = np.maximum.accumulate(np.maximum(later, 0.0), axis=1)
+        # A row is a horizon here, for numpy is quick along rows only.
+        later = LATER[since - 1].T @ reduction.T
+        later -= fallen
+        np.maximum(later[0], 0.0, out=later[0])
+        for nearer, farther in pairwise(later):
+            np.maximum(nearer, farther, out=farther)
+        column["reduction"][rows] = later.T
         column["level"][rows] -= fallen
         remaining = column["remaining"][rows] - fallen
         column["remaining"][rows] = np.maximum(remaining, column["reduction"][rows, -1])

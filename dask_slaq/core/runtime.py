@@ -127,13 +127,14 @@ class Runtimes(Rows):
         """
         if not self._ended:
             return
-        ended = np.array(self._ended, dtype=np.float64).reshape(-1, 4)
+        ended = np.fromiter(self._ended, np.float64, len(self._ended)).reshape(-1, 4)
         self._ended.clear()
         column = self.column
-        rows, at, n = np.unique(ended[:, 0].astype(np.int64), False, True, True)
-        last, first = np.zeros((2, len(rows), 3))
-        last[at] = ended[:, 1:]  # of several, the last one stays
-        first[at[::-1]] = ended[::-1, 1:]
+        ended = ended[np.argsort(ended[:, 0], kind="stable")]
+        start = np.flatnonzero(np.diff(ended[:, 0], prepend=-1.0))
+        n = np.diff(start, append=len(ended))
+        rows, first, last = ended[start, 0], ended[start, 1:], ended[start + n - 1, 1:]
+        rows = rows.astype(np.int64)
         served = column["served"][rows]
         held = column["held"][rows] + served * last[:, 0]
         lasted, charged = held - column["held_at_report"][rows], last[:, 1].copy()
@@ -247,8 +248,8 @@ class Runtimes(Rows):
         wave = waves(width, threads) / (width * seconds)
         log = np.log(threads)
         for name, value in (("wave_sums", wave), ("log_sums", log)):
-            both = np.stack([value * value, value], axis=1)
-            column[name][rows] = MEMORY * column[name][rows] + both
+            for sums, term in zip(column[name].T, (value * value, value), strict=True):
+                sums[rows] = MEMORY * sums[rows] + term
         return rows
 
     def _optima(self, rows: IntArray) -> FloatArray:
@@ -261,7 +262,7 @@ class Runtimes(Rows):
     def _telling(self, rows: IntArray) -> BoolArray:
         """Whether jobs were seen of late on thread counts that differ."""
         count = self.column["sums"][rows, _COUNT]
-        squares, logs = self.column["log_sums"][rows].T
+        squares, logs = (sums[rows] for sums in self.column["log_sums"].T)
         telling: BoolArray = squares * count - logs * logs > (SPREAD * count) ** 2
         return telling
 

@@ -30,16 +30,20 @@ class Workers(Mapping[str, int]):
     """
 
     def __init__(self, threads: Mapping[str, int]) -> None:
-        self._of = dict(sorted(threads.items()))
+        self._of = {address: threads[address] for address in sorted(threads)}
         self.addresses = tuple(self._of)
         self.threads = np.array([*self._of.values()], float)
         self.threads.flags.writeable = False
         self.total = sum(self._of.values())
 
     @classmethod
-    def of(cls, workers: Mapping[str, int]) -> Workers:
-        """These workers, sorted if they are not yet."""
-        return workers if isinstance(workers, cls) else cls(workers)
+    def of(cls, workers: Mapping[str, int], before: Workers | None = None) -> Workers:
+        """These workers, sorted if they are not yet: `before` if those are the same."""
+        if isinstance(workers, cls):
+            return workers
+        if before is not None and before._of == workers:
+            return before
+        return cls(workers)
 
     def __getitem__(self, address: str) -> int:
         return self._of[address]
@@ -114,7 +118,7 @@ def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[s
         entries = entries._replace(
             worker=_renumbered(previous.addresses, addresses, len(addresses))[entries.worker]
         )
-    if list(previous.jobs) != list(jobs):
+    if previous.jobs is not jobs and list(previous.jobs) != list(jobs):
         entries = entries._replace(job=_renumbered(previous.jobs, jobs, -1)[entries.job])
         entries = entries.of(entries.job >= 0)
     return entries

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,14 @@ ASSUMED = {
 
 def _not_given() -> FloatArray:
     return np.zeros(0)
+
+
+def _no_gain() -> Gain:
+    return np.zeros_like
+
+
+def _by_threads() -> Gain:
+    return np.asarray
 
 
 @dataclass(frozen=True)
@@ -88,11 +97,12 @@ class Snapshot:
     cap: FloatArray
     known: BoolArray
     normalized: FloatArray
-    gain: Gain = np.zeros_like
+    # By factory: an attribute of the class would hide what is yet to be taken for a part.
+    gain: Gain = field(default_factory=_no_gain)
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     concave: bool = True
     to_target: FloatArray = field(default_factory=_not_given)
-    speed: Gain = np.asarray
+    speed: Gain = field(default_factory=_by_threads)
     age: FloatArray = field(default_factory=_not_given)
     attained: FloatArray = field(default_factory=_not_given)
     to_end: FloatArray = field(default_factory=_not_given)
@@ -116,14 +126,26 @@ class Snapshot:
     def of(self, rows: IntArray) -> Snapshot:
         """The same of some of the jobs alone, of one maybe several times."""
         part = object.__new__(Snapshot)  # what was checked is not checked again
-        part.__dict__.update(
-            self.__dict__,
-            jobs=tuple(map(self.jobs.__getitem__, rows.tolist())),
-            gain=rows_of(self.gain, rows, len(self.jobs)),
-            speed=rows_of(self.speed, rows, len(self.jobs)),
-            **{name: getattr(self, name)[rows] for name in ARRAYS},
-        )
+        part.__dict__.update(capacity=self.capacity, concave=self.concave, _whole=self, _rows=rows)
         return part
+
+    def __getattr__(self, name: str) -> Any:
+        """A field of a part, taken when it is first looked at: a policy looks at few of them."""
+        if "_whole" not in self.__dict__ or name not in _FIELDS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        whole, rows = self.__dict__["_whole"], self.__dict__["_rows"]
+        value = getattr(whole, name)
+        if name == "jobs":
+            value = tuple(map(value.__getitem__, rows.tolist()))
+        elif name in ARRAYS:
+            value = value[rows]
+        else:
+            value = rows_of(value, rows, len(whole.weight))
+        self.__dict__[name] = value
+        return value
+
+
+_FIELDS = frozenset(each.name for each in fields(Snapshot))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dask_slaq.core import scaling
 
-__all__ = ["Progress", "Speeds", "waves"]
+__all__ = ["Progress", "Speeds", "among", "waves"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -52,12 +53,19 @@ class Speeds:
         counts, which is the straight line up to `width`.
         """
         threads = np.minimum(threads, self.useful)
-        speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self.work > 0)
+        if self._all_known:
+            speed = threads / self.work
+        else:
+            speed = np.divide(threads, self.work, out=np.zeros_like(threads), where=self.work > 0)
         if len(self.scaled):
             some = threads[self.scaled]
             seconds = scaling.fitted_seconds(self.law, np.maximum(some, 1.0))
             speed[self.scaled] = np.minimum(some, 1.0) / seconds
         return speed
+
+    @cached_property
+    def _all_known(self) -> bool:
+        return bool((self.work > 0).all())
 
     @property
     def efficient(self) -> FloatArray:
@@ -70,11 +78,8 @@ class Speeds:
 
     def of(self, rows: IntArray) -> Speeds:
         """Of some of the jobs alone."""
-        at = np.full(len(self.work), -1)
-        at[self.scaled] = np.arange(len(self.scaled))
-        scaled = np.flatnonzero(at[rows] >= 0)
-        law = self.law[at[rows[scaled]]]
-        return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, law)
+        scaled, mine = among(self.scaled, rows, len(self.work))
+        return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, self.law[mine])
 
     def fewest(self, threads: FloatArray) -> FloatArray:
         """The fewest threads (n_jobs,) on which an iteration takes as many waves as on `threads`;
@@ -112,6 +117,24 @@ class Progress:
     def of(self, rows: IntArray) -> Progress:
         """Of some of the jobs alone."""
         return Progress(self.speeds.of(rows), self.work[rows])
+
+
+def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntArray]:
+    """Which of `rows` are `listed`, in increasing order, and where; both by their places.
+
+    Examples
+    --------
+    >>> [places.tolist() for places in among(np.array([1, 3]), np.array([3, 2]), 4)]
+    [[0], [1]]
+    """
+    if not len(listed):
+        return listed, listed
+    if len(listed) == n_jobs:
+        return np.arange(len(rows)), rows
+    at = np.full(n_jobs, -1)
+    at[listed] = np.arange(len(listed))
+    found = np.flatnonzero(at[rows] >= 0)
+    return found, at[rows[found]]
 
 
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:

@@ -41,7 +41,7 @@ class View(NamedTuple):
     logs: FloatArray  # (n_jobs, window) of the losses over the newest; 0 where one was negative
     log_noise: FloatArray  # (n_jobs,) standard deviation of these
 
-    def of(self, which: NDArray[np.bool_]) -> View:
+    def of(self, which: IntArray | slice) -> View:
         """Return the view of some of the jobs."""
         return View._make(array[which] for array in self)
 

@@ -287,6 +287,21 @@ def test_only_changes_are_returned():
     assert "young" in changes
     assert changes["young"].iteration == AGES["young"] + 1
     assert engine.grants["young"] == changes["young"]
+    assert "old" not in changes
+    assert list(changes) == [name for name in sorted(CURVES) if name in changes]
+    assert len(changes) == len(list(changes))
+    with pytest.raises(KeyError, match="old"):
+        changes["old"]
+
+
+def test_changes_stay_as_they_were_told():
+    engine = trained()
+    changes = engine.reallocate(WORKERS, 1.0)
+    young = changes["young"]
+    engine.remove_job("young", 2.0)
+    engine.reallocate(WORKERS, 2.0)
+    assert set(changes) == set(CURVES)
+    assert changes["young"] == young
 
 
 @every_policy
@@ -540,6 +555,17 @@ def test_a_job_that_moves_only_is_a_change():
     changes = engine.reallocate({"w1": 8}, 2.0)
     assert set(changes) == set(CURVES)
     assert set(changes["old"].workers) == {"w1"}
+
+
+@pytest.mark.parametrize("later", [{"w0": 2, "w1": 4}, {"w0": 2}, {"w0": 2, "w1": 2, "w2": 2}])
+def test_workers_may_change_in_the_dict_of_the_caller(later):
+    engine, workers = trained("fair", floor=0.0), {"w0": 2, "w1": 2}
+    engine.reallocate(workers, 1.0)
+    workers.clear()
+    workers.update(later)
+    engine.reallocate(workers, 2.0)
+    assert sum(shares(engine).values()) == pytest.approx(sum(later.values()))
+    assert {w for grant in engine.grants.values() for w in grant.workers} == set(later)
 
 
 def strong(n: float) -> float:

@@ -74,6 +74,29 @@ def draw(seed, n_jobs=None, capacity=None, **fixed):
     return Snapshot(**{**values, **fixed})
 
 
+@given(seeds)
+@settings(max_examples=50)
+def test_a_part_of_a_part_has_the_fields_of_its_jobs(seed):
+    rng = np.random.default_rng(seed)
+    whole = draw(seed, n_jobs=6)
+    some, fewer = rng.integers(0, 6, 5), rng.integers(0, 5, 3)
+    part, rows = whole.of(some).of(fewer), some[fewer]
+    assert part.jobs == tuple(whole.jobs[i] for i in rows)
+    assert (part.capacity, part.concave) == (whole.capacity, whole.concave)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[rows])
+    threads = rng.uniform(0.0, 9.0, 3)
+    everywhere = np.zeros(6)
+    for i, row in enumerate(rows):
+        everywhere[row] = threads[i]
+        assert part.gain(threads)[i] == whole.gain(everywhere)[row]
+        assert part.speed(threads)[i] == whole.speed(everywhere)[row]
+    assert replace(part, capacity=1).jobs == part.jobs
+    for snapshot in (whole, part):
+        with pytest.raises(AttributeError, match="no_such_field"):
+            _ = snapshot.no_such_field
+
+
 def check(snapshot, allocation):
     """What every allocation keeps."""
     share, index = allocation.share, allocation.index
