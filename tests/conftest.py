@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import dask
+import hypothesis
 import pytest
 
 import dask_slaq  # noqa: F401  (brings its configuration defaults)
 
 dask.config.set({"distributed.scheduler.validate": True})
+# What a machine is busy with is no property of the code.
+hypothesis.settings.register_profile(
+    "behaviour", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("behaviour")
 
 from distributed import Client, LocalCluster  # noqa: E402
 from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401

@@ -191,8 +191,9 @@ def iterations_to_target(
     right = np.clip((y < fall[:, None]).sum(axis=1), 1, len(x) - 1)
     row = np.arange(len(fall))
     low, high = y[row, right - 1], y[row, right]
-    step = np.divide(fall - low, high - low, out=np.zeros_like(fall), where=high > low)
-    ahead = x[right - 1] + np.clip(step, 0.0, 1.0) * (x[right] - x[right - 1])
+    gone = np.clip(fall, low, high) - low
+    step = np.divide(gone, high - low, out=np.zeros_like(fall), where=high > low)
+    ahead = x[right - 1] + step * (x[right] - x[right - 1])
     ahead = np.minimum(ahead, most)  # between two horizons
     in_sight = (fall <= y[:, -1]) & np.isfinite(fall)
     left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)

@@ -66,7 +66,7 @@ def test_docstrings_tell_the_truth(module):
 
 @pytest.mark.parametrize("gains", [curved, bent])
 @given(seed=seeds, n_jobs=st.integers(1, 40), capacity=st.integers(0, 200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_equals_algorithm_1(gains, seed, n_jobs, capacity):
     rng = np.random.default_rng(seed)
     gain, weight = gains(rng, n_jobs), rng.choice([1.0, 2.0, 4.0], n_jobs)
@@ -87,7 +87,7 @@ def test_equals_algorithm_1_when_large(gains):
 
 
 @given(seed=seeds, n_jobs=st.integers(1, 4), capacity=st.integers(0, 8))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_split_is_better(seed, n_jobs, capacity):
     rng = np.random.default_rng(seed)
     gain, weight = curved(rng, n_jobs), rng.uniform(0.5, 3, n_jobs)
@@ -99,7 +99,7 @@ def test_no_split_is_better(seed, n_jobs, capacity):
 
 
 @given(seed=seeds, n_jobs=st.integers(1, 12), capacity=st.floats(0, 60))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_fractional_floors_and_capacity(seed, n_jobs, capacity):
     rng = np.random.default_rng(seed)
     gain = curved(rng, n_jobs)
@@ -131,7 +131,7 @@ def test_equal_worths_are_served_in_the_order_given():
 
 
 @given(seed=seeds)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_ends_and_fits_whatever_the_worth(seed):
     rng = np.random.default_rng(seed)
     junk = rng.choice([-1.0, 0.0, 0.5, 1.0, np.inf, np.nan], (400, 7))
@@ -153,7 +153,7 @@ def test_gains_that_tie_but_for_rounding_are_shared_out_in_full():
 
 
 @given(seed=seeds, n_jobs=st.integers(1, 12), capacity=st.floats(0, 50))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_fair_shares_are_one_level_by_weight(seed, n_jobs, capacity):
     rng = np.random.default_rng(seed)
     weight = rng.choice([1e-3, 0.5, 1.0, 2.0, 1e3], n_jobs)
@@ -180,7 +180,7 @@ def test_fair_shares_of_nobody():
 
 
 @given(seed=seeds, n_jobs=st.integers(1, 5), n_points=st.integers(1, 12))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_hull_is_the_highest_chord(seed, n_jobs, n_points):
     rng = np.random.default_rng(seed)
     threads = np.cumsum(rng.integers(1, 4, n_points)).astype(float)

@@ -206,7 +206,7 @@ def test_floors_and_caps_are_kept():
 
 
 @given(st.integers(1, 8), st.integers(1, 8))
-@limits(max_examples=30, deadline=None)
+@limits(max_examples=30)
 def test_whole_waves_do_not_go_below_a_floor(width, floor):
     engine = Engine("max-total")
     engine.add_job("a", 0.0, min_share=floor, max_share=floor)

@@ -59,6 +59,11 @@ def left(forecast: Forecast, target: float = math.nan, done: float = 0.0) -> flo
     return float(iterations_to_target(forecast, np.array([target]), np.array([done]))[0])
 
 
+def test_a_target_far_beyond_horizons_that_hardly_differ():
+    with np.errstate(over="raise", invalid="raise"):
+        assert left(forecast([0.0, 0.0, 1e-310, 2e-310]), target=-1e4) == math.inf
+
+
 def test_iterations_are_those_until_nine_tenths_of_the_range():
     assert left(forecast([0.0, 4.0, 6.0, 10.0])) == pytest.approx(8.0)
     assert left(forecast([0.0, 4.0, 6.0, 10.0], fallen=30.0)) == pytest.approx(2.0)

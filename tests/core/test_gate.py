@@ -33,7 +33,7 @@ def curve(seed: int) -> np.ndarray:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_mixture_lies_within_bounds_of_the_experts(seed: int) -> None:
     rng = np.random.default_rng(seed)
     wild = {

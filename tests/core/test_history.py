@@ -13,7 +13,7 @@ runs = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs)
 def test_reports_one_by_one_are_kept_as_those_of_all_rows_at_once(batches):
     one, other = Histories(8), Histories(8)

@@ -80,7 +80,6 @@ def assert_well_formed(forecast: Forecast) -> None:
 
 
 @given(reports, st.sampled_from(WINDOWS), st.integers(1, 20), st.none() | st.just(0.0))
-@settings(deadline=None)
 def test_any_reports_give_a_well_formed_forecast(
     losses: list[float], window: int, every: int, target: float | None
 ) -> None:
@@ -162,7 +161,7 @@ def _curve(drawn: tuple[str, int, float, int]) -> np.ndarray:
 
 
 @given(curves, st.integers(-900, 900))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_scaling_the_losses_scales_the_forecast(
     drawn: tuple[str, int, float, int], exponent: int
 ) -> None:
@@ -176,7 +175,7 @@ def test_scaling_the_losses_scales_the_forecast(
 
 
 @given(curves, st.floats(-10, 10))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_adding_a_constant_changes_the_level_alone(
     drawn: tuple[str, int, float, int], constant: float
 ) -> None:
@@ -199,7 +198,7 @@ def test_a_loss_that_was_never_negative_is_not_said_to_be() -> None:
 
 
 @given(st.permutations(sorted(FAMILIES)), st.permutations(sorted(FAMILIES)))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_order_of_jobs_changes_nothing(added: list[str], asked: list[str]) -> None:
     def run(order: list[str]) -> LossPredictor:
         predictor = LossPredictor()
@@ -424,7 +423,7 @@ def test_a_slow_fall_under_noise_shows_over_the_whole_run() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_noise_is_measured(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
     forecast = predict(rng.standard_normal(64) * noise)
@@ -444,7 +443,7 @@ def test_noise_needs_five_reports() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(5, 300))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_a_noisy_job_is_never_given_up(seed: int, n: int) -> None:
     forecast = predict(np.random.default_rng(seed).standard_normal(n), every=7)
     if forecast.status[0] == Status.OK:
@@ -516,7 +515,6 @@ def stored(losses: list[float], window: int) -> tuple[Histories, np.ndarray]:
     st.sampled_from([8, 9, 16]),
     st.integers(0, 5),
 )
-@settings(deadline=None)
 def test_history_keeps_newest_reports_and_means_of_the_whole_run(
     losses: list[float], window: int, back: int
 ) -> None:
@@ -537,7 +535,6 @@ def test_history_keeps_newest_reports_and_means_of_the_whole_run(
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=40), st.integers(1, 5))
-@settings(deadline=None)
 def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -> None:
     (now, rows), (then, _) = stored(losses, 64), stored(losses[:-back], 64)
     one, other = look(now, rows, np.array([back])), look(then, rows, np.array([0]))
@@ -560,7 +557,6 @@ def test_only_what_sticks_out_is_cut() -> None:
 
 
 @given(st.integers(1, 12))
-@settings(deadline=None)
 def test_the_expert_that_was_right_is_believed(every: int) -> None:
     losses = [100.0 - k for k in range(61)]
     backtest = Backtest(np.array([1.0, 1.0]))

@@ -81,7 +81,7 @@ def test_docstrings_tell_the_truth(module):
 
 
 @given(seed=seeds)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_keeps_threads_and_eligible_workers_and_gives_no_empty_set(seed):
     rng = np.random.default_rng(seed)
     before, workers = draw_workers(rng), draw_workers(rng)
@@ -94,7 +94,7 @@ def test_keeps_threads_and_eligible_workers_and_gives_no_empty_set(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_places_shares_in_full(seed):
     rng = np.random.default_rng(seed)
     before, workers = draw_workers(rng), draw_workers(rng)
@@ -106,7 +106,7 @@ def test_places_shares_in_full(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_order_of_the_input_does_not_matter(seed):
     rng = np.random.default_rng(seed)
     workers = draw_workers(rng)
@@ -126,7 +126,7 @@ def test_order_of_the_input_does_not_matter(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_nothing_moves_when_nothing_changed(seed):
     rng = np.random.default_rng(seed)
     workers = draw_workers(rng)
@@ -137,7 +137,7 @@ def test_nothing_moves_when_nothing_changed(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_job_whose_share_is_the_same_stays_while_others_change(seed):
     rng = np.random.default_rng(seed)
     workers = draw_workers(rng)
@@ -152,7 +152,7 @@ def test_a_job_whose_share_is_the_same_stays_while_others_change(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_moves_as_few_workers_as_can_be(seed):
     rng = np.random.default_rng(seed)
     before = draw_workers(rng, most=20, threads=[1])
@@ -166,7 +166,7 @@ def test_moves_as_few_workers_as_can_be(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_whole_threads_are_not_torn(seed):
     rng = np.random.default_rng(seed)
     workers = draw_workers(rng, most=20, threads=[1])
@@ -243,7 +243,7 @@ def test_a_job_with_fewer_eligible_workers_takes_its_place():
 
 
 @given(seed=seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_job_that_names_all_workers_is_like_one_that_names_none(seed):
     rng = np.random.default_rng(seed)
     workers = draw_workers(rng)
@@ -311,7 +311,7 @@ def draw_epochs(seed, n_jobs, n_workers, kind, epochs=4):
 
 @pytest.mark.parametrize("kind", ["whole", "any"])
 @given(seed=seeds, n_jobs=st.integers(1, 120), n_workers=st.integers(1, 30))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_epoch_after_epoch(kind, seed, n_jobs, n_workers):
     jobs = [f"job-{i:03d}" for i in range(n_jobs)]
     last = None
@@ -325,7 +325,7 @@ def test_epoch_after_epoch(kind, seed, n_jobs, n_workers):
 
 
 @given(seed=seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_kept_tells_whose_set_is_that_of_before(seed):
     rng = np.random.default_rng(seed)
     workers, then = draw_workers(rng), draw_workers(rng)
@@ -341,7 +341,7 @@ def test_kept_tells_whose_set_is_that_of_before(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_dicts_and_arrays_give_the_same_sets(seed):
     rng = np.random.default_rng(seed)
     before, workers = draw_workers(rng), draw_workers(rng)
@@ -392,7 +392,7 @@ def test_most_fractions_are_in_one_piece():
 
 
 @given(seed=seeds, n=st.integers(0, 40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_in_turn_is_one_after_the_other(seed, n):
     rng = np.random.default_rng(seed)
     group = rng.choice([0, 1, 2**16, 2**16 + 1, 3 * 2**16, 2**31], n)

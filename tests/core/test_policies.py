@@ -121,13 +121,13 @@ class TestEvery:
     """The check-list; a new policy is in it as soon as it is in POLICIES."""
 
     @given(seed=seeds)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     def test_keeps_capacity_floors_and_caps_and_leaves_nothing_over(self, name, seed):
         snapshot = draw(seed)
         check(snapshot, policy(name)(snapshot))
 
     @given(seed=seeds)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     def test_threads_of_little_use_go_only_where_none_is_of_more(self, name, seed):
         snapshot = draw(seed)
         found = efficiently(policy(name), snapshot)
@@ -137,7 +137,7 @@ class TestEvery:
             assert (found.share >= np.minimum(well, snapshot.capacity) - CLOSE).all()
 
     @given(seed=seeds)
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=100)
     def test_order_of_jobs_does_not_matter(self, name, seed):
         snapshot = draw(seed)
         order = np.random.default_rng(seed + 1).permutation(len(snapshot.jobs))
@@ -146,7 +146,7 @@ class TestEvery:
         assert there.index == pytest.approx(here.index[order])
 
     @given(seed=seeds)
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     def test_more_weight_never_gets_less(self, name, seed):
         snapshot = draw(seed)
         for i in range(len(snapshot.jobs)):
@@ -156,7 +156,7 @@ class TestEvery:
             assert after.share[i] >= before.share[i] - CLOSE
 
     @given(seed=seeds)
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     def test_same_snapshot_same_answer(self, name, seed):
         snapshot = draw(seed)
         decide = policy(name)
@@ -165,7 +165,7 @@ class TestEvery:
         assert first.index.tolist() == second.index.tolist()
 
     @given(seed=seeds)
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_gains_that_cannot_be_asked_of_some_jobs_give_the_same(self, name, seed):
         snapshot = draw(seed, n_jobs=30, capacity=90)
         here, there = (
@@ -176,7 +176,7 @@ class TestEvery:
         assert here.index.tolist() == there.index.tolist()
 
     @given(seed=seeds)
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     def test_a_thread_is_worth_the_same_whoever_else_is_asked(self, name, seed):
         decide, snapshot = policy(name), draw(seed, n_jobs=6)
         if not isinstance(decide, Priced):
@@ -202,13 +202,13 @@ class TestEvery:
         assert policy(name)(snapshot).share.tolist() == [4]
 
     @given(seed=seeds)
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=20)
     def test_more_jobs_than_threads(self, name, seed):
         snapshot = draw(seed, n_jobs=60, capacity=7)
         check(snapshot, policy(name)(snapshot))
 
     @given(seed=seeds, junk=st.sampled_from([np.nan, np.inf, -np.inf]))
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     def test_a_gain_that_is_not_finite_gets_a_fair_share(self, name, seed, junk):
         snapshot = draw(seed, n_jobs=5, capacity=20)
         size = snapshot.gain.size.copy()
@@ -266,7 +266,7 @@ def splits(snapshot):
 
 
 @given(seed=seeds)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_max_total_no_split_is_better(seed):
     snapshot = small(seed)
     best = max(snapshot.weight @ snapshot.gain(split) for split in splits(snapshot))
@@ -275,7 +275,7 @@ def test_max_total_no_split_is_better(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_max_min_no_split_is_better(seed):
     snapshot = small(seed)
 
@@ -288,7 +288,7 @@ def test_max_min_no_split_is_better(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_max_total_reduces_no_less_than_fair(seed):
     snapshot = replace(small(seed), capacity=20)
     by_gain, fair = (policy(name)(snapshot).share for name in ("max-total", "fair"))
@@ -314,7 +314,7 @@ def in_steps(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_max_total_of_steps_no_split_is_better_but_for_the_last_wave(seed):
     snapshot = in_steps(seed)
     share = policy("max-total")(snapshot).share
@@ -326,7 +326,7 @@ def test_max_total_of_steps_no_split_is_better_but_for_the_last_wave(seed):
 
 
 @given(seed=seeds, n_jobs=st.integers(2, 60), capacity=st.integers(1, 400))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_max_total_equals_algorithm_1(seed, n_jobs, capacity):
     snapshot = many(seed, n_jobs, capacity)
     assert policy("max-total")(snapshot).share.tolist() == algorithm_1(snapshot).tolist()
@@ -383,7 +383,7 @@ def left_over_weight(snapshot):
 
 
 @given(seed=seeds)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_first_to_target_no_split_serves_the_nearest_better(seed):
     snapshot = small(seed)
     left = left_over_weight(snapshot)
@@ -399,7 +399,7 @@ def test_first_to_target_no_split_serves_the_nearest_better(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_first_to_target_serves_in_the_order_in_which_it_shares(seed):
     snapshot = draw(seed, n_jobs=8)
     index = policy("first-to-target")(snapshot).index

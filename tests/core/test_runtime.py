@@ -168,7 +168,7 @@ def test_linear_jobs_stay_linear_under_noise(noise, wrong):
 
 @pytest.mark.parametrize("noise", [0.0, 0.05])
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_job_that_scales_badly_is_known_after_a_handful_of_thread_counts(noise, seed):
     draw = np.random.default_rng(seed)
     job = One()
@@ -268,7 +268,7 @@ laws = st.tuples(*[st.floats(0, 5), st.floats(0.1, 50), st.floats(0, 2), st.floa
 
 
 @given(laws, st.lists(st.integers(1, 500), min_size=1, max_size=12), st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_speed_is_finite_nondecreasing_and_concave(terms, counts, seed):
     draw = np.random.default_rng(seed)
     job = One()

@@ -25,7 +25,7 @@ def error(matrix, x):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 12), st.integers(1, 6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_nnls_is_as_good_as_that_of_scipy(seed, terms, observations, problems):
     draw = np.random.default_rng(seed)
     matrices = draw.normal(size=(problems, observations, terms))
@@ -39,7 +39,7 @@ def test_nnls_is_as_good_as_that_of_scipy(seed, terms, observations, problems):
 
 
 @given(counts, laws, st.integers(0, 10**6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_laws_fit_as_well_as_those_of_scipy(threads, terms, seed):
     n = np.array(threads, float)
     noise = np.random.default_rng(seed).uniform(0.5, 2.0, len(n))
