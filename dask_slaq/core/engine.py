@@ -232,8 +232,8 @@ class Engine:
         workers = self._workers = Workers.of(workers, self._workers)
         order, capacity = self.jobs.order(), workers.total
         self.jobs.runtimes.observe_iterations()
-        self.jobs.pass_time(capacity, self._since(now))
-        self._last = now
+        elapsed, self._last = self._since(now), now
+        self.jobs.pass_time(capacity, elapsed)
         self._predictor.fit()
         if not order.names:
             self.grants, self._sets = Grants(), None
@@ -254,7 +254,9 @@ class Engine:
         sets = place_all(
             order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
         )
-        decision = self._decision(order, snapshot, Allocation(share, allocation.index), sets)
+        decision = self._decision(
+            order, snapshot, Allocation(share, allocation.index), sets, elapsed
+        )
         self.jobs.runtimes.grant(order.rows, share, decision.tokens)
         before, self.grants = self.grants, Grants(decision, order.position)
         self._sets = sets
@@ -272,6 +274,7 @@ class Engine:
         snapshot: Snapshot,
         allocation: Allocation,
         sets: Placement,
+        elapsed: float,
     ) -> Decision:
         column, rows = self.jobs.table.column, order.rows
         seen = self.jobs.runtimes.column
@@ -281,7 +284,7 @@ class Engine:
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
-            tokens=self.jobs.tokens(share, self.floor, self.epoch),
+            tokens=self.jobs.tokens(share, self.floor, self.epoch, elapsed),
             most=column["most"][rows],
             iteration=seen["reports"][rows],
             loss=seen["loss"][rows],

@@ -46,7 +46,8 @@ class Jobs(Mapping[str, "Job"]):
     table : Rows
         Columns ``weight``, ``floor`` and ``most`` (threads, 0 and inf for none), ``target``
         (loss, nan for none), ``max_iter`` (inf for unknown), ``reports``, ``demand``,
-        ``entitled``, ``arrival``: see `Job`.
+        ``entitled``, ``arrival``: see `Job`; ``bucket``, what is left of the tokens of its floor,
+        and ``attained_before``, the core-seconds at the last decision.
     runtimes : Runtimes
         What was seen of their iterations, in the same rows.
     """
@@ -63,6 +64,8 @@ class Jobs(Mapping[str, "Job"]):
                 "reports": ((), np.bool_, True),
                 "demand": number,
                 "entitled": number,
+                "bucket": ((), np.float64, math.inf),
+                "attained_before": number,
                 "arrival": number,
             }
         )
@@ -158,14 +161,19 @@ class Jobs(Mapping[str, "Job"]):
         left = self.table.column["max_iter"][rows] - reports
         return np.where(left > 0, left, math.inf)
 
-    def tokens(self, share: FloatArray, credit: float, epoch: float) -> FloatArray:
+    def tokens(self, share: FloatArray, credit: float, epoch: float, elapsed: float) -> FloatArray:
         """Core-seconds (n_jobs,) to serve before any index: what a job has less than the part
-        `credit` of its entitlement, and an epoch of its floor in threads. What never reports comes
-        last, so its share is its floor."""
+        `credit` of its entitlement, and its floor in threads for the seconds `elapsed`, with what
+        is left of it from before, at most an epoch's. What never reports comes last, so its share
+        is its floor."""
         rows, column = self.order().rows, self.table.column
+        attained = self.runtimes.column["attained"][rows]
         floor = np.where(column["reports"][rows], column["floor"][rows], share)
-        behind = credit * column["entitled"][rows] - self.runtimes.column["attained"][rows]
-        tokens: FloatArray = np.maximum(np.maximum(behind, floor * epoch), 0.0)
+        left = np.maximum(column["bucket"][rows] - attained + column["attained_before"][rows], 0.0)
+        bucket = np.minimum(left + floor * elapsed, floor * epoch)
+        column["bucket"][rows], column["attained_before"][rows] = bucket, attained
+        behind = credit * column["entitled"][rows] - attained
+        tokens: FloatArray = np.maximum(behind, bucket)
         return tokens
 
 

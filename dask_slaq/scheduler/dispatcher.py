@@ -182,8 +182,9 @@ class Dispatcher:
 
     def _choose(self, pool: Pool, slots: Slots, move: bool) -> tuple[Entry, WorkerState] | None:
         """The job's first task that a free slot suits, and that slot's worker."""
-        places = [ws for a, ws in slots.items() if self.lend or a in pool.line.workers]
-        for kind in list(pool.heaps) if places else ():
+        everywhere = list(slots.values())
+        for kind in list(pool.heaps) if everywhere else ():
+            places = everywhere if self.lend else self._strict(pool, kind, everywhere)
             fits = places if kind == ANY else [ws for ws in places if kind.suits(ws)]
             local = [e for ws in fits if (e := pool.first(kind, ws.address))]
             if local:
@@ -194,6 +195,15 @@ class Dispatcher:
                 mine = pool.line.workers
                 return entry, min(fits, key=lambda ws: (ws.address not in mine, load(ws)))
         return None
+
+    def _strict(self, pool: Pool, kind: Kind, places: list[WorkerState]) -> list[WorkerState]:
+        """Those of the places that are in the job's set; all of them for tasks that their user
+        bound to other workers than the set has: in it they would never run."""
+        mine = pool.line.workers
+        known = self.scheduler.workers
+        if kind != ANY and not any(kind.allows(known[a]) for a in mine if a in known):
+            return places
+        return [ws for ws in places if ws.address in mine]
 
     def _homeless(self, pool: Pool, kind: Kind) -> Entry | None:
         """The first task for whose home to wait takes longer than to move its inputs."""

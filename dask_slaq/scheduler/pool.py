@@ -77,8 +77,11 @@ class Pool:
         Those that hold a slot, with the core-seconds charged for each in advance.
     gang : set
         Those that run where their user pinned them.
-    index, share, workers, tokens, most
-        From the job's grant. A part of a job has none of its own: see `line`.
+    index, share, workers, granted, most
+        From the job's grant, its tokens as `granted`. A part of a job has none of its own: see
+        `line`.
+    tokens : float
+        What is left of these since the last decision.
     whole : Pool or None
         Of a part, the pool of its job, which counts what the part runs as well.
     parts : dict
@@ -101,6 +104,7 @@ class Pool:
     share: float = 1.0
     index: float = 0.0
     workers: Collection[str] = frozenset()
+    granted: float = 0.0
     tokens: float = 0.0
     most: float = math.inf
     used: float = 0.0  # core-seconds, fading; orders jobs of equal index

@@ -69,6 +69,7 @@ class Pools:
         self._owner: dict[Any, Pool] = {}
         self._free: set[str] = set()
         self._short: dict[TaskState, Pool] = {}  # ready, about to pass
+        self._seceded: dict[Any, float] = {}  # running tasks by key: when they gave up their slot
         self._count = itertools.count()
         self._dispatch_due = False
         self._reason = ""
@@ -132,15 +133,17 @@ class Pools:
             self.custody.take_out_of_queue(list(pool.unfinished))
 
     def apply(self, grants: Mapping[str, Grant]) -> None:
-        """Put grants into force: the next free slot goes by them."""
+        """Put grants that changed into force: the next free slot goes by them."""
         for name, grant in grants.items():
             pool = self.pools[name]
             pool.share = grant.share
             pool.index = grant.index
             pool.workers = grant.workers
             pool.most = grant.most
-            # The engine is told of a task when it ends.
-            pool.tokens = grant.tokens - sum(pool.running.values())
+            pool.granted = grant.tokens
+        for pool in self.pools.values():
+            # As many anew as before are no change. The engine is told of a task when it ends.
+            pool.tokens = pool.granted - sum(pool.running.values())
         self.schedule_dispatch()
 
     def tick(self, factor: float) -> int:
@@ -179,8 +182,10 @@ class Pools:
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task on the scheduler."""
         pool = self._owner.get(key)
+        left = None
         if start == "processing":
             self._freed(kwargs.get("worker"))
+            left = self._seceded.pop(key, None)
         if pool is None:
             return
         ts = self.scheduler.tasks[key]
@@ -188,7 +193,7 @@ class Pools:
             pool.ready.pop(ts, None)
             self._short.pop(ts, None)
         elif start == "processing":
-            self._ended(pool, ts, kwargs.get("startstops") or ())
+            self._ended(pool, ts, kwargs.get("startstops") or (), left)
         if finish == "waiting":
             # Dask also announces waiting -> waiting, on the way to no-worker: decided already.
             pool.unfinished.add(ts)
@@ -208,10 +213,11 @@ class Pools:
                 pool.tasks.pop(ts, None)
 
     def seceded(self, key: Any) -> None:
-        """A task gave up its slot; it is charged when it ends."""
+        """A task gave up its slot; when it ends it is charged for the time until now."""
         pool = self._owner.get(key)
         if pool is not None:
             ts = self.scheduler.tasks[key]
+            self._seceded[key] = time()
             self._left_slot(pool, ts, 0.0)
             self._freed(ts.processing_on.address if ts.processing_on else None)
 
@@ -248,11 +254,16 @@ class Pools:
             pool.line.gang.add(ts)
         self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
 
-    def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
+    def _ended(
+        self, pool: Pool, ts: TaskState, startstops: Iterable[Any], left: float | None
+    ) -> None:
+        """A task ended, which had `left` its slot at a time before, or not."""
         # A key that is computed again on the same worker brings its earlier runs along.
-        runs = [s["stop"] - s["start"] for s in startstops if s["action"] == "compute"]
-        seconds = runs[-1] if runs else 0.0
+        runs = [(s["start"], s["stop"]) for s in startstops if s["action"] == "compute"]
+        seconds = 0.0
         if runs:
+            start, stop = runs[-1]
+            seconds = max((stop if left is None else min(left, stop)) - start, 0.0)
             pool.durations.observe(ts, seconds)
             pool.ended += 1
             pool.attained += seconds

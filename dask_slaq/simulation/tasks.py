@@ -71,6 +71,7 @@ class _Job:
     sent: float = 0.0  # expected core-seconds of what runs
     share: float = 1.0
     index: float = 0.0
+    granted: float = 0.0
     tokens: float = 0.0
     most: float = math.inf
     used: float = 0.0
@@ -231,7 +232,9 @@ class TaskSimulation:
         for name, grant in changes.items():
             job = self.active[name]
             job.share, job.index, job.most = grant.share, grant.index, grant.most
-            job.tokens = grant.tokens - job.sent
+            job.granted = grant.tokens
+        for job in self.active.values():
+            job.tokens = job.granted - job.sent
 
     # Tasks
 

@@ -356,6 +356,20 @@ def test_a_floor_in_threads_is_worth_an_epoch_of_tokens():
     assert engine.grants["b"].tokens == 0
 
 
+def test_a_floor_is_not_granted_anew_at_every_decision():
+    engine = Engine("max-total", epoch=2.0, floor=0.0)
+    engine.add_job("a", 0.0, min_share=3)
+    engine.reallocate(WORKERS, 1.0)
+    engine.observe_task("a", 5.0)
+    engine.reallocate(WORKERS, 1.5)  # as when a job comes amid an epoch
+    assert engine.grants["a"].tokens == pytest.approx(6.0 - 5.0 + 0.5 * 3)
+    engine.observe_task("a", 50.0)  # of which much was no floor's
+    engine.reallocate(WORKERS, 2.0)
+    assert engine.grants["a"].tokens == pytest.approx(0.5 * 3)
+    engine.reallocate(WORKERS, 9.0)
+    assert engine.grants["a"].tokens == pytest.approx(6.0)
+
+
 def refused(engine, error, call):
     """The call raises and leaves the engine as it was."""
     jobs = copy.deepcopy(engine.jobs)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import dask
+import distributed
 import pytest
 from distributed import Event, Worker
 from distributed.utils_test import inc
 from driving import (
+    PATIENCE,
     Recorder,
     assert_nothing_left,
     gen_cluster,
@@ -477,6 +481,56 @@ async def test_a_slot_freed_by_seceding_is_used_at_once(c, s, a, b):
         assert not plugin.pools.pools["a"].running
         await Event("go").set()
         await c.gather(outer)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_task_that_gave_up_its_slot_is_not_charged_for_what_follows(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+
+    def seceding():
+        distributed.secede()
+        Event("go").wait()
+
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            tasks = c.map(lambda _: seceding(), range(4), pure=False)
+        await until(lambda: sum(len(w.long_running) for w in s.workers.values()) == 4)
+        await asyncio.sleep(0.5)
+        await Event("go").set()
+        await c.gather(tasks)
+        assert plugin.engine.jobs["a"].runtime.attained < 0.5  # and not 4 times as much
+        assert not plugin.pools._seceded
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_tokens_that_are_as_many_as_before_are_granted_anew(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, reserve=0.5, epoch="20ms")
+    async with jobs(c, "a", "b"):
+        with tasks_of("no job"):
+            plain = c.submit(wait_for, "go", key="plain")
+        await state_of(s, plain, "processing")
+        (pool,) = (p for p in plugin.pools.pools.values() if not p.reports)
+        running = sum(pool.running.values())
+        await until(lambda: pool.tokens == pytest.approx(0.01 - running))
+        pool.tokens = -9.0  # it has spent what it was granted, and more
+        await until(lambda: pool.tokens == pytest.approx(0.01 - running))
+        await Event("go").set()
+        await plain
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1), ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
+async def test_without_lending_tasks_run_that_no_worker_of_the_set_may_run(c, s, a, b):
+    await start_plugin(c, s, short_task=0, ahead=0, lend=False, policy="fair")
+    async with jobs(c, "a", "b"):
+        found = []
+        for name in "ab":
+            with tasks_of(name):
+                found.append(c.submit(where, resources={"GPU": 1}, pure=False))
+                found += [c.submit(where, workers=[w.address], pure=False) for w in (a, b)]
+                both = [a.address, b.address]
+                found.append(c.submit(where, workers=both, pure=False))
+        ran = await asyncio.wait_for(c.gather(found), PATIENCE)
+        assert ran[:3] == ran[4:7] == [b.address, a.address, b.address]
 
 
 @gen_cluster(client=True, nthreads=TWO)
