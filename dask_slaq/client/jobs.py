@@ -78,6 +78,7 @@ class Job:
         self._given_client = client
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
+        self._connection: object = None
         self._lost = False
         self._fits = 0
 
@@ -103,15 +104,28 @@ class Job:
         """Tell the scheduler; whether it went out."""
         if self._client is None:
             raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
+        if self._over(self._client):
+            return False
         try:
             self._client._send_to_scheduler({"op": op, "job": self.name, **what})
         except Exception as error:
-            # Training goes on without the scheduler's attention.
-            if not self._lost:
-                self._lost = True
-                logger.warning("the losses of job %s no longer get through: %s", self.name, error)
+            self._lose(error)
             return False
         return True
+
+    def _over(self, client: Client) -> bool:
+        """Whether the client has another connection than the job began with: on the scheduler the
+        job ended with that one, and one of its name may be another's by now."""
+        over = client.scheduler_comm is not self._connection
+        if over:
+            self._lose("its client lost its connection, and the rest of its block is no job's")
+        return over
+
+    def _lose(self, why: object) -> None:
+        """Training goes on without the scheduler's attention; said once."""
+        if not self._lost:
+            self._lost = True
+            logger.warning("the losses of job %s no longer get through: %s", self.name, why)
 
     def __enter__(self) -> Job:
         client = current_client(self._given_client)
@@ -147,7 +161,7 @@ class Job:
         await request(client, "slaq_open", name=self.name, client=client.id, **self._settings)
 
     async def _close(self, client: Client) -> None:
-        if client.status == "running":
+        if client.status == "running" and not self._over(client):
             await request(client, "slaq_close", name=self.name, reports=self.iteration)
 
     def _enter(self, client: Client) -> Job:
@@ -155,6 +169,7 @@ class Job:
         if self._settings["resources"]:
             annotations["resources"] = self._settings["resources"]
         self._client = client
+        self._connection = client.scheduler_comm
         self.iteration = self._fits = 0
         self._lost = False
         self._stack.enter_context(client.as_current())
@@ -182,7 +197,8 @@ class Job:
 
     def _leave(self) -> Client:
         client, self._client = self._client, None
-        assert client is not None
+        if client is None:
+            raise SlaqError(f"job {self.name!r} does not run: its block was left already")
         self._stack.close()
         return client
 

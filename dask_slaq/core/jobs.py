@@ -283,7 +283,7 @@ def check_job_settings(
         )
     if target is not None and not is_number(target):
         raise InvalidSetting(f"target must be a finite loss, not {target!r}")
-    if max_iter is not None and not (is_number(max_iter) and max_iter >= 1):
+    if max_iter is not None and not (is_number(max_iter) and 1 <= max_iter == int(max_iter)):
         raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {max_iter!r}")
 
 

@@ -10,6 +10,7 @@ import click
 from dask_slaq.config import settings
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.policies import POLICIES
+from dask_slaq.scheduler.journal import Journal
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -24,7 +25,9 @@ class CheckedCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
         try:
-            settings(**ctx.params)
+            chosen = settings(**ctx.params)
+            if chosen.log:
+                Journal(chosen.log, chosen.log_size, chosen.log_files).close()
         except SlaqError as error:
             raise click.UsageError(str(error), ctx) from error
         return rest
@@ -54,7 +57,17 @@ async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
     if not isinstance(scheduler, Scheduler):
         logger.warning("--preload dask_slaq does nothing on %s", type(scheduler).__name__)
         return
+    _log_as_distributed()
     plugin = SlaqPlugin(**options)
     await plugin.start(scheduler)
     scheduler.add_plugin(plugin, name=plugin.name)
     logger.info("dask_slaq: policy %s, epoch %g s", plugin.settings.policy, plugin.settings.epoch)
+
+
+def _log_as_distributed() -> None:
+    """Let what we say stand in the scheduler's log, unless logging was set up otherwise."""
+    ours, theirs = logging.getLogger("dask_slaq"), logging.getLogger("distributed")
+    if not ours.hasHandlers():
+        ours.setLevel(theirs.getEffectiveLevel())
+        for handler in theirs.handlers:
+            ours.addHandler(handler)

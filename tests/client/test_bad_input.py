@@ -133,6 +133,7 @@ async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, a):
         ({"target": math.nan}, "target must be a finite loss, not nan"),
         ({"target": "low"}, "target must be a finite loss, not 'low'"),
         ({"max_iter": 0}, "max_iter must be a number of iterations >= 1, not 0"),
+        ({"max_iter": 2.5}, "max_iter must be a number of iterations >= 1, not 2.5"),
         ({"max_iter": "9"}, "max_iter must be a number of iterations >= 1, not '9'"),
         ({"max_iter": math.inf}, "max_iter must be a number of iterations >= 1, not inf"),
         ({"resources": {"GPU": 0}}, "resources must map names to amounts > 0, not 'GPU' to 0"),

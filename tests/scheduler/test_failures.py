@@ -21,6 +21,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
+from dask_slaq.core.errors import SlaqError
 
 ONE = [("127.0.0.1", 1)]
 TWO = [("127.0.0.1", 1)] * 2
@@ -244,6 +245,29 @@ async def test_a_task_released_and_submitted_again_at_once_runs(c, s, a):
         await Event("go").set()
         assert await second == 2
         await busy
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, a, b):
+    await start_plugin(c, s)
+    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+        mine = slaq.job("a", client=other)
+        await mine.__aenter__()
+        mine.report(1.0)
+        other.scheduler_comm.comm.abort()
+        await until(lambda: other.id not in s.clients)
+        await until(lambda: other.id in s.clients and other.status == "running")
+        async with slaq.job("a", client=c) as theirs:
+            with captured_logger("dask_slaq", propagate=False) as log:
+                for loss in (0.5, 0.4):
+                    mine.report(loss)
+                await mine.__aexit__(None, None, None)
+            assert log.getvalue().count("its client lost its connection") == 1
+            assert mine.iteration == 1
+            theirs.report(1.0)
+            await until(lambda: s.plugins["slaq"].jobs.reports == {"a": 1})
+        with pytest.raises(SlaqError, match="its block was left already"):
+            await mine.__aexit__(None, None, None)
 
 
 @gen_cluster(client=True, nthreads=TWO)

@@ -163,6 +163,8 @@ async def test_wrong_values_are_usage_errors() -> None:
     async with Scheduler(dashboard_address=":0", port=0) as scheduler:
         with pytest.raises(click.UsageError, match="reserve must be a fraction"):
             await setup(scheduler, "--reserve", "2")
+        with pytest.raises(click.UsageError, match=r"file that the scheduler can write, not '/no/"):
+            await setup(scheduler, "--log", "/no/such/folder/log")
         with pytest.raises(click.UsageError, match="max-total"):
             await setup(scheduler, "--policy", "best")
         assert "slaq" not in scheduler.plugins
