@@ -166,7 +166,9 @@ class Job:
 
     def _enter(self, client: Client) -> Job:
         annotations: dict[str, Any] = {"slaq_job": self.name}
-        if self._settings["resources"]:
+        outer = _current.get()
+        # A job inside a job needs what it was given itself.
+        if self._settings["resources"] or (outer and outer._settings["resources"]):
             annotations["resources"] = self._settings["resources"]
         self._client = client
         self._connection = client.scheduler_comm

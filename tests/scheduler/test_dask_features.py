@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from distributed import Client, Event, Worker, fire_and_forget, get_client, sece
 from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    PATIENCE,
     Recorder,
     assert_nothing_left,
     gen_cluster,
@@ -195,6 +197,14 @@ async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, a, 
         assert plugin.pools.tick(1.0) == 0
     assert s.tasks[future.key].state == "no-worker"
     assert s.tasks[future.key].worker_restrictions == set(absent)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_job_in_a_job_needs_no_resources_of_that(c, s, a, b):
+    await start_plugin(c, s)
+    gpu = slaq.job("gpu", client=c, resources={"GPU": 1})
+    async with slaq.job("other", client=c), gpu, slaq.job("inner", client=c):
+        assert await asyncio.wait_for(c.submit(inc, 1), PATIENCE) == 2
 
 
 @gen_cluster(client=True, nthreads=GPU)
