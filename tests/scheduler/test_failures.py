@@ -254,8 +254,11 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
         mine = slaq.job("a", client=other)
         await mine.__aenter__()
         mine.report(1.0)
-        other.scheduler_comm.comm.abort()
-        await until(lambda: other.id not in s.clients)
+        running = s.plugins["slaq"].jobs.reports
+        await until(lambda: running == {"a": 1})
+        before = other.scheduler_comm
+        before.comm.abort()
+        await until(lambda: not running and other.scheduler_comm is not before)
         await until(lambda: other.id in s.clients and other.status == "running")
         async with slaq.job("a", client=c) as theirs:
             with captured_logger("dask_slaq", propagate=False) as log:
@@ -265,7 +268,7 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
             assert log.getvalue().count("its client lost its connection") == 1
             assert mine.iteration == 1
             theirs.report(1.0)
-            await until(lambda: s.plugins["slaq"].jobs.reports == {"a": 1})
+            await until(lambda: running == {"a": 1})
         with pytest.raises(SlaqError, match="its block was left already"):
             await mine.__aexit__(None, None, None)
 
