@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from dask_slaq.core import quality
 from dask_slaq.core.appraisal import Appraisal
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
-from dask_slaq.core.loss import LossPredictor, Predictor
+from dask_slaq.core.loss import LossPredictor
 from dask_slaq.core.placement import Placement, place_all
 from dask_slaq.core.policies import Allocation, Snapshot, efficiently
 from dask_slaq.core.policies import policy as policy_named
@@ -284,7 +285,7 @@ class Engine:
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
-            tokens=self.jobs.tokens(share, self.floor, self.epoch, elapsed),
+            tokens=self.jobs.refill(share, self.floor, self.epoch, elapsed),
             most=column["most"][rows],
             iteration=seen["reports"][rows],
             loss=seen["loss"][rows],

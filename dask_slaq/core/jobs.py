@@ -161,11 +161,11 @@ class Jobs(Mapping[str, "Job"]):
         left = self.table.column["max_iter"][rows] - reports
         return np.where(left > 0, left, math.inf)
 
-    def tokens(self, share: FloatArray, credit: float, epoch: float, elapsed: float) -> FloatArray:
-        """Core-seconds (n_jobs,) to serve before any index: what a job has less than the part
-        `credit` of its entitlement, and its floor in threads for the seconds `elapsed`, with what
-        is left of it from before, at most an epoch's. What never reports comes last, so its share
-        is its floor."""
+    def refill(self, share: FloatArray, credit: float, epoch: float, elapsed: float) -> FloatArray:
+        """Grant tokens (n_jobs,), core-seconds to serve before any index: what a job has less than
+        the part `credit` of its entitlement, and its floor in threads for the seconds `elapsed`,
+        with what is left of it from before, at most an epoch's. What never reports comes last, so
+        its share is its floor."""
         rows, column = self.order().rows, self.table.column
         attained = self.runtimes.column["attained"][rows]
         floor = np.where(column["reports"][rows], column["floor"][rows], share)

@@ -19,13 +19,13 @@ from dask_slaq.core.bands import AT, ON_TEST, Bands
 from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.experts import Panel
-from dask_slaq.core.forecast import Forecast, Predictor, Status
+from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.gate import Gate, blend
 from dask_slaq.core.history import Histories
 from dask_slaq.core.outlook import Outlook
 from dask_slaq.core.view import View, look
 
-__all__ = ["Forecast", "LossPredictor", "Predictor", "Status"]
+__all__ = ["Forecast", "LossPredictor", "Status"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -34,7 +34,7 @@ BoolArray = NDArray[np.bool_]
 #: Larger losses are refused: differences of two must not overflow.
 MAX_LOSS = 1e300
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
-#: Numbers that wait for the next fit, two a report; when there are more, it is done at once.
+#: Numbers that wait for the next fit, two a report; when there are more, they are taken in at once.
 MOST_WAITING = 200_000
 #: Jobs that are looked at together, which bounds what is held besides the tables.
 BATCH = 4096
@@ -136,10 +136,7 @@ class LossPredictor:
         NonFiniteLoss
             If `loss` is not a finite number of at most 1e300 in magnitude.
         """
-        try:
-            row = self._row[job]
-        except KeyError:
-            raise self._unknown(job) from None
+        row = self._find(job)
         try:
             value = float(loss)
         except (TypeError, ValueError, OverflowError):
@@ -258,10 +255,7 @@ class LossPredictor:
         try:
             return self._row[job]
         except KeyError:
-            raise self._unknown(job) from None
-
-    def _unknown(self, job: str) -> UnknownJob:
-        return UnknownJob(f"job {job!r} is not running")
+            raise UnknownJob(f"job {job!r} is not running") from None
 
     def _fit(self, rows: IntArray) -> None:
         view, beliefs = self._weigh(rows)

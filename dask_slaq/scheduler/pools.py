@@ -100,6 +100,7 @@ class Pools:
                 self.dispatcher.ended(ts)
             for ts in pool.tasks:
                 self._owner.pop(ts.key, None)
+                self._seceded.pop(ts.key, None)
 
     def job_of(self, key: Any) -> str | None:
         """The job, divided or not, that has a task."""
@@ -182,10 +183,8 @@ class Pools:
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task on the scheduler."""
         pool = self._owner.get(key)
-        left = None
         if start == "processing":
             self._freed(kwargs.get("worker"))
-            left = self._seceded.pop(key, None)
         if pool is None:
             return
         ts = self.scheduler.tasks[key]
@@ -193,7 +192,7 @@ class Pools:
             pool.ready.pop(ts, None)
             self._short.pop(ts, None)
         elif start == "processing":
-            self._ended(pool, ts, kwargs.get("startstops") or (), left)
+            self._ended(pool, ts, kwargs.get("startstops") or ())
         if finish == "waiting":
             # Dask also announces waiting -> waiting, on the way to no-worker: decided already.
             pool.unfinished.add(ts)
@@ -254,16 +253,13 @@ class Pools:
             pool.line.gang.add(ts)
         self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
 
-    def _ended(
-        self, pool: Pool, ts: TaskState, startstops: Iterable[Any], left: float | None
-    ) -> None:
-        """A task ended, which had `left` its slot at a time before, or not."""
+    def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
         # A key that is computed again on the same worker brings its earlier runs along.
         runs = [(s["start"], s["stop"]) for s in startstops if s["action"] == "compute"]
-        seconds = 0.0
+        left, seconds = self._seceded.pop(ts.key, math.inf), 0.0
         if runs:
             start, stop = runs[-1]
-            seconds = max((stop if left is None else min(left, stop)) - start, 0.0)
+            seconds = max(min(stop, left) - start, 0.0)
             pool.durations.observe(ts, seconds)
             pool.ended += 1
             pool.attained += seconds

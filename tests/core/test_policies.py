@@ -116,6 +116,18 @@ def test_docstrings_tell_the_truth():
         assert doctest.testmod(module).failed == 0
 
 
+@pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), Priced)])
+@given(seed=seeds)
+@settings(max_examples=60)
+def test_a_thread_is_worth_the_same_whoever_else_is_asked(name, seed):
+    snapshot = draw(seed, n_jobs=6)
+    rng = np.random.default_rng(seed)
+    start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
+    all_of_them = Worths(policy(name), snapshot)
+    alone = all_of_them.of(rows)(start[rows], start[rows] + 1)
+    assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
+
+
 @every_policy
 class TestEvery:
     """The check-list; a new policy is in it as soon as it is in POLICIES."""
@@ -174,18 +186,6 @@ class TestEvery:
         )
         assert here.share.tolist() == there.share.tolist()
         assert here.index.tolist() == there.index.tolist()
-
-    @given(seed=seeds)
-    @settings(max_examples=60)
-    def test_a_thread_is_worth_the_same_whoever_else_is_asked(self, name, seed):
-        decide, snapshot = policy(name), draw(seed, n_jobs=6)
-        if not isinstance(decide, Priced):
-            return
-        rng = np.random.default_rng(seed)
-        start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
-        all_of_them = Worths(decide, snapshot)
-        alone = all_of_them.of(rows)(start[rows], start[rows] + 1)
-        assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
 
     def test_no_jobs(self, name):
         allocation = policy(name)(draw(0, n_jobs=0))

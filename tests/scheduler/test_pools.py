@@ -502,6 +502,24 @@ async def test_a_task_that_gave_up_its_slot_is_not_charged_for_what_follows(c, s
         assert not plugin.pools._seceded
 
 
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_task_that_gave_up_its_slot_may_outlive_its_job(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+
+    def seceding():
+        distributed.secede()
+        Event("go").wait()
+
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            task = c.submit(seceding)
+        await until(lambda: sum(len(w.long_running) for w in s.workers.values()) == 1)
+        await until(lambda: len(plugin.pools._seceded) == 1)
+    assert not plugin.pools._seceded
+    await Event("go").set()
+    await task
+
+
 @gen_cluster(client=True, nthreads=ONE)
 async def test_tokens_that_are_as_many_as_before_are_granted_anew(c, s, a):
     plugin = await start_plugin(c, s, short_task=0, ahead=0, reserve=0.5, epoch="20ms")
