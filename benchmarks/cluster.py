@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,15 @@ import dask
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-__all__ = ["another_client", "bytes_moved", "job_block", "local_cluster", "meter", "register"]
+__all__ = [
+    "another_client",
+    "bytes_moved",
+    "job_block",
+    "local_cluster",
+    "meter",
+    "plugin",
+    "register",
+]
 
 #: In-process workers share one interpreter: leave out what burdens it and measures nothing. And
 #: drivers that make their clients current at the same time each put back, when they end, what they
@@ -59,30 +67,54 @@ def another_client(cluster: LocalCluster) -> Client:
 
 def register(client: Client, policy: str, *, predictor: Any = None, **settings: Any) -> None:
     """Put the plugin with `policy` on the scheduler; `none` leaves Dask as it is."""
-    if policy != "none":
-        from dask_slaq import SlaqPlugin
-
-        if predictor is not None:
-            settings["predictor"] = predictor
-        client.register_plugin(SlaqPlugin(policy=policy, **settings))
+    made = plugin(policy, predictor=predictor, **settings)
+    if made is not None:
+        client.register_plugin(made)
 
 
-@contextmanager
-def job_block(
-    policy: str, name: str, client: Client, max_iter: int | None = None
-) -> Iterator[Callable[[float], None]]:
-    """The block in which a driver trains; gives the function that takes its losses."""
+def plugin(policy: str, *, predictor: Any = None, **settings: Any) -> Any:
+    """Make the plugin with `policy`. Returns None for `none`."""
     if policy == "none":
-        yield _nowhere
-        return
+        return None
+    from dask_slaq import SlaqPlugin
+
+    if predictor is not None:
+        settings["predictor"] = predictor
+    return SlaqPlugin(policy=policy, **settings)
+
+
+def job_block(policy: str, name: str, client: Client, max_iter: int | None = None) -> Any:
+    """Make the block in which a driver trains, for `with` or ``async with``.
+
+    Returns
+    -------
+    context manager
+        Gives what has `report`, for the job's losses.
+    """
+    if policy == "none":
+        return _PlainBlock()
     import dask_slaq as slaq
 
-    with slaq.job(name, max_iter=max_iter, client=client) as job:
-        yield job.report
+    return slaq.job(name, max_iter=max_iter, client=client)
 
 
-def _nowhere(loss: float) -> None:
-    """Plain Dask has no use for a loss."""
+class _PlainBlock:
+    """A block under plain Dask, which has no use for losses."""
+
+    def report(self, loss: float) -> None:
+        """Drop a loss."""
+
+    def __enter__(self) -> _PlainBlock:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing was opened."""
+
+    async def __aenter__(self) -> _PlainBlock:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Nothing was opened."""
 
 
 class Meter(SchedulerPlugin):
@@ -142,8 +174,8 @@ class Lateness(threading.Thread):
         self.join()
 
 
-def meter(cluster: LocalCluster) -> Meter:
-    """A meter that counts from now on."""
+def meter(cluster: Any) -> Meter:
+    """Put a meter on the scheduler of a local or virtual cluster; it counts from now on."""
     found = Meter()
     cluster.scheduler.add_plugin(found, name=found.name)
     return found

@@ -12,18 +12,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from dask import delayed
-from dask.base import tokenize
 from distributed import Client, wait
 
 from benchmarks import cluster as clusters
+from benchmarks.graphs import Compute, iteration, load
 from benchmarks.jobs import EmulatedJob
 from benchmarks.measure import JobTrace, Run
 
 __all__ = ["Driver", "run_emulated"]
 
-#: Sums in the tree take this many inputs.
-FAN_IN = 8
 #: Seconds that an iteration may take before the run is given up, and further ones for each second
 #: of its compute: a job may be far from having a thread to itself.
 PATIENCE, PATIENCE_EACH = 120.0, 10.0
@@ -106,52 +103,20 @@ class Driver(threading.Thread):
 
     def train(self, client: Client) -> None:
         job = self.job
-        with clusters.job_block(self.policy, job.name, client, job.max_iter) as report:
-            data = _load(client, job, self.partition_bytes)
+        with clusters.job_block(self.policy, job.name, client, job.max_iter) as block:
+            data = load(client, COMPUTE, job.name, job.seconds.shape[1], self.partition_bytes)
+            wait(data, timeout=PATIENCE)
             for k, seconds in enumerate(job.seconds):
-                future = client.compute(_iteration(job.name, k, data, seconds))
+                future = client.compute(iteration(COMPUTE, job.name, k, data, seconds))
                 future.result(timeout=PATIENCE + PATIENCE_EACH * float(seconds.sum()))
                 self.trace.record(self.now(), job.loss[k])
-                report(float(job.reports[k]))
+                block.report(float(job.reports[k]))
             del data, future
         self.trace.completion = self.now()
 
 
-def _load(client: Client, job: EmulatedJob, nbytes: int) -> list[Any]:
-    """The partitions of a job, in the memory of workers."""
-    token = tokenize(job.name)
-    parts = [
-        client.submit(_partition, nbytes, key=f"partition-{token}-{p}", pure=False)
-        for p in range(job.seconds.shape[1])
-    ]
-    wait(parts, timeout=PATIENCE)
-    return parts
-
-
-def _iteration(name: str, k: int, data: list[Any], seconds: np.ndarray) -> Any:
-    """A task a partition and a tree of sums; keys are the job's and the iteration's own."""
-    parts = [
-        _task(gradient, "gradient", name, k, p)(chunk, float(seconds[p]))
-        for p, chunk in enumerate(data)
-    ]
-    level = 0
-    while len(parts) > 1:
-        level += 1
-        groups = [parts[i : i + FAN_IN] for i in range(0, len(parts), FAN_IN)]
-        parts = [_task(total, "total", name, k, level, i)(group) for i, group in enumerate(groups)]
-    return parts[0]
-
-
-def _task(function: Any, prefix: str, *identity: Any) -> Any:
-    def call(*args: Any) -> Any:
-        return delayed(function, pure=False)(
-            *args, dask_key_name=f"{prefix}-{tokenize(prefix, *identity)}"
-        )
-
-    return call
-
-
-def _partition(nbytes: int) -> np.ndarray:
+def partition(nbytes: int) -> np.ndarray:
+    """Make `nbytes` of data."""
     return np.zeros(nbytes, dtype=np.uint8)
 
 
@@ -164,3 +129,6 @@ def gradient(chunk: np.ndarray, seconds: float) -> np.ndarray:
 def total(parts: list[np.ndarray]) -> np.ndarray:
     """Add up what the partitions gave."""
     return np.sum(parts, axis=0)
+
+
+COMPUTE = Compute(partition, gradient, total)

@@ -24,7 +24,7 @@ _library = {name: vars(Client)[name] for name in ("start", "__await__", "_close"
 
 def pytest_configure(config: Any) -> None:
     """Let clients open and end their jobs from now on."""
-    seen.update(jobs=0, models=0, held=0, unanswered=0, failed=[])
+    seen.update(jobs=0, held=0, unanswered=0, failed=[])
     methods = {"start": start, "__await__": wait, "_close": aclose, "close": close}
     for name, method in methods.items():
         setattr(Client, name, method)
@@ -101,4 +101,3 @@ async def _look(client: Client) -> None:
     if status["failed"]:
         seen["failed"].append(f"{mine}: {status['failed']}")
     seen["held"] += sum(reason != "passed" for *_, reason in bindings)
-    seen["models"] += len({job for _, _, job, *_ in bindings if job.startswith(f"{mine}/")})

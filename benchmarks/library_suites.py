@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ def run_suite(
     *,
     plugins: tuple[str, ...] = (),
     arguments: tuple[str, ...] = (),
+    settings: Mapping[str, str] | None = None,
 ) -> Run:
     """Run the tests of one checkout.
 
@@ -76,6 +78,8 @@ def run_suite(
         `AS_JOBS` for jobs too, `()` for the library by itself.
     arguments : tuple of str
         More arguments for pytest.
+    settings : Mapping of str to str, optional
+        More variables of the environment.
 
     Raises
     ------
@@ -88,6 +92,7 @@ def run_suite(
         # Of pytest's report only the progress is shown, and not where the result may go.
         command = [python, "-c", RUN, *loaded, "-q", "--no-summary", f"--junitxml={xml}"]
         environment = {**os.environ, **_settings(plugins), "SLAQ_SUITE_SEEN": str(seen)}
+        environment |= settings or {}
         subprocess.run(
             [*command, *arguments], cwd=checkout, env=environment, stdout=STDERR, check=False
         )
@@ -214,7 +219,7 @@ def _seen(seen: dict[str, Any]) -> list[str]:
     """Lines on what our plugins of pytest noted."""
     lines = [f"  losses reported: {seen.get('losses', 0)}"]
     if "jobs" in seen:
-        text = "jobs: {jobs}, models that were jobs: {models}, tasks that were held: {held}"
+        text = "jobs: {jobs}, tasks that were held: {held}"
         lines.append(f"  {text.format(**seen)}")
         lines += [f"  the plugin failed: {failure}" for failure in seen["failed"]]
     return lines + [f"  logged: {text}" for text in seen.get("warnings", ())]

@@ -1,26 +1,26 @@
-"""Live benchmark: jobs on a real Dask cluster, plain Dask against the policies.
+"""Live benchmark: jobs on Dask's real scheduler and workers, plain Dask against the policies.
 
-`staggered` and `burst` emulate the compute of jobs with recorded loss curves on 16
-one-thread workers in this process; `dask-ml` runs unmodified fits on worker processes, and `nine`
-the algorithms of the paper's Table 1.
-`oracle` is max-total with a predictor that knows the true curves.
+`staggered` and `burst` emulate the compute of jobs with recorded loss curves on 16 one-thread
+workers, on the virtual clock unless told otherwise: then a run gives the same digits anywhere.
+`dask-ml` runs unmodified fits on worker processes, and `nine` the algorithms of the paper's
+Table 1, both in real time. `oracle` is max-total with a predictor that knows the true curves.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any
 
 import click
-from dask.utils import parse_timedelta
 
-from benchmarks import agreement
 from benchmarks import jobs as job_makers
-from benchmarks.emulation import run_emulated
 from benchmarks.measure import LATE, Run, ratios, summarize, table
 from benchmarks.results import give, json_option
 from dask_slaq.simulation import curves as curve_files
+from dask_slaq.simulation import virtual
 
 EMULATED = ("staggered", "burst")
 REAL = ("dask-ml", "nine")
@@ -34,49 +34,85 @@ Runner = Callable[[str, int], Run]
 
 
 def measure(
-    run: Runner, policies: list[str], seeds: Iterable[int], say: Callable[[str], None]
+    run: Runner,
+    policies: list[str],
+    seeds: Iterable[int],
+    say: Callable[[str], None],
+    pool: Executor | None = None,
 ) -> dict[str, Any]:
-    """All policies for all seeds, the order of policies rotating so that drift cancels."""
-    runs: dict[str, list[Run]] = {policy: [] for policy in policies}
+    """Run all policies for all seeds, and sum up.
+
+    Parameters
+    ----------
+    run : callable
+    policies : list of str
+    seeds : iterable of int
+    say : callable
+        Takes a line about each run.
+    pool : Executor, optional
+        Where runs that do not disturb each other are computed. Without one they run one after
+        another, the order of policies rotating so that drift cancels.
+    """
+    plan = []
     for turn, seed in enumerate(seeds):
         shift = turn % len(policies)
-        for policy in policies[shift:] + policies[:shift]:
-            done = run(policy, seed)
-            runs[policy].append(done)
-            busy = " - this machine is busy, times mean little" if done.late > LATE else ""
-            say(f"seed {seed}, {policy}: makespan {done.makespan:.1f} s{busy}")
+        plan += [(policy, seed) for policy in policies[shift:] + policies[:shift]]
+    runs: dict[str, list[Run]] = {policy: [] for policy in policies}
+    compute = map if pool is None else pool.map
+    for (policy, seed), done in zip(plan, compute(run, *zip(*plan, strict=True)), strict=True):
+        runs[policy].append(done)
+        busy = " - this machine is busy, times mean little" if done.late > LATE else ""
+        say(f"seed {seed}, {policy}: makespan {done.makespan:.1f} s{busy}")
     found = {policy: summarize(done) for policy, done in runs.items()}
     return {"policies": found, "ratios": ratios(found)}
 
 
-def emulated(jobs: agreement.Jobs, settings: dict[str, Any]) -> Runner:
+@dataclass(frozen=True)
+class Emulated:
     """Runner of `staggered` or `burst`.
 
-    Parameters
+    Attributes
     ----------
-    jobs : callable
-        Makes the jobs of a seed.
+    workload : str
+    clock : str
+        virtual or real.
+    curves : sequence of Curve
+        Of the jobs; made from the seed if there are none.
+    shape : dict
+        Further arguments of what makes the jobs.
     settings : dict
-        Of `run_emulated`.
+        Further arguments of what runs them.
     """
 
-    def run(policy: str, seed: int) -> Run:
-        made = jobs(seed)
+    workload: str
+    clock: str
+    curves: Sequence[curve_files.Curve]
+    shape: dict[str, Any]
+    settings: dict[str, Any]
+
+    def __call__(self, policy: str, seed: int) -> Run:
+        """Run one policy for one seed."""
+        make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[self.workload]
+        curves = list(self.curves) or curve_files.make_curves(seed)
+        jobs = make(curves, seed, **self.shape)
         predictor = None
         if policy == "oracle":
             from dask_slaq.simulation.oracles import OraclePredictor
 
-            predictor = OraclePredictor({job.name: job.loss for job in made})
+            predictor = OraclePredictor({job.name: job.loss for job in jobs})
             policy = "max-total"
-        return run_emulated(made, policy, seed=seed, predictor=predictor, **settings)
-
-    return run
+        return _run_on(self.clock)(jobs, policy, seed=seed, predictor=predictor, **self.settings)
 
 
-def _jobs(workload: str, curves: list[curve_files.Curve], **shape: Any) -> agreement.Jobs:
-    """What makes the jobs of `staggered` or `burst`, of curves made from the seed by default."""
-    make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[workload]
-    return lambda seed: make(curves or curve_files.make_curves(seed), seed, **shape)
+def _run_on(clock: str) -> Callable[..., Run]:
+    """What runs emulated jobs on a clock."""
+    if clock == "virtual":
+        from benchmarks.virtual_emulation import run_virtual
+
+        return run_virtual
+    from benchmarks.emulation import run_emulated
+
+    return run_emulated
 
 
 def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
@@ -118,6 +154,19 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
 )
 @click.option("--epoch", default="1s", show_default=True, help="Of the plugin.")
 @click.option("--oracle/--no-oracle", default=True, help="Run the oracle beside max-total.")
+@click.option(
+    "--clock",
+    type=click.Choice(["virtual", "real"]),
+    default="virtual",
+    show_default=True,
+    help="Of the emulated workloads; dask-ml and nine run in real time.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1),
+    show_default="one per core",
+    help="Runs on the virtual clock at a time, each in a process of its own.",
+)
 @click.option("--workers", default=16, show_default=True, help="In-process workers.")
 @click.option("--processes", default=2, show_default=True, help="For dask-ml and nine.")
 @click.option("--partition-bytes", default=2**20, show_default=True, help="Emulated data.")
@@ -128,20 +177,14 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
     default=1.0,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="Factor on the seconds of emulated jobs, for a machine that is busy otherwise; give "
-    "--epoch as much longer.",
+    help="Factor on the seconds of emulated jobs, for real time on a machine that is busy "
+    "otherwise; give --epoch as much longer.",
 )
 @click.option(
     "--told/--untold",
     default=True,
     show_default=True,
     help="Whether emulated jobs say how many iterations they run, as fits of libraries do.",
-)
-@click.option(
-    "--simulate/--no-simulate",
-    default=None,
-    show_default="on, but for --quick",
-    help="Simulate the emulated jobs too, and compare the mean t90.",
 )
 @click.option("--quick", is_flag=True, help="One seed, few and small jobs: under a minute.")
 @json_option
@@ -156,37 +199,19 @@ def main(**options: Any) -> None:
     policies, first = options["policies"], options["seed"]
     if options["oracle"] and "max-total" in policies and "oracle" not in policies:
         policies = [*policies, "oracle"]
-    check = options["simulate"] or (options["simulate"] is None and not options["quick"])
     result: dict[str, Any] = {}
-    for workload in workloads:
-        result[workload] = found = measure(
-            _runner(workload, curves, options),
-            [p for p in policies if p != "oracle" or workload in EMULATED],
-            range(first, first + options["seeds"]),
-            lambda line, workload=workload: print(f"{workload}: {line}", file=sys.stderr),
-        )
-        if options["output"] != "-":
-            click.echo(table(workload, found["policies"]) + "\n")
-    for workload in workloads if check else ():
-        if workload in EMULATED:
-            _simulate(workload, result[workload], curves, options)
+    with virtual.pool(options["parallel"]) as pool:
+        for workload in workloads:
+            result[workload] = found = measure(
+                _runner(workload, curves, options),
+                [p for p in policies if p != "oracle" or workload in EMULATED],
+                range(first, first + options["seeds"]),
+                lambda line, workload=workload: print(f"{workload}: {line}", file=sys.stderr),
+                pool if workload in EMULATED and options["clock"] == "virtual" else None,
+            )
+            if options["output"] != "-":
+                click.echo(table(workload, found["policies"]) + "\n")
     give(result, options["output"])
-
-
-def _simulate(
-    workload: str, found: dict[str, Any], curves: list[curve_files.Curve], options: dict[str, Any]
-) -> None:
-    """Compare with the simulator what was found for a workload, and put it there."""
-    found["simulator"] = agreement.compare(
-        found["policies"],
-        _jobs(workload, curves, **_shape(options)),
-        range(options["seed"], options["seed"] + options["seeds"]),
-        workers=options["workers"],
-        epoch=parse_timedelta(options["epoch"]),
-        overhead=agreement.measure_overhead(**_settings(options)),
-    )
-    if options["output"] != "-":
-        click.echo(agreement.agreement_table(workload, found["simulator"]) + "\n")
 
 
 def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
@@ -205,18 +230,11 @@ def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, A
 
         size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
         return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)
-    return emulated(_jobs(workload, curves, **_shape(options)), _settings(options))
-
-
-def _settings(options: dict[str, Any]) -> dict[str, Any]:
-    """Of `run_emulated`."""
-    return {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
-
-
-def _shape(options: dict[str, Any]) -> dict[str, Any]:
-    """Of the emulated jobs."""
     shape = {key: options[key] for key in ("scale", "noise", "slow", "told")}
-    return {**shape, "count": options["jobs"]} if options["jobs"] else shape
+    if options["jobs"]:
+        shape["count"] = options["jobs"]
+    settings = {key: options[key] for key in ("workers", "partition_bytes", "epoch")}
+    return Emulated(workload, options["clock"], curves, shape, settings)
 
 
 if __name__ == "__main__":

@@ -247,11 +247,11 @@ class _Driver(threading.Thread):
     def fit(self, client: Client, data: tuple[da.Array, ...]) -> None:
         from dask_slaq import instrument
 
-        with clusters.job_block(self.policy, self.name, client) as report:
+        with clusters.job_block(self.policy, self.name, client) as block:
 
             def publish(loss: float) -> None:
                 self.trace.record(self.now(), loss)
-                report(loss)
+                block.report(loss)
 
             with instrument(publish):  # of nested blocks the innermost is called
                 self.model.fit(*data)

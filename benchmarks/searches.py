@@ -1,7 +1,7 @@
-"""Search benchmark: an incremental search of dask-ml beside two other jobs, in three ways by turns.
+"""Search benchmark: an incremental search of dask-ml beside two other jobs, against plain Dask.
 
-Its models are jobs (`models`), it is one job (`one`), or there is no plugin (`none`). Compute is
-slept. Models differ in speed and quality, and the other jobs in how fast they converge.
+Each is a job (`slaq`), or there is no plugin (`none`), by turns. Compute is slept. Models differ in
+speed and quality, and the other jobs in how fast they converge.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 import click
-import dask
 import dask.array as da
 import numpy as np
 from dask_ml.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
@@ -23,7 +22,7 @@ from benchmarks.jobs import EmulatedJob
 from benchmarks.results import give, json_option
 from dask_slaq.adapters import repairs
 
-SIDES = ("models", "one", "none")
+SIDES = ("slaq", "none")
 #: Of the other jobs: what is left of the loss after each iteration.
 OTHERS = {"quick": 0.8, "slow": 0.93}
 #: Their iterations, of so many tasks of so many seconds.
@@ -78,8 +77,7 @@ def run(side: str, kind: str, policy: str, models: int, seed: int, part: float) 
         drivers = [Driver(job, policy, cluster, begin, 100) for job in jobs]
         [driver.start() for driver in drivers]
         found = search_of(kind, models, seed, part)
-        setting = dask.config.set({"slaq.search-models": side == "models"})
-        with client.as_current(), setting, clusters.job_block(policy, "search", client):
+        with client.as_current(), clusters.job_block(policy, "search", client):
             found.fit(*data)
         ended = time.perf_counter() - begin
         [driver.join() for driver in drivers]
@@ -105,13 +103,13 @@ def near_best(history: list[dict[str, Any]], ended: float) -> float:
 @click.option("--quick", is_flag=True, help="One repetition, small.")
 @json_option
 def main(quick: bool, repetitions: int, seed: int, output: str | None, **given: Any) -> None:
-    """Seconds of a search and of jobs beside it: models as jobs, as one job, and plain Dask."""
+    """Seconds of a search and of jobs beside it, with the plugin and under plain Dask."""
     if quick:
         repetitions, given["models"] = 1, min(given["models"], 4)
     repairs.follow_settings()  # without them current Dask runs no search
     found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for turn in range(repetitions):
-        for side in SIDES[turn % 3 :] + SIDES[: turn % 3]:
+        for side in SIDES[turn % 2 :] + SIDES[: turn % 2]:
             done = run(side, seed=seed + turn, part=0.1 if quick else 1.0, **given)
             found[side].append(done)
             print(side, *(f"{k} {v:.2f}" for k, v in done.items()), file=sys.stderr, flush=True)
@@ -119,7 +117,7 @@ def main(quick: bool, repetitions: int, seed: int, output: str | None, **given: 
 
 
 def _table(found: dict[str, list[dict[str, float]]]) -> str:
-    lines = [f"{'':>14}" + "".join(f"{side:>16}" for side in (*SIDES, "models / one"))]
+    lines = [f"{'':>14}" + "".join(f"{side:>16}" for side in (*SIDES, "slaq / none"))]
     for name in MEASURES:
         of = [np.array([run[name] for run in found[side]]) for side in SIDES]
         cells = (f"{v.mean():.2f} ± {v.std():.2f}" for v in (*of, of[0] / of[1]))

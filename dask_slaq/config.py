@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,27 +16,19 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
-from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import policy
 from dask_slaq.core.quality import NORMALIZERS
 
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
     DEFAULTS: dict[str, Any] = yaml.safe_load(file)
 
+# Dask replaces a section that is not a mapping (``DASK_SLAQ=x``) by the defaults without a word.
+_REPLACED = dask.config.config.get("slaq")
 dask.config.update_defaults(DEFAULTS)
 dask.config.ensure_file(
     source=os.path.join(os.path.dirname(__file__), "slaq.yaml"),
 )
-
-
-# What is allowed for the settings that are times.
-TIMES = {
-    "epoch": "a time > 0, such as 1s or 500ms",
-    "short_task": "a time >= 0, such as 10ms",
-    "ahead": "a time >= 0, such as 25ms",
-}
-LOG_SIZE = "a size of at least 10 kB, such as 100 MiB"
-
 
 #: Names of the repairs that can be switched off one by one; `dask_slaq.adapters.repairs` has them.
 REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
@@ -44,13 +36,7 @@ REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the plugin runs with; times in seconds. ``slaq.yaml`` says what each one means.
-
-    Raises
-    ------
-    InvalidSetting, UnknownPolicy
-        Naming the setting, its value, and what is allowed.
-    """
+    """Validated settings of the plugin; times in seconds. ``slaq.yaml`` documents each one."""
 
     policy: str
     epoch: float
@@ -62,7 +48,6 @@ class Settings:
     short_task: float
     ahead: float
     instrument: bool
-    search_models: bool
     repairs: frozenset[str]
     history: int
     bindings: int
@@ -70,101 +55,157 @@ class Settings:
     log_size: int
     log_files: int
 
-    def __post_init__(self) -> None:
-        policy(self.policy)
-        require("epoch", self.epoch, self.epoch > 0, TIMES["epoch"])
-        require("floor", self.floor, 0 <= self.floor <= 1, "a fraction in [0, 1]")
-        require("other-weight", self.other_weight, self.other_weight > 0, "a number > 0")
-        require("reserve", self.reserve, 0 <= self.reserve < 1, "a fraction in [0, 1)")
-        require("history", self.history, self.history > 0, "a whole number > 0")
-        require("bindings", self.bindings, self.bindings >= 0, "a whole number >= 0")
-        require("log", self.log, self.log != "", "the name of a file, or null")
-        require("log-size", self.log_size, self.log_size >= 10_000, LOG_SIZE)
-        require("log-files", self.log_files, self.log_files >= 2, "a whole number >= 2")
-        require(
-            "normalizer",
-            self.normalizer,
-            self.normalizer in NORMALIZERS,
-            "one of " + ", ".join(NORMALIZERS),
-        )
-
-
-def require(name: str, value: object, allowed: bool, what: str) -> None:
-    """Raise `InvalidSetting` unless `allowed`."""
-    if not allowed:
-        raise InvalidSetting(f"slaq.{name} must be {what}, not {value!r}")
-
 
 def settings(**given: Any) -> Settings:
-    """Settings from the Dask configuration; what is `given` and not None goes before.
+    """Read the settings from the Dask configuration; arguments other than None take precedence.
 
     Raises
     ------
     InvalidSetting, UnknownPolicy
-        For a key that does not exist, here or in the configuration, or a value not allowed.
+        For a key that does not exist, here or in the configuration, or a value that is not
+        allowed. The message names the key, the value, and what is allowed.
     """
-    configured: Mapping[str, Any] = dask.config.get("slaq", {}) or {}
+    configured = dask.config.get("slaq", None)
+    for section in (_REPLACED, configured):
+        if section is not None and not isinstance(section, Mapping):
+            raise InvalidSetting(
+                "slaq must be a mapping of settings, such as {'epoch': '1s'}, "
+                f"not {_cut(section)}"
+            )
     # Over the defaults: ``dask.config.set({"slaq": {...}})`` replaces the whole section.
-    merged = {k.replace("-", "_"): v for k, v in {**DEFAULTS["slaq"], **configured}.items()}
+    raw = {**DEFAULTS["slaq"], **(configured or {})}
+    merged = {str(key).replace("-", "_"): value for key, value in raw.items()}
     merged.update({key: value for key, value in given.items() if value is not None})
-    allowed = {f.name: f.type for f in fields(Settings)}
+    allowed = [field.name for field in fields(Settings)]
     for key in merged:
         if key not in allowed:
             names = ", ".join(name.replace("_", "-") for name in allowed)
-            raise InvalidSetting(
-                f"slaq.{key.replace('_', '-')} is no setting; allowed are: {names}"
-            )
-    return Settings(**{key: convert(key, allowed[key], merged[key]) for key in merged})
+            name = _cut(key.replace("_", "-"), str)
+            raise InvalidSetting(f"slaq.{name} is not a setting; allowed are: {names}")
+    return Settings(**{key: convert(key, merged[key]) for key in merged})
 
 
 def enabled_repairs() -> frozenset[str]:
-    """Names of the repairs that the Dask configuration allows.
+    """Return the names of the repairs that the Dask configuration allows.
 
     Raises
     ------
     InvalidSetting
     """
     value = dask.config.get("slaq.repairs", True)
-    return convert("repairs", "frozenset[str]", True if value is None else value)
+    repairs: frozenset[str] = convert("repairs", True if value is None else value)
+    return repairs
 
 
-def convert(key: str, kind: Any, value: Any) -> Any:
-    """One raw value to the type of its setting; times to seconds."""
-    name = key.replace("_", "-")
+def convert(key: str, value: Any) -> Any:
+    """Convert one raw value to the type of its setting; times to seconds.
+
+    Raises
+    ------
+    InvalidSetting, UnknownPolicy
+    """
+    read, what = _READERS[key]
     try:
-        if kind == "bool":
-            if not isinstance(value, bool):
-                raise ValueError("true or false")
-            return value
-        if key == "repairs":
-            return _repairs(value)
-        if kind == "str | None" and value is None:
-            return None
-        if kind in ("str", "str | None"):
-            return str(value)
-        if isinstance(value, bool):
-            raise ValueError("a number")
-        if key == "log_size":
-            value = parse_bytes(value)
-        if kind == "int":
-            if int(value) != float(value):
-                raise ValueError("a whole number")
-            return int(value)
-        if key in TIMES:  # parse_timedelta takes none below zero
-            value = parse_timedelta(value)
-        if not math.isfinite(float(value)):
-            raise ValueError("finite")
+        return read(value)
+    # What Dask's parsers and Python's conversions raise on values of other types.
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+        if isinstance(error, UnknownPolicy):
+            raise
+        name = key.replace("_", "-")
+        raise InvalidSetting(f"slaq.{name} must be {what}, not {_cut(value)}") from error
+
+
+def _cut(value: object, show: Callable[[object], str] = repr) -> str:
+    """Show a value in at most 80 characters."""
+    text = show(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _policy(value: Any) -> str:
+    policy(str(value))
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+def _number(low: float, high: float) -> Callable[[Any], float]:
+    """Return a reader of numbers from `low` up to and including `high`."""
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not low <= float(value) <= high:
+            raise ValueError
         return float(value)
-    except (TypeError, ValueError, KeyError) as error:
-        what = {"bool": "true or false", "int": "a whole number"}.get(kind, "a finite number")
-        repairs = f"true, false or a list of {', '.join(REPAIRS)}"
-        what = {"repairs": repairs, "log_size": LOG_SIZE, **TIMES}.get(key, what)
-        raise InvalidSetting(f"slaq.{name} must be {what}, not {value!r}") from error
+
+    return read
+
+
+def _time(low: float, high: float) -> Callable[[Any], float]:
+    def read(value: Any) -> float:
+        if isinstance(value, bool):
+            raise ValueError
+        return _number(low, high)(parse_timedelta(value))
+
+    return read
+
+
+def _whole(low: int, high: int, parse: Callable[[Any], Any] = lambda value: value) -> Any:
+    def read(value: Any) -> int:
+        if isinstance(value, bool):
+            raise ValueError
+        value = parse(value)
+        if int(value) != float(value) or not low <= int(value) <= high:
+            raise ValueError
+        return int(value)
+
+    return read
+
+
+def _normalizer(value: Any) -> str:
+    if value not in NORMALIZERS:
+        raise ValueError
+    return str(value)
 
 
 def _repairs(value: Any) -> frozenset[str]:
     if isinstance(value, bool):
         return frozenset(REPAIRS if value else ())
     if isinstance(value, str) or not set(value) <= set(REPAIRS):
-        raise ValueError("names of repairs")
+        raise ValueError
     return frozenset(value)
+
+
+def _file(value: Any) -> str | None:
+    if value is None:
+        return None
+    name = os.fspath(value)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise ValueError
+    return name
+
+
+# How each setting is read, and what is allowed. Upper bounds are far above any use: they keep
+# durations that no timer takes, and sizes that no memory holds, from failing later and elsewhere.
+_DAY, _HOUR = 86_400.0, 3_600.0
+_READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "policy": (_policy, "the name of a policy"),
+    "epoch": (_time(0.001, _DAY), "a time from 1ms to 1 day, such as 1s or 500ms"),
+    "lend": (_flag, "true or false"),
+    "normalizer": (_normalizer, "one of " + ", ".join(NORMALIZERS)),
+    "floor": (_number(0, 1), "a fraction in [0, 1]"),
+    "other_weight": (_number(1e-6, 1e6), "a number from 1e-6 to 1e6"),
+    "reserve": (_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)"),
+    "short_task": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 10ms"),
+    "ahead": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms"),
+    "instrument": (_flag, "true or false"),
+    "search_models": (_flag, "true or false"),
+    "repairs": (_repairs, f"true, false or a list of {', '.join(REPAIRS)}"),
+    "history": (_whole(1, 1_000_000), "a whole number from 1 to 1000000"),
+    "bindings": (_whole(0, 10_000_000), "a whole number from 0 to 10000000"),
+    "log": (_file, "the name of a file, or null"),
+    "log_size": (_whole(10_000, 10**12, parse_bytes), "a size from 10 kB to 1 TB, such as 100 MiB"),
+    "log_files": (_whole(2, 10_000), "a whole number from 2 to 10000"),
+}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dask
@@ -72,13 +72,8 @@ async def state_of(scheduler: Scheduler, future: Any, *states: str) -> None:
 
 def assert_nothing_left(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
     """No job, no task in a pool, no restriction of ours."""
-    assert not plugin.pools.pools
-    assert not plugin.pools._owner
-    assert not plugin.pools._short
-    assert not plugin.pools.dispatcher._sent
-    assert not plugin.pools.dispatcher._work
+    assert plugin.pools.left_over() == []
     assert not plugin.engine.jobs
-    assert not plugin.pools.holding
     assert not plugin._timer.is_running()
     assert restricted_by_us(scheduler, plugin) == []
 
@@ -127,7 +122,13 @@ class Recorder(SchedulerPlugin):
                 len(pools.pools),
             )
         elif start == "processing" and finish == "memory" and key in self.sent:
-            self.ended.append((self.sent.pop(key), kwargs["worker"]))
+            run, worker = self.sent.pop(key), kwargs["worker"]
+            for binding in reversed(pools.bindings):
+                if binding.key == key and run.reason != "passed":  # it may have been moved
+                    held = run.held if binding.worker == run.worker else frozenset(pool.workers)
+                    run = replace(run, worker=binding.worker, reason=binding.reason, held=held)
+                    break
+            self.ended.append((run, worker))
 
     def held(self) -> list[Run]:
         """Runs of tasks that went through a pool."""

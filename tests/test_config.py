@@ -79,24 +79,35 @@ def test_the_repairs_that_can_be_named_are_those_there_are():
     assert {repair.name for repair in repairs.REPAIRS} == set(REPAIRS)
 
 
+NAN, INF = float("nan"), float("inf")
+EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"epoch": 0}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not 0.0"),
-        ({"epoch": "-1s"}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not '-1s'"),
-        ({"epoch": "soon"}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not 'soon'"),
-        ({"epoch": float("nan")}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not nan"),
-        ({"epoch": float("inf")}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not inf"),
-        ({"epoch": True}, "slaq.epoch must be a time > 0, such as 1s or 500ms, not True"),
+        *[
+            ({"epoch": value}, f"slaq.epoch must be {EPOCH}, not {value!r}")
+            for value in (0, "-1s", "soon", NAN, INF, True, 5e-324, "1ns", "", [], [1], "1e400")
+        ],
+        ({"epoch": "2 days"}, f"slaq.epoch must be {EPOCH}, not '2 days'"),
+        ({"epoch": {"s": 1}}, f"slaq.epoch must be {EPOCH}, not {{'s': 1}}"),
         ({"floor": 1.5}, "slaq.floor must be a fraction in [0, 1], not 1.5"),
-        ({"floor": "half"}, "slaq.floor must be a finite number, not 'half'"),
-        ({"other_weight": 0}, "slaq.other-weight must be a number > 0, not 0.0"),
-        ({"reserve": 1}, "slaq.reserve must be a fraction in [0, 1), not 1.0"),
-        ({"short_task": "-1s"}, "slaq.short-task must be a time >= 0, such as 10ms, not '-1s'"),
-        ({"ahead": -1}, "slaq.ahead must be a time >= 0, such as 25ms, not -1"),
-        ({"history": 0}, "slaq.history must be a whole number > 0, not 0"),
-        ({"history": 1.5}, "slaq.history must be a whole number, not 1.5"),
-        ({"bindings": -1}, "slaq.bindings must be a whole number >= 0, not -1"),
+        ({"floor": "half"}, "slaq.floor must be a fraction in [0, 1], not 'half'"),
+        ({"floor": NAN}, "slaq.floor must be a fraction in [0, 1], not nan"),
+        ({"other_weight": 0}, "slaq.other-weight must be a number from 1e-6 to 1e6, not 0"),
+        ({"other_weight": INF}, "slaq.other-weight must be a number from 1e-6 to 1e6, not inf"),
+        ({"reserve": 1}, "slaq.reserve must be a fraction in [0, 1), not 1"),
+        (
+            {"short_task": "-1s"},
+            "slaq.short-task must be a time from 0 to 1 hour, such as 10ms, not '-1s'",
+        ),
+        ({"ahead": -1}, "slaq.ahead must be a time from 0 to 1 hour, such as 25ms, not -1"),
+        ({"history": 0}, "slaq.history must be a whole number from 1 to 1000000, not 0"),
+        ({"history": 1.5}, "slaq.history must be a whole number from 1 to 1000000, not 1.5"),
+        ({"history": 10**7}, "slaq.history must be a whole number from 1 to 1000000, not 10000000"),
+        ({"history": INF}, "slaq.history must be a whole number from 1 to 1000000, not inf"),
+        ({"bindings": -1}, "slaq.bindings must be a whole number from 0 to 10000000, not -1"),
         (
             {"repairs": "pca"},
             "slaq.repairs must be true, false or a list of incremental-search, k-means++, "
@@ -109,17 +120,20 @@ def test_the_repairs_that_can_be_named_are_those_there_are():
         ),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
         ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
-        ({"log": ""}, "slaq.log must be the name of a file, or null, not ''"),
-        (
-            {"log_size": "big"},
-            "slaq.log-size must be a size of at least 10 kB, such as 100 MiB, not 'big'",
-        ),
-        (
-            {"log_size": 10},
-            "slaq.log-size must be a size of at least 10 kB, such as 100 MiB, not 10",
-        ),
-        ({"log_files": 1}, "slaq.log-files must be a whole number >= 2, not 1"),
+        *[
+            ({"log": value}, f"slaq.log must be the name of a file, or null, not {value!r}")
+            for value in ("", True, 3, ["a"], b"a", "a\0b")
+        ],
+        *[
+            (
+                {"log_size": value},
+                "slaq.log-size must be a size from 10 kB to 1 TB, such as 100 MiB, not " + shown,
+            )
+            for value, shown in (("big", "'big'"), (10, "10"), ([], "[]"), ("1e400", "'1e400'"))
+        ],
+        ({"log_files": 1}, "slaq.log-files must be a whole number from 2 to 10000, not 1"),
         ({"normalizer": "max"}, "slaq.normalizer must be one of range, largest-change, not 'max'"),
+        ({"normalizer": []}, "slaq.normalizer must be one of range, largest-change, not []"),
     ],
     ids=str,
 )
@@ -128,6 +142,37 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         with pytest.raises(InvalidSetting) as error:
             make(**given)
         assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "key", [key.replace("_", "-") for key in DEFAULTS["slaq"] if key not in ("log", "repairs")]
+)
+def test_null_is_refused_where_it_means_nothing(key):
+    with dask.config.set({f"slaq.{key}": None}), pytest.raises((InvalidSetting, UnknownPolicy)):
+        settings()
+
+
+def test_a_long_value_is_shown_in_part():
+    with pytest.raises(InvalidSetting) as error:
+        settings(epoch="x" * 10_000)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("value", ["x", 3, True, ["epoch"]])
+def test_a_section_that_is_no_mapping_is_refused(value):
+    with dask.config.set({"slaq": value}), pytest.raises(InvalidSetting) as error:
+        settings()
+    words = "slaq must be a mapping of settings, such as {'epoch': '1s'}, not "
+    assert str(error.value) == words + repr(value)
+
+
+def test_a_section_that_the_environment_replaces_is_refused():
+    code = "from dask_slaq.config import settings; settings()"
+    environment = {**os.environ, "DASK_SLAQ": "x"}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert "InvalidSetting: slaq must be a mapping of settings" in out.stderr
 
 
 def test_an_unknown_policy_is_refused_with_the_allowed():
@@ -139,10 +184,10 @@ def test_an_unknown_policy_is_refused_with_the_allowed():
 
 def test_an_unknown_key_is_refused_with_the_allowed():
     for make in (settings, SlaqPlugin):
-        with pytest.raises(InvalidSetting, match="epochs is no setting; allowed are: ") as e:
+        with pytest.raises(InvalidSetting, match="epochs is not a setting; allowed are: ") as e:
             make(epochs=1)
         assert "policy, epoch, lend" in str(e.value)
-    with dask.config.set({"slaq.epok": "1s"}), pytest.raises(InvalidSetting, match="epok is no"):
+    with dask.config.set({"slaq.epok": "1s"}), pytest.raises(InvalidSetting, match="epok is not"):
         settings()
 
 

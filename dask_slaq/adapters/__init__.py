@@ -80,13 +80,11 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
 @contextmanager
 def observing(
     report: Callable[[float], None],
-    divide: blocks.Divide | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> Iterator[None]:
-    """What `instrument` does, for a job that knows how to `divide` itself, and that is told how
-    many iterations to `expect`."""
+    """Do what `instrument` does, for a job that is told how many iterations to `expect`."""
     repairs.follow_settings()
-    with _patches, blocks.opened(report, divide, expect):
+    with _patches, blocks.opened(report, expect):
         yield
 
 

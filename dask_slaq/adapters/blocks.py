@@ -5,28 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from numbers import Integral
-from typing import Protocol
 
 logger = logging.getLogger(__name__)
-
-
-class Parts(Protocol):
-    """Parts of a job that are jobs within it."""
-
-    names: list[str]
-
-    def report(self, name: str, loss: float) -> None:
-        """Report the loss of the next iteration of a part."""
-
-    def end(self, names: Collection[str]) -> None:
-        """Say that these parts have ended."""
-
-
-Divide = Callable[[Sequence[str]], Awaitable[Parts | None]]
 
 
 class Block:
@@ -38,8 +22,6 @@ class Block:
         Takes the loss of one iteration.
     outer : Block or None
         The block around this one.
-    divide : callable or None
-        Makes jobs of parts of the block's job; returns None if that is to stay one.
     expect : callable or None
         Told how many losses the fit that begins will report at most.
     open : bool
@@ -52,12 +34,10 @@ class Block:
         self,
         report: Callable[[float], None],
         outer: Block | None,
-        divide: Divide | None = None,
         expect: Callable[[int], None] | None = None,
     ) -> None:
         self.report = report
         self.outer = outer
-        self.divide = divide
         self.expect = expect
         self.open = True
         self.said: set[str] = set()
@@ -77,11 +57,10 @@ def current() -> Block | None:
 @contextmanager
 def opened(
     report: Callable[[float], None],
-    divide: Divide | None = None,
     expect: Callable[[int], None] | None = None,
 ) -> Iterator[Block]:
     """Open a block in this context."""
-    block = Block(report, current(), divide, expect)
+    block = Block(report, current(), expect)
     token = _innermost.set(block)
     try:
         yield block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.errors import NoPlugin, SlaqError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -38,7 +38,11 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     ------
     NoPlugin
         The scheduler does not run it. Asked first, since Dask never answers unknown requests.
+    SlaqError
+        The client is closed.
     """
+    if client.scheduler is None:
+        raise SlaqError(f"the Dask client {client.id} is closed: create another one")
     if await client.scheduler.get_metadata(keys=["slaq"], default=None) is None:
         raise NoPlugin(
             f"the scheduler at {client.scheduler.address} does not run SlaqPlugin: register it by "

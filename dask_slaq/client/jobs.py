@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import dask
 
 from dask_slaq.adapters import observing, repairs
-from dask_slaq.client.checks import check_resources, finite
+from dask_slaq.client.checks import finite
 from dask_slaq.client.connection import current_client, request
-from dask_slaq.client.parts import Parts, divide
-from dask_slaq.core.errors import InvalidSetting, SlaqError, UnknownJob
+from dask_slaq.core.checks import check_name, check_resources
+from dask_slaq.core.errors import SlaqError, UnknownJob
 from dask_slaq.core.jobs import check_job_settings
 
 if TYPE_CHECKING:
@@ -57,14 +58,11 @@ class Job:
         resources: Mapping[str, float] | None = None,
         target: float | None = None,
         max_iter: int | None = None,
+        gang: bool = False,
         client: Client | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name or name.startswith("other:"):
-            raise InvalidSetting(
-                f"a job's name must be a string that is not empty and does not start with "
-                f"'other:', not {name!r}"
-            )
-        check_job_settings(weight, min_share, max_share, target, max_iter)
+        check_name(name)
+        check_job_settings(weight, min_share, max_share, target, max_iter, gang)
         self.name = name
         self.iteration = 0
         self._settings = {
@@ -73,12 +71,14 @@ class Job:
             "max_share": max_share,
             "target": target,
             "max_iter": max_iter,
+            "gang": gang,
             "resources": check_resources(resources),
         }
         self._given_client = client
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
         self._connection: object = None
+        self._run = ""
         self._lost = False
         self._fits = 0
 
@@ -107,7 +107,7 @@ class Job:
         if self._over(self._client):
             return False
         try:
-            self._client._send_to_scheduler({"op": op, "job": self.name, **what})
+            self._client._send_to_scheduler({"op": op, "job": self.name, "run": self._run, **what})
         except Exception as error:
             self._lose(error)
             return False
@@ -158,14 +158,20 @@ class Job:
     async def _open(self, client: Client) -> None:
         if self._client is not None:
             raise SlaqError(f"job {self.name!r} is running already: its block is entered twice")
-        await request(client, "slaq_open", name=self.name, client=client.id, **self._settings)
+        # By this the scheduler tells the block from others of its name, before and after.
+        self._run = uuid.uuid4().hex
+        known = {"name": self.name, "client": client.id, "run": self._run}
+        await request(client, "slaq_open", **known, **self._settings)
 
     async def _close(self, client: Client) -> None:
         if client.status == "running" and not self._over(client):
-            await request(client, "slaq_close", name=self.name, reports=self.iteration)
+            known = {"name": self.name, "client": client.id, "run": self._run}
+            await request(client, "slaq_close", **known, reports=self.iteration)
 
     def _enter(self, client: Client) -> Job:
-        annotations: dict[str, Any] = {"slaq_job": self.name}
+        # Layers keep the annotations of the block in which they were built, and these go before
+        # those of the block in which they are computed: so each block has a key of its own too.
+        annotations: dict[str, Any] = {"slaq_job": self.name, f"slaq_job:{self.name}": True}
         outer = _current.get()
         # A job inside a job needs what it was given itself.
         if self._settings["resources"] or (outer and outer._settings["resources"]):
@@ -177,7 +183,7 @@ class Job:
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if dask.config.get("slaq.instrument", True):
-            self._stack.enter_context(observing(self.report, self._divide, self._expect))
+            self._stack.enter_context(observing(self.report, self._expect))
         token = _current.set(self)
         self._stack.callback(_current.reset, token)
         return self
@@ -191,17 +197,16 @@ class Job:
         if self._settings["max_iter"] is None and self._fits <= 2:
             self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
 
-    async def _divide(self, parts: Sequence[str]) -> Parts | None:
-        """Make jobs of parts of this one, unless it is to stay one."""
-        if self._client is None or not dask.config.get("slaq.search-models", True):
-            return None
-        return await divide(self._client, self.name, parts)
-
     def _leave(self) -> Client:
         client, self._client = self._client, None
         if client is None:
             raise SlaqError(f"job {self.name!r} does not run: its block was left already")
-        self._stack.close()
+        try:
+            self._stack.close()
+        except Exception as error:
+            # Left in another thread or context than it was entered in, most likely: what was set
+            # there cannot be undone from here. The job ends all the same.
+            logger.warning("job %s was left elsewhere than it was entered: %s", self.name, error)
         return client
 
 
@@ -214,6 +219,7 @@ def job(
     resources: Mapping[str, float] | None = None,
     target: float | None = None,
     max_iter: int | None = None,
+    gang: bool = False,
     client: Client | None = None,
 ) -> Job:
     """A block whose Dask tasks and losses belong to one training job.
@@ -234,6 +240,8 @@ def job(
     max_iter : int, optional
         Losses that it will report at most: nothing is predicted to be gained beyond. A job that
         makes one fit of a supported library need not say it.
+    gang : bool
+        Tasks of the job that are ready together start together: they wait for each other.
     client : distributed.Client, optional
         The current one by default.
 
@@ -261,6 +269,7 @@ def job(
         resources=resources,
         target=target,
         max_iter=max_iter,
+        gang=gang,
         client=client,
     )
 

@@ -85,7 +85,14 @@ def bindings(client: Client | None = None) -> list[dict[str, Any]]:
 
 
 async def _history(client: Client) -> xarray.Dataset:
-    return dataset(await request(client, "slaq_history"))
+    pieces: list[dict[str, Any]] = []
+    start: int | None = 0
+    stop: int | None = None
+    while start is not None:
+        piece = await request(client, "slaq_history", start=start, stop=stop)
+        pieces.append(piece)
+        start, stop = piece["next"], piece["stop"]
+    return dataset(pieces)
 
 
 async def _bindings(client: Client) -> list[dict[str, Any]]:
@@ -93,23 +100,39 @@ async def _bindings(client: Client) -> list[dict[str, Any]]:
     return [dict(zip(("time", "key", "job", "worker", "reason"), r, strict=True)) for r in rows]
 
 
-def dataset(epochs: list[dict[str, Any]]) -> xarray.Dataset:
-    """Recorded epochs as a Dataset over (job, epoch)."""
+def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
+    """Pieces of epochs, see `dask_slaq.core.epochs.Epochs.read`, as one Dataset."""
     import numpy as np
     import xarray as xr
 
-    names = list(dict.fromkeys(name for epoch in epochs for name in epoch["jobs"]))
-    row = {name: i for i, name in enumerate(names)}
-    values = {v: np.full((len(names), len(epochs)), np.nan) for v in _VARIABLES}
-    for column, epoch in enumerate(epochs):
-        for name, job in epoch["jobs"].items():
-            for variable, array in values.items():
-                array[row[name], column] = job[variable]
+    from dask_slaq.core.epochs import ROW
+
+    rows = [np.frombuffer(piece["rows"], ROW) for piece in pieces]
+    places: dict[str, int] = {}  # of the jobs, in the order in which they are found
+    job = np.concatenate([_places(r, p, places) for r, p in zip(rows, pieces, strict=True)])
+    times = np.concatenate([np.array(piece["times"], float) for piece in pieces])
+    sizes = np.concatenate([np.array(piece["sizes"], int) for piece in pieces])
+    epoch = np.repeat(np.arange(len(sizes)), sizes)
+    values = {}
+    for name in _VARIABLES:
+        values[name] = np.full((len(places), len(sizes)), np.nan)
+        values[name][job, epoch] = np.concatenate([r[name] for r in rows])
     return xr.Dataset(
         {v: (("job", "epoch"), values[v], {"long_name": text}) for v, text in _VARIABLES.items()},
         coords={
-            "job": np.array(names, dtype=object),
-            "epoch": np.arange(len(epochs)),
-            "time": ("epoch", np.array([e["time"] for e in epochs], float)),
+            "job": np.array(list(places), dtype=object),
+            "epoch": np.arange(len(sizes)),
+            "time": ("epoch", times),
         },
     )
+
+
+def _places(rows: Any, piece: dict[str, Any], places: dict[str, int]) -> Any:
+    """Where the jobs of some rows stand in the dataset; new ones get the next places."""
+    import numpy as np
+
+    name_of = dict(zip(piece["numbers"], piece["names"], strict=True))
+    numbers, first, which = np.unique(rows["job"], return_index=True, return_inverse=True)
+    for number in numbers[np.argsort(first)].tolist():
+        places.setdefault(name_of[number], len(places))
+    return np.array([places[name_of[number]] for number in numbers.tolist()], int)[which]

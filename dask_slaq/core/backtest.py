@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS, Belief
 from dask_slaq.core.history import Rows
+from dask_slaq.core.projection import product
 from dask_slaq.core.view import MOST, View
 
 __all__ = ["Backtest"]
@@ -88,12 +89,15 @@ class Backtest(Rows):
             scale = np.minimum(column["unit"][rows] / view.unit, FAR)
             shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -FAR, FAR)
         said = column["said"][rows] * scale[:, None, None] + shift[:, None, None]
-        told = np.clip(said, -MOST, MOST) @ TO_EVERY_LEAD[:, : len(lead)]
+        flat = np.clip(said, -MOST, MOST).reshape(-1, N_KEPT)
+        told = product(flat, TO_EVERY_LEAD)[:, : len(lead)].reshape(*said.shape[:2], -1)
         error = np.where(held[:, None, :], told - came[:, None, :], 0.0)
         bias = np.abs(error.cumsum(axis=2)) / np.maximum(held.cumsum(axis=1), 1)[:, None, :]
         fresh = held & (age < (view.total - seen_at)[:, None])
         n_fresh = fresh.sum(axis=1)[:, None]
-        loss = np.where(fresh[:, None, :], bias, 0.0).sum(axis=2) / np.maximum(n_fresh, 1)
+        # Summed from left to right: how many leads there are depends on the other jobs.
+        total = np.where(fresh[:, None, :], bias, 0.0).cumsum(axis=2)[:, :, -1]
+        loss = total / np.maximum(n_fresh, 1)
         loss += self._noise_cost * view.noise[:, None]
         relative = loss / (loss.mean(axis=1, keepdims=True) + 1e-12) + 1e-3
         keep = MEMORY**n_fresh

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.projection import product
 
 __all__ = ["LEADS", "Bands"]
 
@@ -87,9 +88,10 @@ class Bands(Rows):
             Columns of the horizons that these are for; all by default.
         """
         middle = level[:, None] - reduction
-        scale = self.column["scale"][rows] @ OVER_LEADS[:, at]
+        scale = product(self.column["scale"][rows], OVER_LEADS[:, at])
         below, above = (
-            np.exp(self.column["log_factor"][rows, side] @ OVER_LEARNING[:, at]) for side in (0, 1)
+            np.exp(product(self.column["log_factor"][rows, side], OVER_LEARNING[:, at]))
+            for side in (0, 1)
         )
         return middle - scale * below, middle + scale * above
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.checks import shown
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
 from dask_slaq.core.history import Rows
 from dask_slaq.core.runtime import Runtimes
@@ -18,6 +19,11 @@ __all__ = ["Job", "JobRuntime", "Jobs", "Order", "check_job_settings"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+#: Bounds of what may be set, so that no sum over jobs overflows.
+LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
+MOST_THREADS = 1e9
 
 
 class Order(NamedTuple):
@@ -194,7 +200,6 @@ def _seen(name: str, doc: str) -> Any:
     """A property that reads what was seen of the iterations, as of now."""
 
     def read(job: Job) -> Any:
-        job._jobs.runtimes.observe_iterations()
         return job._jobs.runtimes.column[name].item(job._row)
 
     return property(read, doc=doc)
@@ -226,8 +231,8 @@ class Job:
 
     @property
     def runtime(self) -> JobRuntime:
-        """What was seen of its iterations, as of now."""
-        self._jobs.runtimes.observe_iterations()
+        """What was seen of its iterations: core-seconds as of now, the rest as of the last
+        decision."""
         column = self._jobs.runtimes.column
         return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
 
@@ -268,13 +273,22 @@ def check_job_settings(
     max_share: float | None = None,
     target: float | None = None,
     max_iter: int | None = None,
+    gang: bool = False,
 ) -> None:
     """Raise `InvalidSetting` naming the value and what is allowed."""
     if not (is_number(weight) and weight > 0):
-        raise InvalidSetting(f"weight must be a finite number > 0, not {weight!r}")
+        raise InvalidSetting(f"weight must be a finite number > 0, not {shown(weight)}")
+    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
+        raise InvalidSetting(
+            f"weight must be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, not {shown(weight)}"
+        )
     for name, share in (("min_share", min_share), ("max_share", max_share)):
         if share is not None and not (is_number(share) and share >= 0):
-            raise InvalidSetting(f"{name} must be a finite number of threads >= 0, not {share!r}")
+            raise InvalidSetting(
+                f"{name} must be a finite number of threads >= 0, not {shown(share)}"
+            )
+        if share is not None and share > MOST_THREADS:
+            raise InvalidSetting(f"{name} must be at most {MOST_THREADS:g}, not {shown(share)}")
     if max_share == 0:
         raise InvalidSetting("max_share must be > 0: a job without threads never ends")
     if min_share is not None and max_share is not None and min_share > max_share:
@@ -282,13 +296,18 @@ def check_job_settings(
             f"min_share ({min_share!r} threads) must not be over max_share ({max_share!r} threads)"
         )
     if target is not None and not is_number(target):
-        raise InvalidSetting(f"target must be a finite loss, not {target!r}")
+        raise InvalidSetting(f"target must be a finite loss, not {shown(target)}")
     if max_iter is not None and not (is_number(max_iter) and 1 <= max_iter == int(max_iter)):
-        raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {max_iter!r}")
+        raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(max_iter)}")
+    if not isinstance(gang, bool):
+        raise InvalidSetting(f"gang must be True or False, not {shown(gang)}")
 
 
 def is_number(value: object) -> bool:
     """Whether `value` is a finite real number (booleans are not)."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
-    return math.isfinite(value)
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond the floats
+        return False

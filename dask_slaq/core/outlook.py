@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.forecast import Status, as_usual, hold_beyond
 from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.projection import product
 from dask_slaq.core.view import MOST, View
 
 __all__ = ["Outlook"]
@@ -118,7 +119,7 @@ class Outlook(Rows):
         reduction = column["reduction"][rows]
         fallen = reduction[:, since]
         # A row is a horizon here, for numpy is quick along rows only.
-        later = LATER[since - 1].T @ reduction.T
+        later = np.ascontiguousarray(product(reduction, LATER[since - 1]).T)
         later -= fallen
         np.maximum(later[0], 0.0, out=later[0])
         for nearer, farther in pairwise(later):

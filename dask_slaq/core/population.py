@@ -129,7 +129,7 @@ def _with_parallel_part(law: FloatArray) -> FloatArray:
 def _logs(optima: FloatArray) -> FloatArray:
     """Squares, sum and number (3,) of their logs."""
     logs = np.log(optima)
-    return np.array([logs @ logs, logs.sum(), len(logs)])
+    return scaling.total(np.column_stack([logs * logs, logs, np.ones_like(logs)]))
 
 
 def _at_most(sums: FloatArray, count: float) -> FloatArray:

@@ -84,14 +84,22 @@ def _running(terms: FloatArray) -> FloatArray:
 
 
 def product(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Matrix product in blocks of rows, each too small for BLAS to split over threads.
+    """Multiply matrices in blocks of as many rows, so that a row of the product is the same to the
+    last bit wherever it stands and whatever the others are.
 
-    Its threads wait by spinning, which on busy cores takes far longer than the product.
+    BLAS rounds the rows at the end of a matrix differently from others on many processors, and a
+    decision must not depend on which row a job has. The blocks are too small for BLAS to split
+    over threads: these wait by spinning, which on busy cores takes far longer than the product.
     """
-    out = np.empty((len(left), right.shape[1]))
-    for i in range(0, len(left), BLOCK):
+    rows = len(left)
+    padded = -(-rows // BLOCK) * BLOCK
+    if padded != rows:
+        left = np.concatenate([left, np.zeros((padded - rows, left.shape[1]))])
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    out = np.empty((padded, right.shape[1]))
+    for i in range(0, padded, BLOCK):
         np.matmul(left[i : i + BLOCK], right, out=out[i : i + BLOCK])
-    return out
+    return out[:rows]
 
 
 class Fit(NamedTuple):

@@ -1,8 +1,4 @@
-"""Recording: all that an engine is told and what it decides, as events from which it can be redone.
-
-An event is a dict of plain values that JSON carries without loss; `EVENTS` lists them. What
-rarely changes is only told when it does.
-"""
+"""Recording: all that an engine is told and decides, as events from which it can be redone."""
 
 from __future__ import annotations
 
@@ -10,43 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from dask_slaq.core.engine import Engine
+from dask_slaq.core.events import VERSION, Event
 from dask_slaq.core.grants import Grant
 
-__all__ = ["EVENTS", "VERSION", "Event", "Recorder"]
-
-Event = dict[str, Any]
-
-#: Of the form of the events.
-VERSION = 3
-_NUMBER = (int, float)
-_MAYBE = (int, float, type(None))
-#: What each event holds. `time` is in seconds on the caller's clock.
-EVENTS: dict[str, dict[str, Any]] = {
-    # A recording begins: the settings of the engine.
-    "start": {
-        "time": _NUMBER, "version": int, "policy": str, "epoch": _NUMBER, "normalizer": str,
-        "floor": _NUMBER, "strict": bool, "move_pause": _NUMBER, "predictor": str,
-    },
-    "arrive": {
-        "time": _NUMBER, "job": str, "weight": _NUMBER, "min_share": _MAYBE, "max_share": _MAYBE,
-        "target": _MAYBE, "reports": bool,
-    },
-    # Tasks of a job that ended since the last such event: how many, their core-seconds in all, and
-    # the most that were ready or running at once.
-    "tasks": {"job": str, "count": int, "seconds": _NUMBER, "at_once": _NUMBER},
-    # Of an iteration; with `idle` if known, see `Occupancy`.
-    "report": {"time": _NUMBER, "job": str, "loss": _NUMBER},
-    # Somebody looked at a job, for which the engine took in the reports it had.
-    "taken": {},
-    "floor": {"job": str, "threads": _NUMBER},
-    "max_iter": {"job": str, "max_iter": _MAYBE},
-    "demand": {"job": str, "tasks": _NUMBER},
-    # With `threads` of all workers, and the grants that changed. If they changed, with `workers`
-    # (threads of each), `eligible` (workers of each job) and `affinity` (bytes of a job by worker;
-    # jobs that changed alone). With `offered` if known, see `Occupancy`.
-    "decide": {"time": _NUMBER, "threads": int, "grants": dict},
-    "leave": {"time": _NUMBER, "job": str},
-}  # fmt: skip
+__all__ = ["Recorder"]
 
 
 class Occupancy(Protocol):
@@ -102,7 +65,6 @@ class Recorder:
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
         self._affinity: dict[str, dict[str, float]] = {}
-        self._waiting = 0
         kind = type(engine._predictor)
         self._say(
             "start",
@@ -139,9 +101,9 @@ class Recorder:
         told = {name: None if value is None else float(value) for name, value in limits.items()}
         if self._occupancy is not None:
             self._occupancy.add(job, now)
-        self._say("arrive", time=now, job=job, weight=float(weight), reports=reports, **told)
+        self._say("arrive", time=now, job=job, weight=float(weight), reports=bool(reports), **told)
         if max_iter is not None:
-            self._say("max_iter", job=job, max_iter=max_iter)
+            self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
 
     def remove_job(self, job: str, now: float) -> None:
         """As `Engine.remove_job`."""
@@ -149,7 +111,6 @@ class Recorder:
         self._catch_up(job)
         self.engine.remove_job(job, now)
         self._demand.pop(job, None)
-        self._waiting = self.engine.jobs.runtimes.waiting
         if self._occupancy is not None:
             self._occupancy.remove(job, now)
         self._say("leave", time=now, job=job)
@@ -159,7 +120,6 @@ class Recorder:
         self.engine.jobs.row(job)
         self._catch_up(job)
         self.engine.report(job, loss, now)
-        self._waiting = self.engine.jobs.runtimes.waiting
         known = {} if self._occupancy is None else {"idle": self._occupancy.idle(job, now)}
         self._say("report", time=now, job=job, loss=float(loss), **known)
 
@@ -184,7 +144,7 @@ class Recorder:
     def set_max_iter(self, job: str, max_iter: int | None) -> None:
         """As `Engine.set_max_iter`."""
         if self.engine.set_max_iter(job, max_iter):
-            self._say("max_iter", job=job, max_iter=max_iter)
+            self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
 
     def reallocate(
         self,
@@ -197,7 +157,6 @@ class Recorder:
         """As `Engine.reallocate`."""
         self._catch_up(*self._tasks)
         changes = self.engine.reallocate(workers, now, eligible=eligible, affinity=affinity)
-        self._waiting = self.engine.jobs.runtimes.waiting
         self._say(
             "decide",
             time=now,
@@ -211,14 +170,7 @@ class Recorder:
         self._write({"event": event, **what})
 
     def _catch_up(self, *jobs: str) -> None:
-        """Tell the engine of the tasks of these jobs that have ended.
-
-        Before that: what it has done unasked. It takes in reports when somebody reads what they
-        say of a job, and one by one they count for something else than all at once.
-        """
-        if self._waiting and not self.engine.jobs.runtimes.waiting:
-            self._say("taken")
-        self._waiting = self.engine.jobs.runtimes.waiting
+        """Tell the engine of the tasks of these jobs that have ended."""
         for job in jobs:
             if ended := self._tasks.pop(job, None):
                 count, seconds, at_once = ended

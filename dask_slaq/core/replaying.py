@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.events import VERSION, BadEvent, Event, check
 from dask_slaq.core.loss import LossPredictor
-from dask_slaq.core.recording import EVENTS, VERSION, Event, told
+from dask_slaq.core.recording import told
 
-__all__ = ["BadEvent", "Difference", "Replay", "check", "replay"]
+__all__ = ["Difference", "Replay", "replay"]
 
 _OWN = f"{LossPredictor.__module__}.{LossPredictor.__qualname__}"
-
-
-class BadEvent(SlaqError, ValueError):
-    """An event that no recorder writes, or not at this place."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +58,14 @@ class Replay:
         Why they could not.
     difference : Difference or None
         The first one.
+    version : int
+        The oldest version of the log among its recordings.
     """
 
     def __init__(self) -> None:
         self.decisions = self.reproduced = self.skipped = 0
         self.why = ""
+        self.version = VERSION
         self.difference: Difference | None = None
         self._begun = False
         self._engine: Engine | None = None
@@ -93,7 +92,9 @@ class Replay:
         if time < self._time:
             raise BadEvent(f"the time goes back, from {self._time!r} to {time!r} s")
         self._time = time
-        if self._engine is None:
+        if kind == "dropped":
+            self._engine, self.why = None, "an event before them could not be recorded"
+        elif self._engine is None:
             self.skipped += kind == "decide"
         elif kind == "decide":
             self._decide(self._engine, event)
@@ -103,6 +104,7 @@ class Replay:
     def _start(self, event: Event) -> None:
         if event["version"] > VERSION:
             raise BadEvent(f"version {event['version']} of the log is newer than {VERSION}")
+        self.version = min(self.version, event["version"])
         if event.get("continued"):  # another file of the same recording
             if not self._begun:
                 self.why = "the beginning of the recording is gone"
@@ -126,6 +128,7 @@ class Replay:
         self._workers = event.get("workers", self._workers)
         self._eligible = event.get("eligible", self._eligible)
         self._affinity.update(event.get("affinity", {}))
+        self._affinity = {job: on for job, on in self._affinity.items() if on}
         changes = engine.reallocate(
             self._workers, event["time"], eligible=self._eligible, affinity=self._affinity
         )
@@ -153,27 +156,9 @@ def replay(events: Iterable[Any]) -> Replay:
     return found
 
 
-def check(event: Any) -> str:
-    """The kind of an event; raises `BadEvent`, saying what is wrong and what is allowed."""
-    if not isinstance(event, dict):
-        raise BadEvent(f"an event is an object, not {event!r:.60}")
-    kind = event.get("event")
-    if not isinstance(kind, str) or kind not in EVENTS:
-        raise BadEvent(f"no event is called {kind!r:.60}; there are: {', '.join(EVENTS)}")
-    for name, allowed in EVENTS[kind].items():
-        if name not in event:
-            raise BadEvent(f"{name!r} is missing in {kind!r}")
-        value = event[name]
-        right = isinstance(value, allowed) and (allowed is bool or not isinstance(value, bool))
-        if not right:
-            raise BadEvent(f"{name!r} of {kind!r} must not be {value!r:.60}")
-    return kind
-
-
 def _tell(engine: Engine, kind: str, event: Event) -> None:
     """Tell an engine what happened between two decisions."""
-    if kind == "taken":
-        engine.jobs.runtimes.observe_iterations()
+    if kind == "taken":  # nobody tells it any more
         return
     job = event["job"]
     if kind == "arrive":

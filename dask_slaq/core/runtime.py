@@ -41,8 +41,8 @@ _SEEN = (
 )  # fmt: skip
 #: A job with so many observations is judged anew at every so-many-th decision only.
 YOUNG, SELDOM = 12.0, 4
-#: Numbers that wait to be taken in, four an iteration; when there are more, it is done at once.
-MOST_WAITING = 400_000
+#: Numbers that wait to be taken in, three an iteration; when there are more, it is done at once.
+MOST_WAITING = 300_000
 #: Jobs that are judged at once: what fits in a processor's cache.
 CHUNK = 2048
 #: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
@@ -52,10 +52,11 @@ _SQUARED, _ONCE, _COUNT = 5, 8, 14
 class Runtimes(Rows):
     """What was seen of the iterations of all jobs; a row is one job.
 
-    Columns to read: ``work``, core-seconds of one iteration, 0 until one was seen from report to
-    report; ``width``, tasks of one iteration that run in parallel, at least 1; ``attained``,
-    core-seconds charged so far; ``most``, the most threads an iteration had on average;
-    ``scaled``, whether Ernest's law holds for the job.
+    Columns to read as of now: ``reports`` and the last ``loss``; ``attained``, core-seconds charged
+    so far. As of the last `observe_iterations`: ``work``, core-seconds of one iteration, 0 until
+    one was seen from report to report; ``width``, tasks of one iteration that run in parallel, at
+    least 1; ``most``, the most threads an iteration had on average; ``scaled``, whether Ernest's
+    law holds for the job.
     """
 
     def __init__(self) -> None:
@@ -67,6 +68,7 @@ class Runtimes(Rows):
                 "attained": number,
                 "reports": ((), np.int64, 0),
                 "loss": ((), np.float64, np.nan),  # the last one, raw
+                "taken_in": ((), np.int64, 0),  # reports that `observe_iterations` took in
                 # Since the last report.
                 "charged": number,
                 "at_once": number,
@@ -91,14 +93,9 @@ class Runtimes(Rows):
                 "scaled": ((), np.bool_, 0.0),
             }
         )
-        # Four numbers an iteration in one flat list: a tuple each would busy the garbage collector.
+        # Three numbers an iteration in one flat list: tuples would busy the garbage collector.
         self._ended: list[float] = []
         self._population = Population()
-
-    @property
-    def waiting(self) -> int:
-        """Iterations that ended and have not been taken in."""
-        return len(self._ended) // 4
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
         """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
@@ -112,7 +109,10 @@ class Runtimes(Rows):
     def end_iteration(self, row: int, elapsed: float = 0.0, loss: float = np.nan) -> None:
         """Note that an iteration ended `elapsed` seconds after the last `advance`, with which
         `loss`. O(1)."""
-        self._ended += (row, elapsed, self.column["charged"].item(row), loss)
+        column = self.column
+        self._ended += (row, elapsed, column["charged"].item(row))
+        column["reports"][row] += 1
+        column["loss"][row] = loss
         if len(self._ended) >= MOST_WAITING:
             self.observe_iterations()
 
@@ -121,13 +121,15 @@ class Runtimes(Rows):
 
         Notes
         -----
+        Several at once count for something else than one after another. So nothing that only reads
+        may call this, or looking at a job would change what is decided.
         What was charged since the last report is the work of those ended since. The first interval
         also holds start-up (imports, compilation, data loading), so it only counts until another
         one is known.
         """
         if not self._ended:
             return
-        ended = np.fromiter(self._ended, np.float64, len(self._ended)).reshape(-1, 4)
+        ended = np.fromiter(self._ended, np.float64, len(self._ended)).reshape(-1, 3)
         self._ended.clear()
         column = self.column
         ended = ended[np.argsort(ended[:, 0], kind="stable")]
@@ -138,14 +140,13 @@ class Runtimes(Rows):
         served = column["served"][rows]
         held = column["held"][rows] + served * last[:, 0]
         lasted, charged = held - column["held_at_report"][rows], last[:, 1].copy()
-        start_up = (column["reports"][rows] == 0) & (n > 1)
+        start_up = (column["taken_in"][rows] == 0) & (n > 1)
         lasted[start_up] = (served * (last - first)[:, 0])[start_up]
         charged[start_up] -= first[start_up, 1]
         column["held_at_report"][rows] = held
         column["charged"][rows] -= last[:, 1]
         self._observe_work(rows, np.where(start_up, n - 1, n), lasted, charged)
-        column["reports"][rows] += n
-        column["loss"][rows] = last[:, 2]
+        column["taken_in"][rows] += n
         at_once, width = column["at_once"][rows], column["width"][rows]
         # Wide at once, narrow slowly: a barrier's last task must not shrink the estimate.
         wider = np.maximum(np.maximum(at_once, width + NEWEST * (at_once - width)), 1.0)
@@ -160,7 +161,7 @@ class Runtimes(Rows):
         some = charged > 0.0
         rows, n, lasted, charged = rows[some], n[some], lasted[some], charged[some]
         work = column["work"][rows]
-        known = (work > 0.0) & (column["reports"][rows] >= 2)
+        known = (work > 0.0) & (column["taken_in"][rows] >= 2)
         for name in _SEEN:
             column[name][rows[~known]] = self._fill[name]
         one = charged / n

@@ -100,9 +100,14 @@ def rescaled(sums: FloatArray, unit: FloatArray) -> FloatArray:
 
 def pooled(sums: FloatArray, unit: FloatArray) -> FloatArray:
     """Moments (15,) of all observations together, each job's seconds divided by its `unit` (n,)."""
-    once, twice = unit @ sums, (unit * unit) @ sums
-    total: FloatArray = np.where(_POWER == 2, twice, np.where(_POWER == 1, once, sums.sum(axis=0)))
-    return total
+    powers = np.column_stack([np.ones_like(unit), unit, unit * unit])
+    return total(sums * powers[:, _POWER.astype(int)])
+
+
+def total(terms: FloatArray) -> FloatArray:
+    """Sum of the rows of `terms` (n, k), to the last bit the same in whatever order they are."""
+    found: FloatArray = np.sort(terms, axis=0).sum(axis=0)
+    return found
 
 
 def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -117,7 +122,7 @@ def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
     """Sum of squared relative errors (n,) that each `law` (n, 4) leaves, at least 0."""
     less = np.concatenate([law, np.full((len(law), 1), -1.0)], axis=1)
     pairs = less[:, _LEFT] * less[:, _RIGHT]
-    left: FloatArray = np.maximum((sums * pairs) @ _TIMES, 0.0)
+    left: FloatArray = np.maximum((sums * pairs * _TIMES).sum(axis=1), 0.0)
     return left
 
 
@@ -132,8 +137,8 @@ def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
     """
     terms = np.append(shape, 1.0)
     pairs = terms[_LEFT] * terms[_RIGHT]
-    across = sums @ np.where(_POWER == 1, pairs, 0.0)
-    along = sums @ np.where(_POWER == 2, pairs * _TIMES, 0.0)
+    across = (sums * np.where(_POWER == 1, pairs, 0.0)).sum(axis=1)
+    along = (sums * np.where(_POWER == 2, pairs * _TIMES, 0.0)).sum(axis=1)
     return np.where(along > 0, across / np.where(along > 0, along, 1.0), 1.0)
 
 

@@ -1,19 +1,21 @@
 """Which ready task goes to which free slot. Decides only; `Pools` enacts.
 
 Jobs behind on their floor come first, then all by their order, those over their cap last. Of the
-job served, a task whose inputs are on the slot's worker comes first, then one that is cheap to
-move, and at the very end one that would wait for its home for longer than moving takes.
+job served, the first task in Dask's order that has a slot at home or may go anywhere is chosen, and
+at the very end one that would wait for its home for longer than moving its inputs takes.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_slaq.scheduler.pool import ANY, Entry, Kind, Pool
+from dask_slaq.scheduler.pool import ANY, Entry, Kind, Pool, Ready
+from dask_slaq.scheduler.slots import Slots, blocked, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -21,10 +23,24 @@ if TYPE_CHECKING:
 # Inputs are cheap to move in so many seconds, or in so much of the task's expected time.
 CHEAP_SECONDS = 0.001
 CHEAP_FRACTION = 0.1
-# Tasks a thread that a worker may be sent at most.
-MOST_AHEAD = 8
+# Homes that a task may have; with more than these, any worker will do.
+MOST_HOMES = 16
+# Places that are compared for one choice.
+LOOKED_AT = 16
+# A slot is kept from long tasks for a job that is likely to be back in so many seconds.
+BACK_WITHIN = 0.020
+# A rank before all that was sent at its time.
+AT_ONCE = -1e9
 
-Slots = dict[str, "WorkerState"]
+
+class Choice(NamedTuple):
+    """A task for a slot."""
+
+    pool: Pool
+    entry: Entry
+    ws: WorkerState
+    reason: str
+    rank: float
 
 
 class Dispatcher:
@@ -34,131 +50,237 @@ class Dispatcher:
     ----------
     scheduler : distributed.Scheduler
         Only read.
+    slots : Slots
     lend : bool
         A job may use slots outside its worker set.
-    ahead : float
-        Seconds of expected work that a busy worker may have left and still be sent a task.
+    short : float
+        Seconds; a task known to be shorter goes before what waits on a worker, while its job has
+        not used more than its share.
+    fair : bool
+        Whether jobs are served by their service alone, without floors.
     """
 
-    def __init__(self, scheduler: Scheduler, *, lend: bool, ahead: float) -> None:
+    def __init__(
+        self, scheduler: Scheduler, slots: Slots, *, lend: bool, short: float, fair: bool
+    ) -> None:
         self.scheduler = scheduler
+        self.slots = slots
         self.lend = lend
-        self.ahead = ahead
-        self._dry: dict[str, float] = {}  # when each full worker is expected to have a free thread
-        self._sent: dict[TaskState, tuple[str, float]] = {}  # its worker and expected seconds
-        self._work: dict[str, float] = {}  # expected seconds of what each worker was sent and has
-
-    def slots(self, addresses: Collection[str]) -> Slots:
-        """Those of these workers that have a slot."""
-        workers = self.scheduler.workers
-        return {a: workers[a] for a in addresses if a in workers and self.has_slot(workers[a])}
-
-    def has_slot(self, ws: WorkerState) -> bool:
-        """Whether a worker has fewer tasks than threads, or is so near to it that a round trip
-        would leave it idle: little work in all, or a task in its last moments."""
-        if ws not in self.scheduler.running:
-            return False
-        if has_thread(ws):
-            self._dry.pop(ws.address, None)
-            return True
-        tasks = load(ws)[0]
-        if tasks < MOST_AHEAD and self._work.get(ws.address, 0.0) < self.ahead * ws.nthreads:
-            return True
-        left = max(self._dry.get(ws.address, math.inf) - monotonic(), 0.0)
-        return left < self.ahead and tasks < 2
-
-    def started(self, pool: Pool, ts: TaskState, ws: WorkerState) -> tuple[float, float]:
-        """Note a task that was sent to a worker.
-
-        Returns
-        -------
-        expected : float
-            Its seconds.
-        free : float
-            Seconds until the worker is to be sent another, infinite where that is not known.
-        """
-        now = monotonic()
-        address = ws.address
-        known = pool.durations.known(ts)
-        expected = self._expected(ts, known)
-        self._sent[ts] = address, expected
-        self._work[address] = self._work.get(address, 0.0) + expected
-        seconds = math.inf if known is None else expected / ws.nthreads
-        self._dry[address] = max(self._dry.get(address, now), now) + seconds
-        return expected, self._dry[address] - now - self.ahead
-
-    def ended(self, ts: TaskState) -> None:
-        """Note that a worker no longer has a task, or that it holds no slot any more."""
-        address, expected = self._sent.pop(ts, ("", 0.0))
-        left = self._work.pop(address, 0.0) - expected
-        if left > 1e-9:
-            self._work[address] = left
+        self.short = short
+        self.fair = fair
+        self.left: set[str] = set()  # workers that had slots left at the end
+        self.kept = False  # whether slots were kept for jobs that are about to come back
 
     def choices(
-        self, pools: Collection[Pool], slots: Slots
-    ) -> Iterator[tuple[Pool, Entry, WorkerState, str]]:
-        """Pool, task, worker and reason, one by one, until slots or tasks run out.
+        self, pools: Collection[Pool], addresses: Iterable[str], served: float
+    ) -> Iterator[Choice]:
+        """Yield tasks for the slots of these workers, one by one, until slots or tasks run out.
 
-        The caller binds each before it asks for the next; `slots` loses those that are full.
+        The caller binds each before it asks for the next.
+
+        Parameters
+        ----------
+        served : float
+            Service of the pool that was served last: see `Pools`.
         """
-        last = anyone if self.lend else within
-        for served, move in ((behind, False), (within, False), (last, False), (last, True)):
-            if not slots:
+        workers = self.scheduler.workers
+        self.kept = False
+        places = _Places(
+            self.slots, (workers[address] for address in addresses if address in workers)
+        )
+        last: Callable[[Pool], bool] = _anyone if self.lend else _within
+        phases = [(_behind, False), (_within, False), (last, False), (last, True)]
+        for may, move in phases:
+            if not places:
                 break
-            queue = [(pool.order(), pool) for pool in pools if pool.ready and served(pool)]
-            heapq.heapify(queue)
-            while queue and slots:
-                place, pool = heapq.heappop(queue)
-                if (now := pool.order()) > place:  # another part of its job was served
-                    heapq.heappush(queue, (now, pool))
+            yield from self._phase(pools, places, may, move)
+        yield from self._overtake(pools, served)
+        self.left = set(places.by_address)
+
+    def _phase(
+        self, pools: Collection[Pool], places: _Places, may: Callable[[Pool], bool], move: bool
+    ) -> Iterator[Choice]:
+
+        def place(pool: Pool) -> tuple[Any, ...]:
+            # Of those behind on their floor, who has nothing at all comes first.
+            return (bool(pool.running), *pool.order()) if may is _behind else pool.order()
+
+        queue = [(place(pool), pool) for pool in pools if (pool.ready or pool.passed) and may(pool)]
+        heapq.heapify(queue)
+        coming = self._coming(pools) if self.fair else []
+        while queue and places:
+            _, pool = heapq.heappop(queue)
+            if pool.passed and not move:
+                places.leave_to(pool)
+            if not pool.ready:
+                continue
+            if pool.gang:
+                if not self._together(pool):
+                    return  # slots are kept until there are enough of them
+                places.keep_free()
+            choice = self._choose(pool, places, move)
+            if choice is None:
+                if _has_rootish(pool):
+                    # It takes its turn when a thread is free: nobody is sent ahead in its place.
+                    places.keep_free()
+                continue
+            entry, ws = choice
+            kept = self._kept(coming, pool, entry, ws)
+            if kept >= len(places):
+                self.kept = True
+                continue
+            reason = "granted" if ws.address in pool.workers else "lent"
+            reason = "floor" if may is _behind else reason
+            yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
+            places.refresh(ws)
+            if pool.ready and may(pool):
+                heapq.heappush(queue, (place(pool), pool))
+
+    def _overtake(self, pools: Collection[Pool], served: float) -> Iterator[Choice]:
+        """Let those go before what waits on a worker who would else wait for whole tasks of
+        others: a job of which nothing runs and whose turn it is, and short tasks of a job that has
+        not used more than its share."""
+        queueing: set[WorkerState] | None = None
+        for pool in list(pools):
+            alone = not (pool.running or pool.passed)
+            if not alone and pool.durations.shortest >= self.short:
+                continue
+            if not pool.ready or pool.gang or not _within(pool):
+                continue
+            if alone:
+                if self._is_due(pool, served):
+                    if queueing is None:
+                        queueing = self.slots.queueing()
+                    yield from islice(self._sent_first(pool, math.inf, queueing), 1)
+            elif pool.service <= served:
+                for choice in self._sent_first(pool, self.short, self.scheduler.running):
+                    yield choice
+                    queueing = None
+
+    def _is_due(self, pool: Pool, served: float) -> bool:
+        if math.isinf(pool.index):
+            return True
+        return pool.service <= served if self.fair else _behind(pool)
+
+    def _sent_first(
+        self, pool: Pool, shorter_than: float, workers: Collection[WorkerState]
+    ) -> Iterator[Choice]:
+        """Yield tasks of a pool for those of these workers where they can start soonest, before all
+        else."""
+        for entry in list(islice(pool.first_ready(), LOOKED_AT)):
+            if entry.ts not in pool.ready:
+                continue
+            if math.isfinite(shorter_than):
+                known = pool.durations.trusted(entry.ts)
+                if entry.rootish or known is None or known >= shorter_than:
                     continue
-                choice = self._choose(pool, slots, move)
-                if choice is None:
-                    continue
-                entry, ws = choice
-                held = "granted" if ws.address in pool.line.workers else "lent"
-                yield pool, entry, ws, "floor" if served is behind else held
-                if not self.has_slot(ws):
-                    del slots[ws.address]
-                if pool.ready and served(pool):
-                    heapq.heappush(queue, (pool.order(), pool))
+            if found := list(self._possible(pool, entry, workers)):
+                ws = min(found, key=lambda ws: (self.slots.next_end(ws), ws.address))
+                reason = "granted" if ws.address in pool.workers else "lent"
+                yield Choice(pool, entry, ws, reason, AT_ONCE + monotonic())
+
+    def _possible(
+        self, pool: Pool, entry: Entry, workers: Collection[WorkerState]
+    ) -> Iterator[WorkerState]:
+        """Those of these workers to which a task may be sent before all else."""
+        known = self.scheduler.workers
+        at = (known[a] for a in entry.homes if a in known) if entry.homes else iter(workers)
+        for ws in at:
+            if ws not in workers or not entry.kind.suits(ws):
+                continue
+            if not (self.lend or ws.address in pool.workers):
+                continue
+            if sum(1 for sent in self.slots.waiting(ws.address) if sent.rank < 0) < ws.nthreads:
+                yield ws
+
+    def _rank(self, pool: Pool, entry: Entry, ws: WorkerState) -> float:
+        """By when it was sent; but a task takes the place of one of its own job that comes after it
+        in Dask's order."""
+        now = monotonic()
+        waiting = self.slots.waiting_tasks(ws.address, pool)
+        later = [sent.rank for ts, sent in waiting if ts.priority > entry.priority]
+        return min(later, default=now)
+
+    def _coming(self, pools: Collection[Pool]) -> list[Pool]:
+        """Pools that iterate: when they have no ready task they are likely to have some in a
+        moment, or in a moment after what they run has ended."""
+        now = monotonic()
+        return [
+            pool
+            for pool in pools
+            if pool.gap < BACK_WITHIN
+            and (pool.ready or pool.running or now - pool.left_at < BACK_WITHIN)
+        ]
+
+    def _kept(self, coming: list[Pool], pool: Pool, entry: Entry, ws: WorkerState) -> int:
+        """Slots to keep from a long task for jobs that are behind its own and will be back within
+        a moment after this slot's thread is free."""
+        if not coming or self.expected(pool, entry.ts) <= BACK_WITHIN:
+            return 0
+        until = self.slots.next_end(ws) + 2 * BACK_WITHIN
+        behind = [
+            other
+            for other in coming
+            if not other.ready
+            and other.service < pool.service
+            and self.slots.all_end_in(other) < until
+        ]
+        if not behind:
+            return 0
+        weight = sum(other.weight for other in behind)
+        return math.ceil(self.scheduler.total_nthreads * weight / (weight + pool.weight))
+
+    def _together(self, pool: Pool) -> bool:
+        """Whether all ready tasks of a gang find a slot now, or as many as there can be."""
+        running = self.scheduler.running
+        fits = [ws for ws in running if any(kind.allows(ws) for kind in pool.kinds)]
+        threads = sum(ws.nthreads for ws in fits)
+        free = sum(max(ws.nthreads - load(ws), 0) for ws in fits)
+        return bool(pool.running) or free >= min(len(pool.ready), threads)
 
     def entry(
         self,
         pool: Pool,
         ts: TaskState,
-        known: float | None,
         user: Iterable[str] | None,
         count: int,
     ) -> Entry:
-        """A ready task as the pool files it.
+        """File a ready task.
 
         Parameters
         ----------
-        known : float, optional
-            Mean seconds of tasks like it.
         user : iterable of str, optional
             Workers to which the user restricted it.
         count : int
             Orders tasks of equal priority.
         """
         needs = ts.resource_restrictions
-        kind = Kind(
-            frozenset(user) if user else None, tuple(sorted(needs.items())) if needs else None
-        )
-        home, held = self._home(ts, kind)
-        moving = held / self.scheduler.bandwidth
-        if home is not None and (only := confined(pool, ts)):
-            home, moving = (home if home in only else min(only)), math.inf
-        if home is not None:
-            bytes_at = pool.line.bytes_at
-            bytes_at[home] = bytes_at.get(home, 0.0) + held
-        cheap = moving < max(CHEAP_SECONDS, CHEAP_FRACTION * self._expected(ts, known))
-        return Entry(ts.priority, count, ts, kind, home, moving, cheap)
+        kind = ANY
+        if user or needs:
+            kind = Kind(
+                frozenset(user) if user else None, tuple(sorted(needs.items())) if needs else None
+            )
+        expected = self.expected(pool, ts)
+        homes, moving = self._homes(pool, ts, kind, expected)
+        return Entry(ts.priority, count, ts, kind, homes, moving, expected, self._rootish(ts, kind))
 
-    def _expected(self, ts: TaskState, known: float | None) -> float:
-        """Seconds that a task is expected to compute: as known of its job's tasks, else the
+    def _rootish(self, ts: TaskState, kind: Kind) -> bool:
+        """Whether Dask would queue a task if it were not held."""
+        if kind != ANY:
+            return False
+        if getattr(ts.run_spec, "data_producer", False):
+            return True
+        group = ts.group
+        return (
+            len(group) > self.scheduler.total_nthreads * 2
+            and len(group.dependencies) < 5
+            and sum(map(len, group.dependencies)) < 5
+        )
+
+    def expected(self, pool: Pool, ts: TaskState) -> float:
+        """Return the seconds that a task may compute: as known of its job's tasks now, else the
         scheduler's own estimate, whose method is named differently in every second release."""
+        known = pool.durations.known(ts)
         if known is not None:
             return known
         if ts.prefix.duration_average >= 0:
@@ -167,71 +289,210 @@ class Dispatcher:
             return 2 * ts.prefix.max_exec_time
         return self.scheduler.UNKNOWN_TASK_DURATION
 
-    def _home(self, ts: TaskState, kind: Kind) -> tuple[str | None, int]:
-        """Of the workers that a task may use the one that holds most of its input bytes, and how
-        many."""
+    def _homes(
+        self, pool: Pool, ts: TaskState, kind: Kind, expected: float
+    ) -> tuple[tuple[str, ...], float]:
+        """Workers on which a task runs without moving much, none if that is anywhere; and the
+        seconds that moving its inputs elsewhere takes."""
+        if not ts.dependencies:
+            return (), 0.0
         held: dict[str, int] = {}
         for dep in ts.dependencies:
             for ws in dep.who_has or ():
-                if kind.allows(ws):
+                if kind is ANY or kind.allows(ws):
                     held[ws.address] = held.get(ws.address, 0) + dep.nbytes
         if not held:
-            return None, 0
-        home = max(held, key=held.__getitem__)
-        return home, held[home]
+            return (), 0.0
+        most = max(held.values())
+        for address, nbytes in held.items():
+            pool.bytes_at[address] = pool.bytes_at.get(address, 0.0) + nbytes / len(held)
+        cheap = max(CHEAP_SECONDS, CHEAP_FRACTION * expected) * self.scheduler.bandwidth
+        only = confined(pool, ts)
+        if only:
+            return tuple(sorted(only)), math.inf
+        if most <= cheap:
+            return (), most / self.scheduler.bandwidth
+        homes = sorted(address for address, nbytes in held.items() if most - nbytes <= cheap)
+        if len(homes) >= min(MOST_HOMES, len(self.scheduler.running)):
+            return (), most / self.scheduler.bandwidth
+        return tuple(homes), most / self.scheduler.bandwidth
 
-    def _choose(self, pool: Pool, slots: Slots, move: bool) -> tuple[Entry, WorkerState] | None:
-        """The job's first task that a free slot suits, and that slot's worker."""
-        everywhere = list(slots.values())
-        for kind in list(pool.heaps) if everywhere else ():
-            places = everywhere if self.lend else self._strict(pool, kind, everywhere)
-            fits = places if kind == ANY else [ws for ws in places if kind.suits(ws)]
-            local = [e for ws in fits if (e := pool.first(kind, ws.address))]
-            if local:
-                entry = min(local)
-                return entry, slots[str(entry.home)]
-            entry = pool.first(kind, None) or (self._homeless(pool, kind) if move else None)
-            if entry is not None and fits:
-                mine = pool.line.workers
-                return entry, min(fits, key=lambda ws: (ws.address not in mine, load(ws)))
+    def _choose(self, pool: Pool, places: _Places, move: bool) -> tuple[Entry, WorkerState] | None:
+        """The job's first task in Dask's order that a slot suits, and that slot's worker."""
+        best: tuple[Entry, WorkerState] | None = None
+        for kind, ready in list(pool.kinds.items()):
+            found = self._choose_of_kind(pool, kind, ready, places, move)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return best
+
+    def _choose_of_kind(
+        self, pool: Pool, kind: Kind, ready: Ready, places: _Places, move: bool
+    ) -> tuple[Entry, WorkerState] | None:
+        def suits(ws: WorkerState, entry: Entry) -> bool:
+            return self._may_use(pool, kind, entry, ws)
+
+        best: tuple[Entry, WorkerState] | None = None
+        few, many = ready.homes, places.by_address
+        if len(few) > len(many):
+            at: Iterable[str] = [a for a in many if a in few]
+        else:
+            at = [a for a in few if a in many]
+        for address in at[:LOOKED_AT]:
+            entry = ready.at(address)
+            if entry is None or not suits(many[address], entry):
+                continue
+            if best is None or entry < best[0]:
+                best = entry, many[address]
+        entry = ready.anywhere()
+        if entry is not None and (best is None or entry < best[0]):
+            ws = places.pick(pool, lambda ws: suits(ws, entry))
+            if ws is not None:
+                best = entry, ws
+        if best is None and move:
+            return self._homeless(pool, kind, ready, places)
+        return best
+
+    def _may_use(self, pool: Pool, kind: Kind, entry: Entry, ws: WorkerState) -> bool:
+        """Whether a task may take this slot."""
+        if not self.lend and ws.address not in pool.workers:
+            # Tasks that their user bound to other workers than the set has would never run in it.
+            known = self.scheduler.workers
+            if kind is ANY or any(kind.allows(known[a]) for a in pool.workers if a in known):
+                return False
+        if entry.rootish and not (self.slots.may_have_rootish(ws) and self._keeps_up(pool, ws)):
+            return False
+        if kind is ANY:
+            return True
+        if not kind.allows(ws):
+            return False
+        return kind.suits(ws) or len(ws.processing) - len(ws.long_running) < ws.nthreads
+
+    def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
+        """Whether a worker gets through what a job has there and what needs a resource: under
+        plain Dask such tasks wait on workers, where they keep further loads away."""
+        waits = 0
+        for kind, ready in pool.kinds.items():
+            if kind.resources and kind.allows(ws):
+                share = ready.count_at[""] / len(self.scheduler.running)
+                waits += ready.count_at[ws.address] + math.ceil(share)
+        on = len(ws.processing) - len(ws.long_running)
+        if not waits and on < ws.nthreads:
+            return True
+        if not waits and not _needs_resources(ws, pool):
+            return True
+        return on + waits < ws.nthreads
+
+    def _homeless(
+        self, pool: Pool, kind: Kind, ready: Ready, places: _Places
+    ) -> tuple[Entry, WorkerState] | None:
+        """The first task whose inputs are moved sooner than its homes get through what waits for
+        them, and a worker that has a free thread."""
+        free = [
+            ws for ws in islice(places.by_address.values(), LOOKED_AT) if ws.nthreads > load(ws)
+        ]
+        if not free:
+            return None
+        work = ready.seconds_at
+        for home in sorted(ready.homes, key=lambda a: -work.get(a, 0.0))[:LOOKED_AT]:
+            entry = ready.at(home)
+            if entry is None:
+                continue
+            for ws in free:
+                if self._may_use(pool, kind, entry, ws) and self._waits(pool, entry, ws, work):
+                    return entry, ws
         return None
 
-    def _strict(self, pool: Pool, kind: Kind, places: list[WorkerState]) -> list[WorkerState]:
-        """Those of the places that are in the job's set; all of them for tasks that their user
-        bound to other workers than the set has: in it they would never run."""
-        mine = pool.line.workers
-        known = self.scheduler.workers
-        if kind != ANY and not any(kind.allows(known[a]) for a in mine if a in known):
-            return places
-        return [ws for ws in places if ws.address in mine]
-
-    def _homeless(self, pool: Pool, kind: Kind) -> Entry | None:
-        """The first task for whose home to wait takes longer than to move its inputs."""
-        firsts = (pool.first(kind, home) for home in list(pool.heaps[kind]))
-        return min((e for e in firsts if e and self._waits(pool, e)), default=None)
-
-    def _waits(self, pool: Pool, entry: Entry) -> bool:
-        """Whether waiting for a task's home is in vain (it left, is paused, or is not in the job's
-        strict set) or takes too long."""
-        ws = self.scheduler.workers.get(entry.home)
-        if ws not in self.scheduler.running or not (self.lend or ws.address in pool.line.workers):
+    def _waits(self, pool: Pool, entry: Entry, ws: WorkerState, work: dict[str, float]) -> bool:
+        """Whether a task would wait for its homes in vain (they left, are paused, or are not in the
+        job's strict set) or for longer than moving its inputs to a worker takes."""
+        known, running = self.scheduler.workers, self.scheduler.running
+        homes = [known[a] for a in entry.homes if a in known and known[a] in running]
+        if not self.lend:
+            homes = [home for home in homes if home.address in pool.workers]
+        if not homes:
             return True
-        return ws.occupancy / ws.nthreads > entry.moving
+        if math.isinf(entry.moving):
+            return False
+        missing = sum(dep.nbytes for dep in entry.ts.dependencies if ws not in dep.who_has)
+        moving = missing / self.scheduler.bandwidth
+        return all(
+            self.slots.next_end(home) + work.get(home.address, 0.0) / home.nthreads
+            > moving + entry.expected / home.nthreads
+            for home in homes
+        )
 
 
-def behind(pool: Pool) -> bool:
-    """Whether a job is behind on its floor."""
-    return pool.line.tokens > 0 and within(pool)
+class _Places:
+    """Workers that have slots, those with the fewest tasks a thread first."""
+
+    def __init__(self, slots: Slots, workers: Iterable[WorkerState]) -> None:
+        self._slots = slots
+        having = sorted((ws for ws in workers if slots.may_have(ws)), key=_place)
+        self.by_address = {ws.address: ws for ws in having}
+
+    def __len__(self) -> int:
+        return len(self.by_address)
+
+    def pick(self, pool: Pool, suits: Callable[[WorkerState], bool]) -> WorkerState | None:
+        """Return a worker for a task of a pool: one of its set if there is one among the first."""
+        found: WorkerState | None = None
+        for looked, ws in enumerate(self.by_address.values()):
+            if found is not None and (looked >= LOOKED_AT or load(ws) >= ws.nthreads):
+                break
+            if suits(ws):
+                if ws.address in pool.workers:
+                    return ws
+                found = found or ws
+        return found
+
+    def refresh(self, ws: WorkerState) -> None:
+        """Look at a worker again after it was sent a task."""
+        self.by_address.pop(ws.address, None)
+        if self._slots.may_have(ws):
+            self.by_address[ws.address] = ws
+
+    def keep_free(self) -> None:
+        """Keep only workers that have a free thread."""
+        self.by_address = {a: ws for a, ws in self.by_address.items() if load(ws) < ws.nthreads}
+
+    def leave_to(self, pool: Pool) -> None:
+        """Leave those workers alone that would go on with tasks of a pool by themselves."""
+        for address in pool.passed:
+            ws = self.by_address.get(address)
+            if ws is not None and self._slots.backlog(ws) > 0:
+                del self.by_address[address]
 
 
-def within(pool: Pool) -> bool:
+def _needs_resources(ws: WorkerState, pool: Pool) -> bool:
+    """Whether tasks of a pool wait on a worker for a resource."""
+    return blocked(ws) > 0 and any(
+        ts.resource_restrictions and ts in pool.tasks for ts in ws.processing
+    )
+
+
+def _has_rootish(pool: Pool) -> bool:
+    ready = pool.kinds.get(ANY)
+    entry = ready.anywhere() if ready is not None else None
+    return entry is not None and entry.rootish
+
+
+def _behind(pool: Pool) -> bool:
+    """Whether a job is behind on its floor, or new and not granted anything yet."""
+    return (pool.tokens > 0 or math.isinf(pool.index)) and _within(pool)
+
+
+def _within(pool: Pool) -> bool:
     """Whether a job runs less than its cap."""
-    return len(pool.line.running) < pool.line.most
+    return len(pool.running) < pool.most
 
 
-def anyone(pool: Pool) -> bool:
-    """Any job: what is left over is lent."""
+def _anyone(pool: Pool) -> bool:
     return True
+
+
+def _place(ws: WorkerState) -> tuple[float, str]:
+    return load(ws) / ws.nthreads, ws.address
 
 
 def confined(pool: Pool, ts: TaskState) -> frozenset[str]:
@@ -245,13 +506,3 @@ def confined(pool: Pool, ts: TaskState) -> frozenset[str]:
         if len(pool.tasks.get(dep) or ()) == 1 and not dep.loose_restrictions
     ]
     return frozenset.intersection(*made) if made else frozenset()
-
-
-def has_thread(ws: WorkerState) -> bool:
-    """Whether a worker has fewer tasks than threads; seceded tasks hold none."""
-    return len(ws.processing) - len(ws.long_running) < ws.nthreads
-
-
-def load(ws: WorkerState) -> tuple[float, str]:
-    """Fewest tasks a thread first; ties by address."""
-    return (len(ws.processing) - len(ws.long_running)) / ws.nthreads, ws.address

@@ -1,4 +1,4 @@
-"""The jobs of one scheduler: engine, pools and divisions, kept in step.
+"""The jobs of one scheduler: engine and pools, kept in step.
 
 What happens here is told by `SlaqPlugin`: requests and reports that came, tasks, and that it is
 time to decide anew.
@@ -7,16 +7,17 @@ time to decide anew.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+import uuid
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, SlaqError
+from dask_slaq.core.checks import shown
+from dask_slaq.core.epochs import Epochs
+from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.jobs import check_job_settings
-from dask_slaq.scheduler.divisions import Divisions
 from dask_slaq.scheduler.pool import Pool
-from dask_slaq.scheduler.records import status_of_job, status_of_part
+from dask_slaq.scheduler.records import status_of_job, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ANNOTATION", "ScheduledJobs"]
 
-#: The annotation by which a task belongs to a job.
+#: The annotation by which a task belongs to a job, and the prefix of one for every block in which
+#: it was built or computed.
 ANNOTATION = "slaq_job"
+BLOCK = "slaq_job:"
 
 
 class ScheduledJobs:
@@ -50,7 +53,7 @@ class ScheduledJobs:
         Running jobs, and how many reports of each have come.
     resources : dict of str to dict
         What each of its tasks needs.
-    epochs : deque of dict
+    epochs : Epochs
         What was granted, remembered for `history`.
     """
 
@@ -64,98 +67,114 @@ class ScheduledJobs:
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
         self.reports: dict[str, int] = {}
+        self._runs: dict[str, str] = {}
         self.resources: dict[str, dict[str, float]] = {}
-        self.divisions = Divisions()
-        self.epochs: deque[dict[str, Any]] = deque(maxlen=settings.history)
+        self.epochs = Epochs(settings.history)
         self._settings, self._changed = settings, changed
 
     # Coming and going
 
-    def open(self, name: str, client: str, resources: dict[str, float], **given: Any) -> None:
-        """A job begins; raises what is wrong with it."""
-        self._refuse_duplicate(name)
+    def open(
+        self,
+        name: str,
+        client: str,
+        *,
+        resources: dict[str, float],
+        gang: bool = False,
+        run: str | None = None,
+        **given: Any,
+    ) -> None:
+        """Begin a job; raises what is wrong with it."""
         self.engine.add_job(name, monotonic(), **given)
+        self.epochs.begin(name, time())
         self.resources[name] = resources
         self.reports[name] = 0
-        self.pools.add(name, client)
+        self._runs[name] = run or uuid.uuid4().hex
+        pool = self.pools.add(name, client, weight=given.get("weight", 1.0), gang=gang)
+        # From the start, and not only once it was granted something.
+        pool.most = given.get("max_share") or math.inf
 
-    def divide(self, job: str, parts: list[str], client: str) -> None:
-        """Parts of a job are to have names, tasks and reports of their own; all of them or none."""
-        self.engine.jobs.row(job)
-        for part in parts:
-            self._refuse_duplicate(part)
-        self.divisions.add(job, parts)
-        for part in parts:
-            self.reports[part] = 0
-            self.pools.add(part, client, whole=job)
+    def runs(self, name: object, run: object = None) -> bool:
+        """Tell whether a job runs; with `run`, whether it is still that one of its name."""
+        if not isinstance(name, str) or name not in self.reports:
+            return False
+        return run is None or run == self._runs[name]
 
-    def end_parts(self, job: str, ended: Collection[str]) -> None:
-        """Parts of a job ended; what they still run is the job's own."""
-        parts = [part for part in self.divisions.parts(job) if part in ended]
-        if parts:
-            self.record()  # their last iterations too
-        for part in parts:
-            self.forget(part)
+    def owned(self, name: Any, client: object, run: object = None) -> str:
+        """Check that a job is of a client, or reported for by a worker, whose `client` is empty.
 
-    def _refuse_duplicate(self, name: str) -> None:
-        self.engine.jobs.refuse_duplicate(name)
-        if name in self.divisions:
-            whole = self.divisions[name].job
-            raise DuplicateJob(f"a part of the running job {whole!r} is named {name!r} already")
+        Returns
+        -------
+        str
+            What tells it from others of its name, before and after.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        if not self.runs(name):
+            raise UnknownJob(f"no job named {shown(name)} is running")
+        if client and client != self.pools.pools[name].client:
+            raise UnknownJob(f"the running job {shown(name)} is another client's")
+        if not self.runs(name, run):
+            raise UnknownJob(f"that job {shown(name)} has ended; another of its name is running")
+        return self._runs[name]
 
     def forget(self, name: str) -> None:
-        """Forget a job and its parts; what they still run goes on under plain Dask."""
-        for part in self.divisions.parts(name):
-            self.forget(part)
-        self.divisions.forget(name)
-        self.pools.remove(name)
+        """Forget a job. While others run, its unfinished tasks wait for slots with its client's
+        tasks of no job; else they are left to plain Dask."""
+        self._forget(name, self._heir(name))
+
+    def _forget(self, name: str, heir: Pool | None) -> None:
+        self.pools.remove(name, heir)
         self.resources.pop(name, None)
         self.reports.pop(name, None)
+        self._runs.pop(name, None)
         if name in self.engine.jobs:
             self.engine.remove_job(name, monotonic())
+
+    def _heir(self, name: str) -> Pool | None:
+        pool = self.pools.pools.get(name)
+        if pool is None or not pool.reports or not pool.unfinished or len(self.reports) < 2:
+            return None
+        other = f"other:{pool.client}"
+        return self.pools.pools.get(other) or self._open_other(other, pool.client)
 
     def forget_all(self) -> None:
         """Forget every job, and the tasks of none."""
         for name in list(self.pools.pools):
-            self.forget(name)
+            self._forget(name, None)
 
     # What they do
 
-    def report(self, job: Any, loss: Any) -> None:
-        """One iteration's loss.
+    def report(self, job: Any, loss: Any, client: object = "", run: object = None) -> None:
+        """Take in one iteration's loss.
 
         Raises
         ------
-        SlaqError
-            If there is no such job, or `loss` is no finite number.
+        UnknownJob
+            If the client has no such job.
+        NonFiniteLoss
         """
-        if job not in self.reports:
-            raise SlaqError(f"no job named {job!r} is running")
+        self.owned(job, client, run)
         self.reports[job] += 1
         if isinstance(loss, bool) or not isinstance(loss, int | float):
-            raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
-        if job in self.divisions:
-            self._report_of_part(job, float(loss))
-        else:
-            self.engine.report(job, loss, monotonic())
+            raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
+        self.engine.report(job, loss, monotonic())
 
-    def _report_of_part(self, name: str, loss: float) -> None:
-        if not math.isfinite(loss):
-            raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
-        part = self.divisions[name]
-        part.iteration, part.loss = part.iteration + 1, loss
-        self.pools.pools[name].loss = loss
-
-    def expect(self, job: Any, iterations: Any) -> None:
-        """A job is to report at most so many iterations more; None if that is unknown.
+    def expect(
+        self, job: Any, iterations: Any, client: object = "", run: object = None
+    ) -> None:
+        """Take in how many iterations more a job will report at most; None if that is unknown.
 
         Raises
         ------
-        SlaqError
-            If there is no such job, or `iterations` is no number of iterations.
+        UnknownJob
+            If the client has no such job.
+        InvalidSetting
+            If `iterations` is no number of iterations.
         """
-        if job not in self.reports:
-            raise SlaqError(f"no job named {job!r} is running")
+        self.owned(job, client, run)
         check_job_settings(max_iter=iterations)
         more = None if iterations is None else self.reports[job] + iterations
         self.engine.set_max_iter(job, more)
@@ -165,8 +184,8 @@ class ScheduledJobs:
         mine: dict[str, list[Any]] = {}
         for key in tasks:
             ts = self.scheduler.tasks[key]
-            job = ts.annotations.get(ANNOTATION) if ts.annotations else None
-            mine.setdefault(job if job in self.reports else f"other:{client}", []).append(ts)
+            job = self._job_of(client, ts.annotations) if ts.annotations else None
+            mine.setdefault(job or f"other:{client}", []).append(ts)
         for name, states in mine.items():
             pool = self.pools.pools.get(name)
             if pool is None:
@@ -174,11 +193,35 @@ class ScheduledJobs:
                     continue
                 pool = self._open_other(name, client)
             self.pools.own(pool, states)
+        self.pools.hold(self.contended)
+
+    def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:
+        """The running job of the client that a task's annotations name.
+
+        What was built in the block of a job that has ended belongs to the block in which it is
+        computed: of the blocks around it that one whose job came last.
+        """
+        job = annotations.get(ANNOTATION)
+        if not isinstance(job, str):
+            return None
+        if self._has(client, job):
+            return job
+        if BLOCK + job not in annotations:  # a name by hand, which no job has
+            return None
+        keys = (key for key in annotations if isinstance(key, str) and key.startswith(BLOCK))
+        around = {name for key in keys if self._has(client, name := key.removeprefix(BLOCK))}
+        if len(around) < 2:
+            return next(iter(around), None)
+        return next(name for name in reversed(self.reports) if name in around)
+
+    def _has(self, client: str, job: str) -> bool:
+        return job in self.reports and self.pools.pools[job].client == client
 
     def _open_other(self, name: str, client: str) -> Pool:
         """A pool for a client's tasks of no job: they get a fair share while jobs run."""
         self.engine.add_job(name, monotonic(), weight=self._settings.other_weight, reports=False)
-        pool = self.pools.add(name, client, reports=False)
+        weight = self._settings.other_weight
+        pool = self.pools.add(name, client, reports=False, weight=weight)
         self._changed()
         return pool
 
@@ -186,14 +229,13 @@ class ScheduledJobs:
 
     @property
     def contended(self) -> bool:
-        """Whether tasks must be held: not for one job alone, be it divided or not, nor under the
-        policy ``none``."""
+        """Whether tasks must be held: not for one job alone, nor under the policy ``none``."""
         if self._settings.policy == "none":
             return False
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()
         )
-        return len(self.pools.pools) - len(self.divisions) > 1 or strict
+        return self.pools.contended or strict
 
     def observe_demand(self) -> list[str]:
         """Tell the engine how many tasks are ready or running; whose tasks of no job are all done,
@@ -202,7 +244,7 @@ class ScheduledJobs:
         for name, pool in self.pools.pools.items():
             if not pool.reports and not pool.unfinished:
                 over.append(name)
-            elif pool.whole is None:
+            else:
                 self.engine.observe_demand(name, pool.demand)
         return over
 
@@ -216,10 +258,11 @@ class ScheduledJobs:
             workers,
             monotonic(),
             eligible=self._eligible(),
-            affinity={n: pool.bytes_at for n, pool in self.pools.pools.items() if not pool.whole},
+            affinity={n: pool.bytes_at for n, pool in self.pools.pools.items()},
         )
         self.pools.apply(grants)
-        self.record()
+        if not self.epochs:
+            self.record()
 
     def _eligible(self) -> dict[str, list[str]]:
         """Workers that supply the resources of each job that needs any."""
@@ -242,21 +285,23 @@ class ScheduledJobs:
             self.engine.set_floor(name, self._settings.reserve * capacity / len(others))
 
     def record(self) -> None:
-        """Remember what every job is granted now, for `history`."""
-        jobs = {name: job for name, job in self.status().items() if job["reports"]}
-        self.epochs.append({"time": time(), "jobs": jobs})
+        """Remember what every job is granted now, for `history`; once an epoch."""
+        names = self.names()
+        self.epochs.add(time(), names, self._values(names))
+
+    def remember(self, name: str) -> None:
+        """Remember the last iteration of a job that is about to end."""
+        if name in self.reports:
+            self.epochs.end(name, self._values([name]))
+
+    def _values(self, names: Sequence[str]) -> dict[str, Any]:
+        return values_of_jobs(self.engine, self.pools.pools, names)
 
     def names(self) -> list[str]:
-        """Running jobs, and their parts."""
-        jobs = [name for name, job in self.engine.jobs.items() if job.reports]
-        return jobs + list(self.divisions)
+        """Running jobs."""
+        return list(self.reports)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Every job, part of one, and the tasks of none now: see `status_of_job`."""
+        """Every job and the tasks of none now: see `status_of_job`."""
         pools = self.pools.pools
-        wholes = (pool for pool in pools.values() if pool.whole is None)
-        found = {pool.name: status_of_job(self.engine, pool, pool.name) for pool in wholes}
-        for name in self.divisions:
-            part = self.divisions[name]
-            found[name] = status_of_part(part, pools[name], found[part.job])
-        return found
+        return {name: status_of_job(self.engine, pools[name], name) for name in pools}

@@ -1,7 +1,8 @@
 """The journal: events as lines of JSON in a file, bounded and rotated.
 
-The event loop only puts an event on a queue; a thread formats and writes it. An error while
-writing is logged once, and nothing is recorded from then on: the scheduler is never disturbed.
+The event loop only puts an event on a queue; a thread formats and writes it. An event that cannot
+be written as JSON is left out. An error while writing is logged once, and nothing is recorded from
+then on: the scheduler is never disturbed. A recording begins on a line of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 from logging.handlers import QueueListener, RotatingFileHandler
 from queue import SimpleQueue
 from typing import Any
+
+import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 
@@ -37,6 +40,13 @@ class Journal:
     files : int
         Files that are kept, 2 or more; the oldest is deleted.
 
+    Attributes
+    ----------
+    failed : str or None
+        The error that ended the recording.
+    dropped : int
+        Events that could not be written as JSON.
+
     Raises
     ------
     InvalidSetting
@@ -46,6 +56,7 @@ class Journal:
     def __init__(self, path: str, size: int, files: int) -> None:
         self.path = os.path.abspath(os.path.expanduser(path))
         self.failed: str | None = None
+        self.dropped = 0
         try:
             self._lines = _Lines(self, size, files)
         except OSError as error:
@@ -70,7 +81,27 @@ class Journal:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.stop()
-            self._lines.close()
+            try:
+                self._lines.close()
+            except (OSError, ValueError) as error:  # what waits cannot be written
+                self.fail(error)
+
+    def line(self, event: dict[str, Any]) -> str:
+        """Return the line of an event; where JSON does not have it, one that says so."""
+        try:
+            return json.dumps(event, separators=(",", ":"), default=_plain)
+        except (TypeError, ValueError, RecursionError) as error:
+            if not self.dropped:
+                logger.warning(
+                    "an event cannot be written to %s and is left out; what is decided later "
+                    "cannot be replayed, and further such events are left out in silence: "
+                    "%.200s in %.200r",
+                    self.path,
+                    error,
+                    event,
+                )
+            self.dropped += 1
+            return json.dumps({"event": "dropped", "kind": str(event.get("event"))})
 
     def fail(self, error: BaseException | None) -> None:
         """Record nothing from now on, and say so once."""
@@ -105,29 +136,50 @@ class _Lines(RotatingFileHandler):
         super().__init__(journal.path, maxBytes=size, backupCount=files - 1, encoding="utf-8")
         self._journal = journal
         self._start: dict[str, Any] | None = None
+        self._begun = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._journal.failed is None:
+        if self._journal.failed is not None:
+            return
+        try:
+            if not self._begun:
+                self._begun = True
+                if self.stream and not _ends_line(self.baseFilename):
+                    # A crash ended the recording before this one in the middle of a line.
+                    self.stream.write(self.terminator)
+            events: Any = record.__dict__.pop("events")
+            record.msg = self.terminator.join(map(self._journal.line, events))
             super().emit(record)
+            for event in events:
+                if event["event"] == "start":
+                    self._start = event
+        except Exception:
+            self.handleError(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        # Asked for twice: to see whether the file would be full, and to write.
-        events: Any = record.__dict__.pop("events", ())
-        for event in events:
-            if event["event"] == "start":
-                self._start = event
-        if events:
-            record.msg = self.terminator.join(map(_line, events))
         return str(record.msg)
 
     def doRollover(self) -> None:
         super().doRollover()
         if self._start is not None:
-            self.stream.write(_line({**self._start, "continued": True}) + self.terminator)
+            again = self._journal.line({**self._start, "continued": True})
+            self.stream.write(again + self.terminator)
 
     def handleError(self, record: logging.LogRecord) -> None:
         self._journal.fail(sys.exc_info()[1])
 
 
-def _line(event: dict[str, Any]) -> str:
-    return json.dumps(event, separators=(",", ":"))
+def _ends_line(path: str) -> bool:
+    """Whether a file is empty, or ends with the end of a line."""
+    with open(path, "rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
+def _plain(value: object) -> object:
+    """Turn a number of NumPy into one that JSON has."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")

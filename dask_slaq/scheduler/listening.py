@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["follow", "precede"]
+__all__ = ["follow", "precede", "surround"]
 
 
 def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
@@ -27,6 +29,31 @@ def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
 
     followed.followed = handler  # type: ignore[attr-defined]
     handlers[op] = followed
+
+
+def surround(
+    scheduler: Scheduler, op: str, context: Callable[..., contextlib.AbstractContextManager[None]]
+) -> None:
+    """Call a stream handler within a context that is made from its message; as `follow`."""
+    handlers = scheduler.stream_handlers
+    handler = getattr(handlers[op], "surrounded", handlers[op])
+
+    if inspect.iscoroutinefunction(handler):
+
+        @functools.wraps(handler)
+        async def surrounded(**message: Any) -> None:
+            with context(**message):
+                await handler(**message)
+
+    else:
+
+        @functools.wraps(handler)
+        def surrounded(**message: Any) -> None:
+            with context(**message):
+                handler(**message)
+
+    surrounded.surrounded = handler  # type: ignore[attr-defined]
+    handlers[op] = surrounded
 
 
 def precede(scheduler: Scheduler, name: str, first: Callable[[], None]) -> None:

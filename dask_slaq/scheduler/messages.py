@@ -1,22 +1,23 @@
 """What clients ask of the plugin and tell it.
 
-Requests raise at the caller; what comes on the stream is logged and dropped if it is wrong, since
-an exception there would end the sender's connection.
+Requests raise at the caller. What comes on the stream is dropped if it is wrong, and said in the
+log now and then: an exception there would end the sender's connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.edge import Dropped, check_opening
+
 if TYPE_CHECKING:
+    from distributed import Scheduler
+
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["Messages"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Messages", "at_work"]
 
 # Reports travel on the client's stream, the end of a job by request: wait so long for the former.
 _LAST_REPORTS = 2.0
@@ -27,10 +28,10 @@ class Messages:
 
     def __init__(self, plugin: SlaqPlugin) -> None:
         self.plugin = plugin
+        self._dropped = Dropped()
         self._requests = {
             "slaq_open": self.open_job,
             "slaq_close": self.close_job,
-            "slaq_divide": self.divide_job,
             "slaq_status": self.status,
             "slaq_history": self.history,
             "slaq_bindings": self.bindings,
@@ -42,7 +43,6 @@ class Messages:
         scheduler.handlers.update(self._requests)
         scheduler.stream_handlers["slaq-report"] = self.report
         scheduler.stream_handlers["slaq-expect"] = self.expect
-        scheduler.stream_handlers["slaq-end-parts"] = self.end_parts
 
     @property
     def current(self) -> bool:
@@ -53,23 +53,22 @@ class Messages:
     async def open_job(self, name: str, client: str, **given: Any) -> None:
         """Request: a job begins."""
         self.plugin.check_registered()
-        resources = given.pop("resources", None) or {}
-        self.plugin.jobs.open(name, client, resources, **given)
+        connected = self.plugin.scheduler.client_comms.__contains__
+        self.plugin.jobs.open(name, client, **check_opening(name, client, given, connected))
         self.plugin.began(name)
 
-    async def divide_job(self, job: str, parts: list[str], client: str) -> None:
-        """Request: parts of a job are to be jobs within it."""
-        self.plugin.check_registered()
-        self.plugin.jobs.divide(job, parts, client)
-
-    async def close_job(self, name: str, reports: int = 0) -> None:
+    async def close_job(
+        self, name: str, client: str, reports: int = 0, run: str | None = None
+    ) -> None:
         """Request: a job ends once its last reports are in."""
         jobs, deadline = self.plugin.jobs, monotonic() + _LAST_REPORTS
-        while jobs.reports.get(name, reports) < reports and monotonic() < deadline:
+        if not jobs.runs(name, run):
+            return
+        run = jobs.owned(name, client)
+        while jobs.runs(name, run) and jobs.reports[name] < reports and monotonic() < deadline:
             await asyncio.sleep(0.002)
-        if name in jobs.reports:
-            jobs.record()  # its last iteration too
-        self.plugin.end_job(name)
+        if jobs.runs(name, run):
+            self.plugin.end_job(name)
 
     async def status(self) -> dict[str, Any]:
         """Request: every job now, in words and numbers."""
@@ -79,15 +78,15 @@ class Messages:
             "policy": plugin.settings.policy,
             "epoch": plugin.settings.epoch,
             "capacity": plugin.scheduler.total_nthreads,
-            "holding": plugin.pools.holding,
+            "holding": plugin.pools.holding.on,
             "failed": plugin.failed,
             "jobs": plugin.jobs.status(),
         }
 
-    async def history(self) -> list[dict[str, Any]]:
-        """Request: the remembered epochs, oldest first."""
+    async def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
+        """Request: a piece of the remembered epochs, oldest first, see `Epochs.read`."""
         self.plugin.check_registered()
-        return list(self.plugin.jobs.epochs)
+        return self.plugin.jobs.epochs.read(time(), start, stop)
 
     async def bindings(self) -> list[list[Any]]:
         """Request: the remembered task bindings, oldest first."""
@@ -96,28 +95,38 @@ class Messages:
         return [[b.time, str(b.key), b.job, b.worker, b.reason] for b in bindings]
 
     def report(
-        self, /, job: Any = None, loss: Any = None, client: str = "", worker: str = "", **other: Any
+        self,
+        /,
+        job: Any = None,
+        loss: Any = None,
+        client: str = "",
+        worker: str = "",
+        run: Any = None,
+        **other: Any,
     ) -> None:
         """Stream: one iteration's loss."""
         try:
-            self.plugin.jobs.report(job, loss)
+            self.plugin.jobs.report(job, loss, client, run)
         except Exception as error:
-            logger.warning("dropped a report from %s: %s", client or worker, error)
+            self._dropped.add("report", client or worker, error)
 
     def expect(
-        self, /, job: Any = None, iterations: Any = None, client: str = "", **other: Any
+        self,
+        /,
+        job: Any = None,
+        iterations: Any = None,
+        client: str = "",
+        run: Any = None,
+        **other: Any,
     ) -> None:
         """Stream: how many iterations a job has still to come at most."""
         try:
-            self.plugin.jobs.expect(job, iterations)
+            self.plugin.jobs.expect(job, iterations, client, run)
         except Exception as error:
-            logger.warning("dropped how many iterations %s expects: %s", client, error)
+            self._dropped.add("number of iterations", client, error)
 
-    def end_parts(
-        self, /, job: Any = None, parts: Any = (), client: str = "", **other: Any
-    ) -> None:
-        """Stream: parts of a job have ended."""
-        try:
-            self.plugin.jobs.end_parts(job, parts)
-        except Exception as error:
-            logger.warning("dropped a message from %s on parts of a job: %s", client, error)
+
+def at_work(scheduler: Scheduler) -> SlaqPlugin | None:
+    """Return the plugin that answers a scheduler's requests, registered still or not."""
+    messages = getattr(scheduler.handlers.get("slaq_open"), "__self__", None)
+    return messages.plugin if isinstance(messages, Messages) else None

@@ -7,9 +7,10 @@ error all that is held is given back to Dask's own scheduling, loudly and once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,9 @@ from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.recording import Recorder
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.journal import Journal
-from dask_slaq.scheduler.listening import follow, precede
-from dask_slaq.scheduler.messages import Messages
+from dask_slaq.scheduler.listening import follow, precede, surround
+from dask_slaq.scheduler.mending import drop_stale_counts
+from dask_slaq.scheduler.messages import Messages, at_work
 from dask_slaq.scheduler.occupancy import Occupancy
 from dask_slaq.scheduler.pools import Pools
 
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
 logger = logging.getLogger(__name__)
+
+#: When jobs and workers come and go, one decision may follow another in so many seconds, at least
+#: and for each second that it took; after a rest several at once, those of `BURST` seconds. So few
+#: jobs are decided on as they come, and a crowd together.
+PAUSE, PAUSE_PER_SECOND, BURST = 0.020, 4.0, 0.200
 
 
 def guarded(hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,25 +103,38 @@ log_files
         self.failed: str | None = None
         self.journal: Journal | None = None
         self.occupancy: Occupancy | None = None
+        self._started_on: Scheduler | None = None
 
     # Life
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Take up work on a scheduler.
+        """Take up work on a scheduler; once, though a scheduler that starts with its preloads calls
+        this again for every plugin that they registered.
 
         Raises
         ------
         InvalidSetting
-            When another one of these runs jobs there, or the log cannot be written.
+            When another one of these runs jobs there and has not failed, or the log cannot be
+            written.
         """
+        if self._started_on is scheduler and self.failed is None:
+            return
         others = [p for p in scheduler.plugins.values() if isinstance(p, SlaqPlugin)]
-        if jobs := [name for before in others for name in before.jobs.names()]:
+        if (before := at_work(scheduler)) is not None and before not in others:
+            before.stop()  # it was unregistered, and has not noticed yet
+        if jobs := [n for before in others if before.failed is None for n in before.jobs.names()]:
             raise InvalidSetting(
                 "the scheduler runs jobs under a SlaqPlugin already, and they must end "
                 "before another one is registered: " + ", ".join(jobs)
             )
         chosen = self.settings
         log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
+        if left := [name for before in others for name in before.jobs.names()]:
+            logger.warning(
+                "a SlaqPlugin that failed is replaced; its jobs go on as work of no job, until "
+                "they are opened again: %s",
+                ", ".join(left),
+            )
         for before in others:
             before.stop()
         self.journal = log or None
@@ -125,19 +145,27 @@ log_files
             lend=chosen.lend,
             short=chosen.short_task,
             ahead=chosen.ahead,
+            fair=chosen.policy == "fair",
             charge=self.engine.observe_task,
             fail=self.fall_back,
+            told=lambda: self.registered and self.failed is None,
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(scheduler, self.engine, self.pools, chosen, self._changed)
-        self._due = False
+        self._next: asyncio.Handle | None = None
+        self._rested = 0.0
         self._timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
         self.messages = Messages(self)
         self.messages.register()
         follow(scheduler, "long-running", self.task_seceded)
+        if "steal-response" in scheduler.stream_handlers:
+            surround(scheduler, "steal-response", self.task_moving)
         follow(scheduler, "worker-status-change", self.worker_changed)
         precede(scheduler, "no-workers-timeout", self.keep_waiting)
+        precede(scheduler, "idle-timeout", self.keep_open)
+        self.pools.custody.skip_held_when_workers_join()
         self._announce()
+        self._started_on = scheduler
 
     def _make_engine(self) -> Engine | Recorder:
         """A new engine, which is recorded if there is a log."""
@@ -175,7 +203,9 @@ log_files
 
     def stop(self) -> None:
         """Give everything back to Dask and withdraw."""
+        self._started_on = None
         self._timer.stop()
+        self._not_now()
         self.pools.hold(False)
         self.jobs.forget_all()
         self._close_journal()
@@ -185,6 +215,7 @@ log_files
     async def close(self) -> None:
         """The scheduler closes."""
         self._timer.stop()
+        self._not_now()
         self._close_journal()
 
     def _close_journal(self) -> None:
@@ -229,6 +260,8 @@ log_files
         if self.occupancy is not None:
             self.occupancy.moved(self.pools.job_of(key), key, finish, monotonic())
         self.pools.transition(key, start, finish, details)
+        if self.scheduler.validate:
+            self.pools.check_task(key)
 
     @guarded
     def keep_waiting(self) -> None:
@@ -236,11 +269,26 @@ log_files
         if self.scheduler.no_workers_timeout is not None:
             self.pools.keep_waiting()
 
+    def keep_open(self) -> None:
+        """Dask is about to look whether the cluster is idle: with a job it is not, though that may
+        compute in its driver. After a failure too."""
+        if self.jobs.reports and self.registered:
+            self.scheduler.idle_since = None
+
     @guarded
     def task_seceded(self, *, key: Any, **message: Any) -> None:
         """A task holds its slot no longer."""
         if self.jobs.reports:
             self.pools.seceded(key)
+
+    @contextlib.contextmanager
+    def task_moving(self, *, key: Any, **message: Any) -> Iterator[None]:
+        """A worker answers whether a task may move to another one."""
+        if not self.jobs.reports or self.failed is not None:
+            yield
+            return
+        with self.pools.moving(key):
+            yield
 
     @guarded
     def worker_changed(self, *, worker: str, **message: Any) -> None:
@@ -259,6 +307,7 @@ log_files
         self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
     ) -> None:
         """A worker left: reallocate at once."""
+        self.pools.forget_worker(worker)
         if self.jobs.reports:
             self._changed()
 
@@ -266,13 +315,15 @@ log_files
         """A client left, or died: its jobs end, after a failure too, or their names stay taken."""
         try:
             for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
-                self.end_job(name)  # parts may have gone with the job by then
+                self.end_job(name)
         except Exception as error:
             self.fall_back(error)
 
     def restart(self, scheduler: Scheduler) -> None:
         """The cluster restarted: all tasks and metadata are gone, the jobs go on."""
         self._announce()
+        if stale := drop_stale_counts(scheduler):
+            logger.warning("Dask kept counts of tasks over a restart; dropped: %s", stale)
         if self.jobs.reports:
             self._changed()
 
@@ -296,27 +347,44 @@ log_files
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
         self.reallocate()
+        self.jobs.record()
 
     @guarded
     def reallocate(self) -> None:
         """Reports and task times in; grants out to the pools."""
-        self._due = False
+        self._not_now()
+        begin = monotonic()
         for name in self.jobs.observe_demand():
             self.end_job(name)
         self.pools.hold(self.jobs.contended)
         self.jobs.reallocate()
+        end = monotonic()
+        pause = max(PAUSE, PAUSE_PER_SECOND * (end - begin))
+        self._rested = max(self._rested, end) + pause
 
     def end_job(self, name: str) -> None:
         """Forget a job; what it still runs goes on under plain Dask."""
+        self._remember(name)
         self.jobs.forget(name)
         if not self.jobs.reports:
             self.jobs.forget_all()
             self._timer.stop()
         self._changed()
 
+    @guarded
+    def _remember(self, name: str) -> None:
+        """The last iteration of a job that ends is to be seen in its history."""
+        self.jobs.remember(name)
+
     def _changed(self) -> None:
-        """A job or worker came or went: react at once, but once for all at hand."""
+        """A job or worker came or went: decide at once, but once for all that come together."""
         self.pools.hold(self.failed is None and self.jobs.contended)
-        if not self._due and self.failed is None:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self.reallocate)
+        if self._next is None and self.failed is None:
+            delay = max(self._rested - BURST - monotonic(), 0.0)
+            self._next = asyncio.get_running_loop().call_later(delay, self.reallocate)
+
+    def _not_now(self) -> None:
+        """Drop the decision that is due, if any."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None

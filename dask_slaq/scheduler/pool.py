@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,9 +32,10 @@ class Entry(NamedTuple):
     count: int
     ts: TaskState
     kind: Kind
-    home: str | None  # the worker that holds most of its inputs
-    moving: float  # seconds to move them away from home
-    cheap: bool  # so little that any worker will do
+    homes: tuple[str, ...]  # workers where it runs without moving much; none if anywhere will do
+    moving: float  # seconds to move its inputs to another worker
+    expected: float  # seconds that it computes
+    rootish: bool  # whether Dask would queue it
 
 
 class Kind(NamedTuple):
@@ -58,7 +60,71 @@ class Kind(NamedTuple):
 ANY = Kind(None, None)
 
 
-@dataclass
+class Ready:
+    """Ready tasks of one kind, by home and in Dask's order.
+
+    A task with several homes stands at each of them; what left is dropped when it comes to the top.
+    """
+
+    def __init__(self, entries: dict[TaskState, Entry]) -> None:
+        self._entries = entries
+        self._anywhere: list[Entry] = []
+        self._at: dict[str, list[Entry]] = {}
+        self.seconds_at: dict[str, float] = {}  # expected work that waits for each home
+        self.count_at: Counter[str] = Counter()  # tasks that wait for each home, or anywhere ("")
+
+    def push(self, entry: Entry) -> None:
+        """Add a ready task."""
+        self.count_at.update(entry.homes or ("",))
+        if not entry.homes:
+            heapq.heappush(self._anywhere, entry)
+        for home in entry.homes:
+            heapq.heappush(self._at.setdefault(home, []), entry)
+            part = entry.expected / len(entry.homes)
+            self.seconds_at[home] = self.seconds_at.get(home, 0.0) + part
+
+    def left(self, entry: Entry) -> None:
+        """Note that a task is no longer ready."""
+        self.count_at.subtract(entry.homes or ("",))
+        for home in entry.homes:
+            left = self.seconds_at.get(home, 0.0) - entry.expected / len(entry.homes)
+            self.seconds_at[home] = max(left, 0.0)
+
+    def has(self, entry: Entry) -> bool:
+        """Whether a task is to be found; slow, for checks."""
+        if not entry.homes:
+            return entry in self._anywhere
+        return all(entry in self._at.get(home, ()) for home in entry.homes)
+
+    def anywhere(self) -> Entry | None:
+        """The first task that any worker may take."""
+        return self._top(self._anywhere)
+
+    def at(self, home: str) -> Entry | None:
+        """The first task at home on a worker."""
+        heap = self._at.get(home)
+        if heap is None:
+            return None
+        entry = self._top(heap)
+        if entry is None:
+            del self._at[home]
+            self.seconds_at.pop(home, None)
+        return entry
+
+    @property
+    def homes(self) -> Collection[str]:
+        """Workers at which tasks are, or were, at home."""
+        return self._at.keys()
+
+    def _top(self, heap: list[Entry]) -> Entry | None:
+        while heap:
+            if self._entries.get(heap[0].ts) is heap[0]:
+                return heap[0]
+            heapq.heappop(heap)
+        return None
+
+
+@dataclass(eq=False)
 class Pool:
     """The tasks of one job.
 
@@ -70,120 +136,91 @@ class Pool:
         Those that wait, are ready, or run.
     ready : dict
         Those that wait for a slot.
-    heaps : dict
-        The same in Dask's order, by kind and home; those that are cheap to move also under no
-        home. A task that left is dropped when it comes to the top.
+    kinds : dict of Kind to Ready
+        The same by kind, in Dask's order.
     running : dict
         Those that hold a slot, with the core-seconds charged for each in advance.
-    gang : set
-        Those that run where their user pinned them.
-    index, share, workers, granted, most
-        From the job's grant, its tokens as `granted`. A part of a job has none of its own: see
-        `line`.
+    passed : dict of str to set
+        Those that went to workers without a slot, by worker: pinned ones, and what was sent before
+        tasks were held. They run there unless others are put before them.
+    gang : bool
+        Whether its ready tasks start together.
+    index, workers, granted, most
+        From the job's grant, its tokens as `granted`.
     tokens : float
         What is left of these since the last decision.
-    whole : Pool or None
-        Of a part, the pool of its job, which counts what the part runs as well.
-    parts : dict
-        Pools of the job's parts.
-    foremost : float
-        The user's priority of those of its tasks that go first.
-    loss, ended, attained
-        Its last loss; how many of its tasks ended, and their core-seconds.
+    weight : float
+    service : float
+        Core-seconds used for its weight, as a start tag of fair queueing: see `Pools`.
+    left_at : float
+        When it last had a task, on the monotonic clock.
+    gap : float
+        Seconds between its last task and its next, as seen lately; infinite before.
     """
 
     name: str
     client: str
     reports: bool = True
+    gang: bool = False
+    weight: float = 1.0
     tasks: dict[TaskState, Any] = field(default_factory=dict)
     unfinished: set[TaskState] = field(default_factory=set)
     ready: dict[TaskState, Entry] = field(default_factory=dict)
-    heaps: dict[Kind, dict[str | None, list[Entry]]] = field(default_factory=dict)
+    kinds: dict[Kind, Ready] = field(default_factory=dict)
     running: dict[TaskState, float] = field(default_factory=dict)
-    gang: set[TaskState] = field(default_factory=set)
+    passed: dict[str, set[TaskState]] = field(default_factory=dict)
     share: float = 1.0
-    index: float = 0.0
+    index: float = math.inf  # before the first grant, a newcomer comes first
     workers: Collection[str] = frozenset()
     granted: float = 0.0
     tokens: float = 0.0
     most: float = math.inf
-    used: float = 0.0  # core-seconds, fading; orders jobs of equal index
+    service: float = 0.0
+    left_at: float = -math.inf
+    gap: float = math.inf
     durations: Durations = field(default_factory=Durations)
     bytes_at: dict[str, float] = field(default_factory=dict)  # input bytes by worker, fading
-    whole: Pool | None = None
-    parts: dict[str, Pool] = field(default_factory=dict)
-    foremost: float = math.inf
-    loss: float = math.inf
-    ended: int = 0
-    attained: float = 0.0
 
     @property
     def demand(self) -> int:
-        """Tasks that hold a slot or wait for one, or are pinned and run."""
-        ready = len(self.ready) + sum(len(part.ready) for part in self.parts.values())
-        return ready + len(self.running) + len(self.gang)
+        """Tasks that are ready or on workers; seceded ones hold no slot."""
+        return len(self.ready) + len(self.running) + sum(map(len, self.passed.values()))
 
-    @property
-    def line(self) -> Pool:
-        """The pool in whose name its tasks are served: its job's, of a part."""
-        return self.whole or self
+    def order(self) -> tuple[float, float, str]:
+        """Who is served first: higher index, then least service for the weight."""
+        return (-self.index, self.service, self.name)
 
-    @property
-    def ahead(self) -> bool:
-        """Whether all that is ready was sent ahead of its time: its user gave it less priority, and
-        no other task waits for it yet."""
-        return all(e.priority[0] > self.foremost and not e.ts.waiters for e in self.ready.values())
-
-    @property
-    def left(self) -> float:
-        """Seconds that a part's tasks at hand will take, one after another. Infinite where that is
-        not known, and for what a divided job does itself: it gets parts ready."""
-        if self.parts or not self.ended:
-            return math.inf
-        return len(self.unfinished) * self.attained / self.ended
-
-    def order(self) -> tuple[Any, ...]:
-        """Who is served first: higher index, then least running and least used for the share.
-
-        Parts of a job stand in its place in the queue. Of them the one with most work left comes
-        first, so that all are through early. Work ahead of its time comes last, that of the part
-        with the least loss first: it is the least likely to be in vain.
-        """
-        line = self.line
-        share = max(line.share, 1e-9)
-        place = (-line.index, len(line.running) / share, line.used / share, line.name)
-        if not line.parts:
-            return place
-        ahead = self.ahead
-        return (*place, ahead, self.loss if ahead else -self.left, self.name)
-
-    def take_over(self, part: Pool) -> None:
-        """Have the tasks of a part that is no more; those that run are counted already."""
-        self.tasks.update(part.tasks)
-        self.unfinished |= part.unfinished
-        self.foremost = min(self.foremost, part.foremost)
-        for entry in part.ready.values():
-            self.push(entry)
+    def charge(self, seconds: float) -> None:
+        """Charge core-seconds that the job uses."""
+        self.service += seconds / self.weight
+        self.tokens -= seconds
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
         self.ready[entry.ts] = entry
-        homes = self.heaps.setdefault(entry.kind, {})
-        if entry.home is not None:
-            heapq.heappush(homes.setdefault(entry.home, []), entry)
-        if entry.home is None or entry.cheap:
-            heapq.heappush(homes.setdefault(None, []), entry)
+        kind = self.kinds.get(entry.kind)
+        if kind is None:
+            kind = self.kinds[entry.kind] = Ready(self.ready)
+        kind.push(entry)
 
-    def first(self, kind: Kind, home: str | None) -> Entry | None:
-        """The first ready task of a kind at a home."""
-        heap = self.heaps[kind].get(home)
-        while heap:
-            if self.ready.get(heap[0].ts) is heap[0]:
-                return heap[0]
-            heapq.heappop(heap)
-        self.heaps[kind].pop(home, None)
-        return None
+    def pop(self, ts: TaskState) -> Entry | None:
+        """Take out a task that is no longer ready."""
+        entry = self.ready.pop(ts, None)
+        if not self.ready:
+            self.kinds.clear()
+        elif entry is not None:
+            self.kinds[entry.kind].left(entry)
+        return entry
+
+    def first_ready(self) -> Iterator[Entry]:
+        """The first tasks of each kind, wherever they are at home."""
+        for ready in list(self.kinds.values()):
+            if entry := ready.anywhere():
+                yield entry
+            for home in list(ready.homes):
+                if entry := ready.at(home):
+                    yield entry
 
     def fade(self, factor: float) -> None:
-        self.used *= factor
+        """Forget part of where its data was."""
         self.bytes_at = {w: n * factor for w, n in self.bytes_at.items() if n * factor >= 1}

@@ -1,28 +1,42 @@
 """Task pools with late binding: what becomes of the tasks of jobs.
 
-A job's tasks wait in its pool, state ``no-worker``, until a slot is free; then one is bound to
-that slot's worker. Nothing is committed early, so a reclaimed worker is free after the task that
-runs on it. On any error everything held is given back to Dask, once and loudly.
+While several jobs have tasks, these wait in their pools, state ``no-worker``, until a slot is free;
+then one is bound to that slot's worker. Nothing is committed early, so a reclaimed worker is free
+after the task that runs on it. On any error everything held is given back to Dask, once and loudly.
+
+Jobs of equal index are served by start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): each
+has a `service`, its core-seconds over its weight, charged when a task is sent and corrected when it
+ends; the least is served first. A job that comes back starts from what is served now, less a
+moment's worth: it is owed what it waited for and not what it left to others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.custody import Custody, pinned
-from dask_slaq.scheduler.dispatcher import Dispatcher, has_thread
-from dask_slaq.scheduler.pool import Binding, Entry, Kind, Pool
+from dask_slaq.scheduler.custody import Custody
+from dask_slaq.scheduler.dispatcher import BACK_WITHIN, Choice, Dispatcher
+from dask_slaq.scheduler.holding import Holding
+from dask_slaq.scheduler.invariants import check_all, check_task
+from dask_slaq.scheduler.pool import Binding, Kind, Pool
+from dask_slaq.scheduler.slots import Slots, has_thread
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
+    from distributed.scheduler import Scheduler, TaskState
 
     from dask_slaq.core.engine import Grant
+
+#: Seconds for which a job that was away is owed what it would have been served meanwhile.
+OWED = 0.25
+#: Seconds of contention after which the job that is left alone is still held for a while.
+AT_LEAST = 1.0
 
 
 class Pools:
@@ -34,13 +48,18 @@ class Pools:
     lend : bool
         Lend a slot whose grantees have nothing ready to another job (work-conserving).
     short : float
-        Seconds; tasks known to be shorter do not wait for a slot.
+        Seconds; tasks known to be shorter may go before what waits on a worker.
     ahead : float
-        Seconds of expected work that a busy worker may have left and still be sent a task.
+        Seconds before a thread is expected to be free at which it is sent another task.
+    fair : bool
+        Serve jobs by their service for their weight alone.
     charge : callable
         Called as ``charge(job, seconds, at_once)`` for every finished task.
     fail : callable
         Called with the error when dispatching failed.
+    told : callable
+        Returns whether transitions are still told, as they are not once the plugin is
+        unregistered: nothing is dispatched by books that are out of date.
     log_length : int
         Bindings remembered.
     """
@@ -52,60 +71,90 @@ class Pools:
         lend: bool = True,
         short: float = 0.010,
         ahead: float = 0.025,
+        fair: bool = False,
         charge: Callable[[str, float, int], None],
         fail: Callable[[BaseException], None],
+        told: Callable[[], bool] = lambda: True,
         log_length: int = 10_000,
     ) -> None:
         self.scheduler = scheduler
         self.lend = lend
-        self.short = short
         self.custody = Custody(scheduler)
-        self.dispatcher = Dispatcher(scheduler, lend=lend, ahead=ahead)
-        self.holding = False
+        self.slots = Slots(scheduler, ahead)
+        self.dispatcher = Dispatcher(scheduler, self.slots, lend=lend, short=short, fair=fair)
+        self.holding = Holding(self.custody, self._user_of, fail)
         self.pools: dict[str, Pool] = {}
         self.bindings: deque[Binding] = deque(maxlen=log_length)
+        self.served = 0.0  # service of the pool that was served last, at that time
         self._charge = charge
         self._fail = fail
+        self._told = told
         self._owner: dict[Any, Pool] = {}
-        self._free: set[str] = set()
-        self._short: dict[TaskState, Pool] = {}  # ready, about to pass
+        self._look_at: set[str] = set()  # workers that may have a slot
         self._seceded: dict[Any, float] = {}  # running tasks by key: when they gave up their slot
-        self._count = itertools.count()
+        self._count, self._dispatches = itertools.count(), itertools.count()
+        self._contended_since = self._hold_until = 0.0
         self._dispatch_due = False
-        self._reason = ""
+        self._sending: Choice | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # Jobs come and go
 
-    def add(self, name: str, client: str, *, reports: bool = True, whole: str = "") -> Pool:
-        """Open a pool for a job of a client, or for a part of a whole job."""
-        pool = self.pools[name] = Pool(name, client, reports)
+    def add(
+        self,
+        name: str,
+        client: str,
+        *,
+        reports: bool = True,
+        weight: float = 1.0,
+        gang: bool = False,
+    ) -> Pool:
+        """Open a pool for a job of a client."""
+        if not self.pools:
+            self.slots.sent_any(self.scheduler.workers.values())
+        pool = self.pools[name] = Pool(name, client, reports, gang, weight)
         pool.workers = frozenset(self.scheduler.workers)
-        if whole:
-            pool.whole = self.pools[whole]
-            pool.whole.parts[name] = pool
-            pool.durations = pool.whole.durations
+        pool.service = self.served
         return pool
 
-    def remove(self, name: str) -> None:
-        """Close a pool; what it holds goes to the pool of which it is a part, or to Dask's own
-        scheduling."""
+    def remove(self, name: str, heir: Pool | None = None) -> None:
+        """Close a pool; its unfinished tasks go to an heir, or to Dask's own scheduling."""
         pool = self.pools.pop(name, None)
-        if pool is not None and pool.whole is not None:
-            del pool.whole.parts[name]
-            pool.whole.take_over(pool)
-            self._owner.update((ts.key, pool.whole) for ts in pool.tasks)
-        elif pool is not None:
-            self._give_back(pool)
-            for ts in pool.running:
-                self.dispatcher.ended(ts)
-            for ts in pool.tasks:
-                self._owner.pop(ts.key, None)
-                self._seceded.pop(ts.key, None)
+        if pool is None:
+            return
+        if not self.pools:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+        if heir is not None:
+            self._bequeath(pool, heir)
+            return
+        for ts in pool.running:
+            self.slots.ended(ts)
+        for ts in pool.tasks:
+            self._owner.pop(ts.key, None)
+        for key in [key for key in self._seceded if key not in self._owner]:
+            del self._seceded[key]
+        # Last, or those that get ready anew would be held again, for a pool that is no more.
+        self.holding.give_back({ts: u for ts, u in pool.tasks.items() if self.custody.has(ts)})
+
+    def _bequeath(self, pool: Pool, heir: Pool) -> None:
+        """Give all that a pool has to another one: it goes on waiting for slots, or running."""
+        heir.tasks.update(pool.tasks)
+        heir.unfinished |= pool.unfinished
+        heir.running.update(pool.running)
+        for address, tasks in pool.passed.items():
+            heir.passed.setdefault(address, set()).update(tasks)
+        for entry in pool.ready.values():
+            heir.push(entry)
+        for ts in pool.tasks:
+            self._owner[ts.key] = heir
+        self.slots.inherit(pool, heir)
 
     def job_of(self, key: Any) -> str | None:
-        """The job, divided or not, that has a task."""
+        """The job that has a task."""
         pool = self._owner.get(key)
-        return None if pool is None else pool.line.name
+        return None if pool is None else pool.name
 
     def own(self, pool: Pool, tasks: Iterable[TaskState]) -> None:
         """Put new tasks into a pool. A task that another pool has stays there."""
@@ -113,25 +162,38 @@ class Pools:
             if ts.key not in self._owner and ts.run_spec is not None:
                 self._owner[ts.key] = pool
                 pool.tasks[ts] = self.custody.given(ts)
-                pool.foremost = min(pool.foremost, ts.priority[0])
-                if ts.state in ("waiting", "queued", "no-worker", "processing"):
+                if ts.state in ("released", "waiting", "queued", "no-worker", "processing"):
                     pool.unfinished.add(ts)
 
+    @property
+    def contended(self) -> bool:
+        """Whether there are several pools, or were for long until a moment ago.
+
+        Tasks of one that is left alone are held for about as long again as there was contention:
+        its data lies where slots were then, and Dask would send its tasks after the data.
+        """
+        now = monotonic()
+        if len(self.pools) > 1:
+            if not self.holding.on:
+                self._contended_since = now
+            self._hold_until = 2 * now - self._contended_since - AT_LEAST
+            return True
+        return self.holding.on and len(self.pools) == 1 and now < self._hold_until
+
     def hold(self, holding: bool) -> None:
-        """Start or stop holding tasks; whatever does not run yet follows."""
-        if holding == self.holding:
+        """Start or stop holding tasks; what does not run yet follows, a part at a time."""
+        if holding == self.holding.on:
             return
-        self.holding = holding
-        if not holding:
+        if holding:
             for pool in self.pools.values():
-                self._give_back(pool)
-            return
-        self._free = set(self.scheduler.workers)
-        for pool in self.pools.values():
-            for ts in pool.unfinished:
-                if ts.state == "waiting":
-                    self.custody.hold(ts, pool.tasks.get(ts))
-            self.custody.take_out_of_queue(list(pool.unfinished))
+                pool.service = self.served
+        self._look_at = set(self.scheduler.workers)
+        tasks = [ts for pool in self.pools.values() for ts in pool.unfinished]
+        self.holding.switch(holding, tasks)
+
+    def _user_of(self, ts: TaskState) -> Any:
+        pool = self._owner.get(ts.key)
+        return None if pool is None else pool.tasks.get(ts)
 
     def apply(self, grants: Mapping[str, Grant]) -> None:
         """Put grants that changed into force: the next free slot goes by them."""
@@ -160,10 +222,14 @@ class Pools:
         if self._dispatch_due:
             return 0
         workers = self.scheduler.workers
-        overlooked = {a for a, ws in workers.items() if a not in self._free and has_thread(ws)}
-        self._free = set(workers)
+        overlooked = {a for a, ws in workers.items() if a not in self._look_at and has_thread(ws)}
+        self._look_at = set(workers)
         bound = self.dispatch()
-        return sum(a in overlooked and entry.home in (None, a) for entry, a in bound)
+        return sum(
+            choice.ws.address in overlooked
+            and choice.ws.address in (choice.entry.homes or overlooked)
+            for choice in bound
+        )
 
     def keep_waiting(self) -> None:
         """Let ``no-workers-timeout`` not count the time in a pool, unless no worker would do."""
@@ -183,20 +249,25 @@ class Pools:
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task on the scheduler."""
         pool = self._owner.get(key)
-        if start == "processing":
-            self._freed(kwargs.get("worker"))
         if pool is None:
+            if start == "processing":
+                self._freed(kwargs.get("worker"))
+            elif finish == "processing" and (ws := self.scheduler.tasks[key].processing_on):
+                self.slots.sent_any([ws])
             return
         ts = self.scheduler.tasks[key]
         if start == "no-worker":
-            pool.ready.pop(ts, None)
-            self._short.pop(ts, None)
+            pool.pop(ts)
         elif start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or ())
+            self._freed(kwargs.get("worker"))
         if finish == "waiting":
             # Dask also announces waiting -> waiting, on the way to no-worker: decided already.
             pool.unfinished.add(ts)
-            if self.holding and start != "waiting":
+            if not self.custody.has(ts):
+                # They may have been changed since, as by `Scheduler.set_restrictions`.
+                pool.tasks[ts] = self.custody.given(ts)
+            if self.holding.on and start != "waiting":
                 self.custody.hold(ts, pool.tasks.get(ts))
         elif finish == "no-worker":
             if self.custody.holds(ts):
@@ -207,6 +278,8 @@ class Pools:
             if finish != "queued":
                 pool.unfinished.discard(ts)
                 self.custody.restore(ts, pool.tasks.get(ts))
+                if not pool.unfinished:
+                    pool.left_at = monotonic()
             if finish == "forgotten":
                 del self._owner[key]
                 pool.tasks.pop(ts, None)
@@ -218,40 +291,132 @@ class Pools:
             ts = self.scheduler.tasks[key]
             self._seceded[key] = time()
             self._left_slot(pool, ts, 0.0)
-            self._freed(ts.processing_on.address if ts.processing_on else None)
+        ts = self.scheduler.tasks.get(key)
+        self._freed(ts.processing_on.address if ts and ts.processing_on else None)
+
+    @contextlib.contextmanager
+    def moving(self, key: Any) -> Iterator[None]:
+        """A worker answers whether it gives up a task for another worker: if it does, the task
+        keeps its place among what was sent through slots."""
+        ts = self.scheduler.tasks.get(key)
+        before = ts.processing_on if ts is not None else None
+        pool = self._owner.get(key)
+        if ts is None or before is None or pool is None:
+            yield
+            return
+        if ts in self.slots:
+            with self.custody.ranked(ts, monotonic()):
+                yield
+        else:
+            yield
+        after = ts.processing_on
+        if after is None or after is before:
+            return
+        if ts in self.slots:
+            self.slots.relocated(ts, after)
+            self.custody.moved(ts, after)
+            reason = "granted" if after.address in pool.workers else "lent"
+            self.bindings.append(Binding(time(), ts.key, pool.name, after.address, reason))
+        else:
+            self._discard_passed(pool, ts)
+            pool.passed.setdefault(after.address, set()).add(ts)
+        self._look_at |= {before.address, after.address}
+        self.schedule_dispatch()
+
+    def _unstick(self) -> None:
+        """Move tasks that wait on a worker, whose thread is not free when it should be, to one
+        that has a free thread and nothing else to do."""
+        # Who has a free thread had it in the last dispatch already, which has found no use for it.
+        workers, running = self.scheduler.workers, self.scheduler.running
+        known = [workers[address] for address in sorted(self._look_at) if address in workers]
+        free = [ws for ws in known if ws in running and has_thread(ws)]
+        if not free or not self.slots.any_wait:
+            return
+        for ts, sent in self.slots.stuck(2 * self.slots.ahead):
+            at = ts.processing_on
+            if at is None or self.slots.next_end(at) < sent.entry.moving:
+                continue  # its inputs would come later than its turn
+            for ws in free:
+                inside = self.lend or ws.address in sent.pool.workers
+                if inside and sent.entry.kind.suits(ws):
+                    self.custody.move(ts, ws)
+                    free.remove(ws)
+                    break
+        self._call_later("", 2 * self.slots.ahead)
 
     def slots_changed(self, worker: str) -> None:
         """A worker came, runs again, or is about to have a free thread."""
-        self._free.add(worker)
+        self._look_at.add(worker)
         self.schedule_dispatch()
 
+    def forget_worker(self, worker: str) -> None:
+        """Forget a worker."""
+        self._look_at.discard(worker)
+        timer = self._timers.pop(worker, None)
+        if timer is not None:
+            timer.cancel()
+
     def _freed(self, worker: str | None) -> None:
-        self._free.update(self.scheduler.workers if worker is None else (worker,))
+        if worker is None:
+            self._look_at.update(self.scheduler.workers)
+        else:
+            self._look_at.add(worker)
+            self.slots.thread_freed(worker)
         self.schedule_dispatch()
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
-        """File a ready task, or, where slots are lent, let it pass if it is known to be short."""
-        known = pool.durations.known(ts)
-        if self.lend and known is not None and known < self.short:
-            self._short[ts] = pool
-        else:
-            pool.push(self.dispatcher.entry(pool, ts, known, pool.tasks[ts], next(self._count)))
+        """File a ready task."""
+        if not pool.ready and not pool.running:
+            self._is_back(pool)
+        pool.push(self.dispatcher.entry(pool, ts, pool.tasks[ts], next(self._count)))
         self.schedule_dispatch()
 
+    def _is_back(self, pool: Pool) -> None:
+        """A pool has something to run again: it is owed a moment's service at most."""
+        now = monotonic()
+        if math.isfinite(pool.left_at):
+            away = now - pool.left_at
+            pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
+        threads = self.scheduler.total_nthreads
+        weights = sum(p.weight for p in self.pools.values() if p.unfinished) or pool.weight
+        pool.service = max(pool.service, self.served - OWED * threads / weights)
+
     def _started(self, pool: Pool, ts: TaskState) -> None:
-        worker = ts.processing_on.address
-        reason = self._reason
-        if reason:
-            expected, delay = self.dispatcher.started(pool, ts, ts.processing_on)
-            pool.running[ts] = pool.line.running[ts] = expected
-            pool.line.used += expected
-            pool.line.tokens -= expected
-            if 0 < delay < math.inf:
-                asyncio.get_running_loop().call_later(delay, self.slots_changed, worker)
-        elif pinned(ts, pool.tasks.get(ts)):
-            pool.gang.add(ts)
-            pool.line.gang.add(ts)
-        self.bindings.append(Binding(time(), ts.key, pool.name, worker, reason or "passed"))
+        ws = ts.processing_on
+        self.slots.sent_any([ws])
+        choice = self._sending
+        if choice is None or choice.entry.ts is not ts:
+            pool.passed.setdefault(ws.address, set()).add(ts)
+            self.bindings.append(Binding(time(), ts.key, pool.name, ws.address, "passed"))
+            return
+        expected = self.dispatcher.expected(pool, ts)
+        self.slots.sent(ts, ws, pool, choice.entry, expected, choice.rank)
+        self.served = max(self.served, pool.service)
+        pool.running[ts] = expected
+        pool.charge(expected)
+        self._look_again(ws)
+        self.bindings.append(Binding(time(), ts.key, pool.name, ws.address, choice.reason))
+
+    def _look_again(self, ws: Any) -> None:
+        """Look at a worker when it is about to have a free thread."""
+        free_in = self.slots.free_in(ws) - self.slots.ahead
+        if 0 < free_in < math.inf:
+            self._call_later(ws.address, free_in)
+
+    def _call_later(self, worker: str, seconds: float) -> None:
+        timer = self._timers.get(worker)
+        if timer is not None:
+            timer.cancel()
+        self._timers[worker] = asyncio.get_running_loop().call_later(
+            seconds + 1e-6, self._timer_rang, worker
+        )
+
+    def _timer_rang(self, worker: str) -> None:
+        self._timers.pop(worker, None)
+        if worker:
+            self._look_at.add(worker)
+        if not self._dispatch_due:
+            self._dispatch_soon()
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
         # A key that is computed again on the same worker brings its earlier runs along.
@@ -261,21 +426,23 @@ class Pools:
             start, stop = runs[-1]
             seconds = max(min(stop, left) - start, 0.0)
             pool.durations.observe(ts, seconds)
-            pool.ended += 1
-            pool.attained += seconds
-        at_once = pool.line.demand
+        at_once = pool.demand
         self._left_slot(pool, ts, seconds)
-        self._charge(pool.line.name, seconds, at_once)
+        self._charge(pool.name, seconds, at_once)
 
     def _left_slot(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """A task holds no slot any more; it is charged `seconds` for what was expected."""
-        self.dispatcher.ended(ts)
-        expected = pool.line.running.get(ts, 0.0)
-        for counted in (pool, pool.line):
-            counted.gang.discard(ts)
-            counted.running.pop(ts, None)
-        pool.line.used += seconds - expected
-        pool.line.tokens -= seconds - expected
+        self.slots.ended(ts)
+        pool.charge(seconds - pool.running.pop(ts, 0.0))
+        self._discard_passed(pool, ts)
+        if not (pool.running or pool.ready):
+            pool.left_at = monotonic()
+
+    def _discard_passed(self, pool: Pool, ts: TaskState) -> None:
+        for address, tasks in list(pool.passed.items()):
+            tasks.discard(ts)
+            if not tasks:
+                del pool.passed[address]
 
     # Slots are filled
 
@@ -283,45 +450,68 @@ class Pools:
         """Dispatch once the events at hand are through."""
         if self._dispatch_due:
             return
-        if self._short or any(pool.ready for pool in self.pools.values()):
+        if len(self.slots) or any(pool.ready for pool in self.pools.values()):
             self._dispatch_due = True
             asyncio.get_running_loop().call_soon(self._dispatch_soon)
 
     def _dispatch_soon(self) -> None:
         self._dispatch_due = False
+        if not self._told():
+            return
         try:
             self.dispatch()
         except Exception as error:
             self._fail(error)
 
-    def dispatch(self) -> list[tuple[Entry, str]]:
+    def dispatch(self) -> list[Choice]:
         """Fill free slots; returns what was bound to which worker."""
-        self._let_short_pass()
-        slots = self.dispatcher.slots(self._free)
+        looked_at, self._look_at = self._look_at, set()
         bound = []
-        for pool, entry, ws, reason in self.dispatcher.choices(self.pools.values(), slots):
-            self._bind(pool, entry, ws, reason)
-            bound.append((entry, ws.address))
-        self._free = set(slots)
+        choices = self.dispatcher.choices(self.pools.values(), looked_at, self.served)
+        for choice in choices:
+            self._bind(choice)
+            bound.append(choice)
+        self._look_at |= self.dispatcher.left
+        if self.dispatcher.kept:
+            self._call_later("", BACK_WITHIN)
+        self._unstick()
+        # All of a large pool is looked at now and then only: it would take most of the time.
+        if self.scheduler.validate and next(self._dispatches) % (1 + len(self._owner) // 100) == 0:
+            self.check()
         return bound
 
-    def _let_short_pass(self) -> None:
-        """A step of a job has several short tasks, one after another: each would wait for the long
-        tasks of others."""
-        held = {ts: pool.tasks[ts] for ts, pool in self._short.items() if self.custody.holds(ts)}
-        self._short.clear()
-        self.custody.let_pass(held)
-
-    def _bind(self, pool: Pool, entry: Entry, ws: WorkerState, reason: str) -> None:
-        pool.ready.pop(entry.ts)
-        self._reason = reason
+    def _bind(self, choice: Choice) -> None:
+        pool, ts = choice.pool, choice.entry.ts
+        pool.pop(ts)
+        self._sending = choice
         try:
-            self.custody.bind(entry.ts, pool.tasks.get(entry.ts), ws)
+            self.custody.bind(ts, pool.tasks.get(ts), choice.ws, choice.rank)
         finally:
-            self._reason = ""
+            self._sending = None
 
-    def _give_back(self, pool: Pool) -> None:
-        """Leave all that a pool holds to Dask's own scheduling."""
-        pool.ready.clear()
-        pool.heaps.clear()
-        self.custody.give_back(pool.tasks)
+    # Looked at by tests and checks
+
+    def left_over(self) -> list[str]:
+        """Say what is left although there is no job any more; nothing if all is as it should be."""
+        found = [f"pool {name}" for name in self.pools]
+        found += [f"owner of {key}" for key in self._owner]
+        found += [f"time of secession of {key}" for key in self._seceded]
+        found += [f"timer for {worker}" for worker in self._timers if worker]
+        if len(self.slots):
+            found.append(f"{len(self.slots)} tasks on workers")
+        if self.holding.on or len(self.holding):
+            found.append("tasks are held, or to be given back")
+        found += [
+            f"restriction of {ts.key}"
+            for ts in self.scheduler.tasks.values()
+            if self.custody.has(ts)
+        ]
+        return found
+
+    def check(self) -> None:
+        """Raise `AssertionError` unless all that is kept of tasks agrees with the scheduler."""
+        check_all(self)
+
+    def check_task(self, key: Any) -> None:
+        """The same for one task."""
+        check_task(self, key)

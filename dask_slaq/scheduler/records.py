@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
-    from dask_slaq.scheduler.divisions import Part
+    from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.pools import Pool
 
 
@@ -44,25 +48,27 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
     }
 
 
-def status_of_part(part: Part, pool: Pool, job: dict[str, Any]) -> dict[str, Any]:
-    """One part of a job now: as `status_of_job`.
-
-    Parameters
-    ----------
-    job : dict
-        Status of its job. What it weighs and is granted is divided among the parts alike.
-    """
-    parts = len(pool.line.parts)
+def values_of_jobs(
+    engine: Engine | Recorder, pools: Mapping[str, Pool], names: Sequence[str]
+) -> dict[str, NDArray[Any]]:
+    """Numbers of many jobs now, as arrays (n_jobs,): `core.epochs.VARIABLES`, which mean what they
+    do in `status_of_job`."""
+    rows = np.fromiter(map(engine.jobs.row, names), np.int64, len(names))
+    seen = engine.jobs.runtimes.column
+    granted = {
+        "normalized_loss": np.ones(len(rows)),
+        "predicted": np.full(len(rows), math.nan),
+        "share": np.zeros(len(rows)),
+    }
+    if (decision := engine.grants.decision) is not None:
+        position = engine.grants.position
+        at = np.array([position.get(name, -1) for name in names], np.int64)
+        decided = decision.normalized, decision.predicted, decision.share
+        for values, all_of in zip(granted.values(), decided, strict=True):
+            values[at >= 0] = all_of[at[at >= 0]]
     return {
-        **job,
-        "iteration": part.iteration,
-        "loss": part.loss,
-        "normalized_loss": math.nan,
-        "predicted": math.nan,
-        "share": job["share"] / parts,
-        "running": len(pool.running),
-        "ready": len(pool.ready),
-        "attained": pool.attained,
-        "weight": job["weight"] / parts,
-        "why": f"one of {parts} parts of {part.job}, which are served as one",
+        "iteration": seen["reports"][rows],
+        "loss": seen["loss"][rows],
+        "running": np.array([len(pools[name].running) for name in names], np.int64),
+        **granted,
     }

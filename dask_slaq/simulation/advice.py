@@ -21,6 +21,8 @@ __all__ = ["advise"]
 #: Thread counts that are shown unless they are named: powers of two up to so many times the most
 #: recorded, beside the recorded ones.
 BEYOND = 2
+#: Thread counts that can be asked for: each one is looked at where the fewest are wanted.
+MOST_THREADS = 100_000
 
 
 def advise(
@@ -91,9 +93,10 @@ def advise(
 def _check(target: float, threads: Sequence[int], within: float | None) -> None:
     if not math.isfinite(target):
         raise InvalidSetting(f"the target must be a finite loss, not {target!r}")
-    if any(n < 1 for n in threads):
-        raise InvalidSetting(f"thread counts must be at least 1, not {min(threads)}")
-    if within is not None and not within > 0:
+    for n in threads:
+        if not 1 <= n <= MOST_THREADS:
+            raise InvalidSetting(f"thread counts must be from 1 to {MOST_THREADS}, not {n}")
+    if within is not None and not (within > 0 and math.isfinite(within)):
         raise InvalidSetting(f"a deadline must be more than 0 seconds, not {within!r}")
 
 

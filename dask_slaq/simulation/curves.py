@@ -23,6 +23,8 @@ NOISY_RISES = 0.3
 #: Fewest points, and least fall as a fraction of the largest value, of a job's curve.
 MIN_POINTS = 15
 MIN_PROGRESS = 0.01
+#: Largest loss of a file, of either sign: noise and differences must not overflow.
+MAX_LOSS = 1e200
 
 
 class CurveError(ValueError):
@@ -87,7 +89,7 @@ def parse(record: Any) -> Curve:
         raise ValueError(f"a curve is an object with id and loss, not {record!r:.60}")
     if not isinstance(record.get("id"), str):
         raise ValueError(f"'id' must be a str, not {record.get('id')!r:.60}")
-    loss = numbers(record, "loss")
+    loss = numbers(record, "loss", -MAX_LOSS, MAX_LOSS)
     if len(loss) < 2:
         raise ValueError(f"'loss' has {len(loss)} values; a curve needs at least 2")
     array = np.array(loss, dtype=float)

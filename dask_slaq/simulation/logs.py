@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.recording import Event
-from dask_slaq.simulation.lines import wrong_json
+from dask_slaq.core.events import Event
+from dask_slaq.simulation.lines import decode
 
 __all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
 
+#: How the first event of a recording begins.
+START = b'{"event":"start"'
 #: Seconds over which the overhead of tasks is a mean: many tasks are to end in them.
 WINDOW = 10.0
 
@@ -43,40 +44,66 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
     LogError
     """
     notes: list[str] = []
-    broken: str | None = None
-    cut_off, empty = "", True
-    for place, line in _lines(Path(path)):
-        try:
-            event = json.loads(line)
-        except ValueError as error:
-            if broken is not None:
-                raise LogError(broken) from None
-            broken = f"{place}: {wrong_json(error)}"
-            cut, cut_off = not line.endswith(b"\n"), f"{place}: the %s is cut off and is left out"
-            continue
-        if broken is not None:
-            if not _begins(event):
-                raise LogError(broken)
-            notes.append(cut_off % "line")
-            broken = None
+    empty = True
+    for place, event in _events(Path(path), notes):
         empty = False
         try:
             for one in take:
                 one(event)
         except SlaqError as error:
             raise LogError(f"{place}: {error}") from error
-    if broken is not None:
-        if not cut or empty:
-            raise LogError(broken)
-        notes.append(cut_off % "last line")
     if empty:
         raise LogError(f"{path}: no event in this log")
     return notes
 
 
+def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
+    """Yield the events of all files and where they stand.
+
+    A line that is not JSON is passed over, with a note, if a crash can have cut it off there: where
+    the log ends, or where the next recording begins, be it on the same line.
+    """
+    broken, where, line, begun = "", "", b"", False
+    for place, line in _lines(path):
+        try:
+            event = decode(line)
+        except ValueError as error:
+            if broken:
+                raise LogError(broken) from None
+            begins = line.find(START, 1)
+            if begins < 0:
+                broken, where = f"{place}: {error}", place
+                continue
+            notes.append(f"{place}: the beginning of the line is cut off and is left out")
+            event = _decoded(line[begins:], place)
+        if broken and not _continues(event):
+            if not _begins(event):
+                raise LogError(broken)
+            notes.append(f"{where}: the line is cut off and is left out")
+            broken = ""
+        begun = True
+        yield place, event
+    if broken:
+        if line.endswith(b"\n") or not begun:
+            raise LogError(broken)
+        notes.append(f"{where}: the last line is cut off and is left out")
+
+
+def _decoded(line: bytes, place: str) -> Any:
+    try:
+        return decode(line)
+    except ValueError as error:
+        raise LogError(f"{place}: {error}") from None
+
+
 def _begins(event: Any) -> bool:
     """Whether a recording begins here: before it, one may have ended in the middle of a line."""
     return isinstance(event, dict) and event.get("event") == "start" and not event.get("continued")
+
+
+def _continues(event: Any) -> bool:
+    """Whether a file begins here with the start of a recording that began in an older one."""
+    return isinstance(event, dict) and event.get("event") == "start" and not _begins(event)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -173,7 +200,7 @@ class Recording:
     _since: float = -math.inf
 
     def take(self, event: Event) -> None:
-        """Take the next event, which `recording.check` has passed."""
+        """Take the next event, which `events.check` has passed."""
         kind = event["event"]
         if kind == "decide":
             self._decided(event)
@@ -247,7 +274,7 @@ class Recordings:
         self.all: list[Recording] = []
 
     def take(self, event: Event) -> None:
-        """Take the next event, which `recording.check` has passed."""
+        """Take the next event, which `events.check` has passed."""
         if event["event"] != "start":
             self.all[-1].take(event)
         elif not (self.all and event.get("continued")):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.events import VERSION
 from dask_slaq.core.replaying import Replay
 from dask_slaq.simulation.jobs import SimulatedJob
 from dask_slaq.simulation.logs import LogError, RecordedJob, Recording, Recordings, read
@@ -27,6 +28,8 @@ __all__ = ["RECORDED", "replay_log", "simulated_jobs"]
 
 #: Name of what was measured, beside the policies.
 RECORDED = "recorded"
+#: Epochs that a simulated recording may last: many times what a log of the largest size holds.
+MOST_EPOCHS = 10_000_000
 #: An iteration without tasks takes so many times the work of a mean one.
 LEAST = 1e-6
 
@@ -74,6 +77,11 @@ def replay_log(
         "said": said(decisions),
         "notes": notes,
     }
+    if decisions.version < VERSION:
+        notes.append(
+            f"the log is of version {decisions.version}, and this release writes {VERSION}: it may "
+            "decide otherwise than the one that recorded it"
+        )
     with_jobs = [(one, jobs) for one in recordings.all if (jobs := _usable(one))]
     if not with_jobs:
         notes.append("no job reported twice and had tasks: there is nothing to simulate")
@@ -82,6 +90,10 @@ def replay_log(
         notes.append(f"of {len(recordings.all)} recordings, the last one with jobs is simulated")
     recording, jobs = with_jobs[-1]
     notes += _left_out(recording, jobs)
+    lasted = max(job.times[-1] for job in jobs) - jobs[0].arrival
+    if lasted > MOST_EPOCHS * recording.start["epoch"]:
+        notes.append(f"{lasted:g} s are more than {MOST_EPOCHS} epochs: too many to simulate")
+        return found
     try:
         return {**found, **_what_if(recording, jobs, policies, progress)}
     except SlaqError as error:  # of its start, which an engine would have refused

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.jobs import is_number
 from dask_slaq.simulation.dispatch import DISPATCH
 from dask_slaq.simulation.laws import SCALINGS
 
 __all__ = ["Settings"]
+
+MOST_CORES, MOST_SECONDS = 10_000_000, 1e9
+#: What numbers may be; those that are None are not looked at.
+RANGES: dict[str, tuple[float, float]] = {
+    "jobs": (1, 10_000_000),
+    "cores": (1, MOST_CORES),
+    "seeds": (1, 1_000_000),
+    "interarrival": (0, 1e6),
+    "noise": (0, 1e6),
+    "move_pause": (0, 86_400),
+    "max_cores": (1e-3, 1e9),
+    "stragglers": (0, 1),
+    "straggling": (1e-3, 1e6),
+    "load": (1e-6, 1e6),
+    "cores_per_gpu": (1e-3, 1e6),
+    "gap": (0, 86_400),
+    "epoch": (1e-3, 86_400),
+}
 
 
 @dataclass(frozen=True)
@@ -70,30 +88,26 @@ class Settings:
     normalizer: str = "range"
 
     def __post_init__(self) -> None:
-        Engine("fair", epoch=self.epoch, floor=self.floor, normalizer=self.normalizer)
         if self.scaling not in SCALINGS:
             allowed = ", ".join(SCALINGS)
             raise InvalidSetting(f"scaling must be one of {allowed}, not {self.scaling!r}")
         if self.dispatch not in DISPATCH:
             allowed = ", ".join(DISPATCH)
             raise InvalidSetting(f"dispatch must be one of {allowed}, not {self.dispatch!r}")
-        for name in ("jobs", "cores", "seeds"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        for name in ("interarrival", "noise", "move_pause", "stragglers", "gap"):
+        for name, (low, high) in RANGES.items():
             value = getattr(self, name)
-            if not (value >= 0 and math.isfinite(value)):
-                raise InvalidSetting(f"{name} must be a finite number >= 0, not {value!r}")
-        for name in ("max_cores", "load", "straggling", "cores_per_gpu"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise InvalidSetting(f"{name} must be a finite number > 0, not {value!r}")
+            if value is not None and not (is_number(value) and low <= value <= high):
+                raise InvalidSetting(f"{name} must be from {low:g} to {high:g}, not {value!r}")
+        Engine("fair", epoch=self.epoch, floor=self.floor, normalizer=self.normalizer)
         if self.load is not None and self.interarrival == 0:
             raise InvalidSetting("jobs that arrive all at once have no load: leave out one of both")
         times = [time for time, _ in self.capacity]
-        if times != sorted(times) or any(time < 0 for time in times):
+        if times != sorted(times) or not all(0 <= time <= MOST_SECONDS for time in times):
             raise InvalidSetting(
-                f"the changes of capacity must be in order of time, not at {times}"
+                f"the changes of capacity must be in order of time, from 0 to {MOST_SECONDS:g} s, "
+                f"not at {times}"
             )
-        if any(cores < 1 for _, cores in self.capacity):
-            raise InvalidSetting("every change of capacity must leave at least 1 core")
+        if not all(1 <= cores <= MOST_CORES for _, cores in self.capacity):
+            raise InvalidSetting(
+                f"every change of capacity must leave at least 1 core, and {MOST_CORES} at most"
+            )

@@ -22,6 +22,9 @@ __all__ = ["Trace", "TraceError", "about", "follow", "read_trace"]
 
 FloatArray = npt.NDArray[np.float64]
 
+#: What the columns of a trace may hold. Arrivals may be in Unix time.
+ALLOWED = {"arrivals_s": (-1e10, 1e10), "duration_s": (1e-3, 1e9), "gpus": (1e-3, 1e6)}
+
 
 class TraceError(ValueError):
     """A trace cannot be used; names the file, the line and what is wrong."""
@@ -104,11 +107,12 @@ def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray,
     if not isinstance(record, dict):
         raise ValueError(f"a trace is an object, not {record!r:.60}")
     name = field(record, "trace", str, "a name")
-    keys = ("arrivals_s", "duration_s", "gpus")
-    arrivals, duration, gpus = (np.array(numbers(record, key), float) for key in keys)
+    arrivals, duration, gpus = (
+        np.array(numbers(record, key, low, high), float) for key, (low, high) in ALLOWED.items()
+    )
     if len({len(arrivals), len(duration), len(gpus)}) > 1:
         lengths = f"{len(arrivals)}, {len(duration)} and {len(gpus)}"
-        raise ValueError(f"{', '.join(keys)} have {lengths} values; they need one a job")
+        raise ValueError(f"{', '.join(ALLOWED)} have {lengths} values; they need one a job")
     if not len(arrivals):
         raise ValueError("the trace is empty: 'arrivals_s' has no value")
     back = np.flatnonzero(np.diff(arrivals) < 0)
@@ -118,9 +122,6 @@ def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray,
             f"arrivals out of order: arrivals_s[{k}] is {arrivals[k]:.17g}, before "
             f"arrivals_s[{k - 1}], which is {arrivals[k - 1]:.17g}"
         )
-    for key, column in (("duration_s", duration), ("gpus", gpus)):
-        for k in np.flatnonzero(column <= 0)[:1].tolist():
-            raise ValueError(f"{key}[{k}] is {column[k]:.17g}; it must be > 0")
     return name, place, arrivals, duration, gpus
 
 

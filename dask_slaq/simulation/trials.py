@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.recording import Event
+from dask_slaq.core.events import Event
 from dask_slaq.core.replaying import Replay
 from dask_slaq.simulation.logs import RecordedJob, Recordings, read
 
@@ -150,7 +150,7 @@ class Threads:
         self._strict = False
 
     def take(self, event: Event) -> None:
-        """Take the next event, which `recording.check` has passed."""
+        """Take the next event, which `events.check` has passed."""
         kind, name, now = event["event"], event.get("job"), event.get("time", 0.0)
         if kind == "start" and not event.get("continued"):
             self._running.clear()
@@ -172,7 +172,7 @@ class Threads:
         self._threads = event["threads"]
         for name, grant in event["grants"].items():
             if name in self._running:
-                self._running[name].share = grant["share"]
+                self._running[name].share = grant.get("share", 0.0)
 
     def _reported(self, job: _Had, now: float) -> None:
         self._hold(job, now)

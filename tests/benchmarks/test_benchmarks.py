@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import jobs, live, overhead
+from benchmarks import jobs, overhead
 from benchmarks.measure import JobTrace, Run, ratios, summarize, table
 from benchmarks.real_fits import runner
 from dask_slaq.simulation import curves
 from dask_slaq.simulation.oracles import OraclePredictor
-
-TINY = ["--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4"]
 
 
 def invoke(command, *arguments):
@@ -175,55 +173,6 @@ def test_the_oracle_knows_what_is_still_to_fall(reports):
 
 
 # Whole benchmarks
-
-
-def check_live(figures, policies, n_jobs):
-    assert list(figures["policies"]) == policies
-    for row in figures["policies"].values():
-        assert {"t90_mean_s", "t95_mean_s", "makespan_s", "bytes_moved"} <= set(row)
-        assert len(row["jobs"]) == n_jobs
-        assert {"name", "seed", "t90_s", "t95_s", "completion_s"} <= set(row["jobs"][0])
-        assert all(job["t90_s"] <= job["completion_s"] for job in row["jobs"])
-        assert 0 < row["utilization"] <= 1
-
-
-def test_live_runs_every_policy_on_the_same_jobs():
-    arguments = ("--policies", "none,max-total", "--workloads", "staggered,burst", *TINY)
-    found = json.loads(invoke(live.main, *arguments, "--json", "-"))
-    assert set(found) == {"staggered", "burst"}
-    for figures in found.values():
-        check_live(figures, ["none", "max-total", "oracle"], 2)
-        iterations = {
-            policy: [job["iterations"] for job in row["jobs"]]
-            for policy, row in figures["policies"].items()
-        }
-        assert all(counts == iterations["none"] for counts in iterations.values())
-
-
-def test_live_takes_curves_and_writes_a_table_and_a_file(tmp_path):
-    lines = [
-        json.dumps({"id": f"c{i}", "loss": np.geomspace(10, 1 + i, 40).tolist()}) for i in range(3)
-    ]
-    arguments = ("--policies", "none", "--workloads", "burst", *TINY)
-    output = tmp_path / "live.json"
-    shown = invoke(
-        live.main, *arguments, "--curves", str(write(tmp_path, *lines)), "--json", str(output)
-    )
-    assert "burst" in shown and "none" in shown
-    check_live(json.loads(output.read_text())["burst"], ["none"], 2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--workloads", "calm"], "unknown workload calm: one of staggered, burst, dask-ml"),
-        (["--curves", "missing.jsonl"], "missing.jsonl: cannot be read"),
-        (["--policies", ","], "give at least one name"),
-    ],
-)
-def test_live_says_what_is_wrong_with_its_arguments(arguments, says):
-    result = CliRunner().invoke(live.main, arguments)
-    assert result.exit_code != 0 and says in result.output
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, get_client, secede, worker_client
-from distributed.utils_test import inc
+from distributed.utils_test import captured_logger, inc
 from driving import assert_nothing_left, until, where
 
 import dask_slaq as slaq
@@ -153,6 +154,42 @@ def test_a_job_object_can_be_used_again(client, plugin):
         with job:
             job.report(1.0)
             assert job.iteration == 1
+
+
+def run(function):
+    """Run a function in a thread of its own, and wait."""
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def test_a_block_left_in_another_thread_ends_the_job(client, plugin):
+    job = slaq.job("a")
+    with captured_logger("dask_slaq", propagate=False) as log:
+        run(job.__enter__)
+        job.report(1.0)
+        job.__exit__(None, None, None)
+    assert log.getvalue().count("job a was left elsewhere than it was entered") == 1
+    with pytest.raises(UnknownJob):
+        job.report(1.0)
+    with slaq.job("a") as again:  # the name is free
+        again.report(1.0)
+
+
+def test_after_a_block_was_left_in_another_thread_its_own_goes_on_without_it(client, plugin):
+    job = slaq.job("a")
+    with captured_logger("dask_slaq", propagate=False):
+        contextvars.copy_context().run(enter_leave_elsewhere_and_compute, client, job)
+    assert {b.job for b in plugin.pools.bindings if b.key == "later"} == {"b"}
+
+
+def enter_leave_elsewhere_and_compute(client, job):
+    job.__enter__()
+    run(lambda: job.__exit__(None, None, None))
+    with pytest.raises(UnknownJob):
+        slaq.report(1.0)
+    with slaq.job("b"):
+        assert client.submit(where, key="later").result()
 
 
 def test_a_block_entered_twice_is_refused(client, plugin):

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import textwrap
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -160,8 +161,38 @@ async def test_history_is_a_dataset_over_job_and_epoch(c, s, a, b):
     assert np.all(np.diff(history.time.values) >= 0)
     assert float(history.time[0]) > 1.7e9
     for _ in range(9):
-        plugin.jobs.epochs.append({"time": 0.0, "jobs": {}})
+        plugin.jobs.record()
     assert (await slaq.history(c)).sizes["epoch"] == 5
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_history_is_what_the_status_was_read_in_pieces(c, s, a, b):
+    plugin = await start_plugin(c, s, policy="max-total")
+    asked, told = [], []
+    plain = plugin.jobs.epochs.read
+
+    def read(*args):
+        asked.append(args)
+        plugin.run_once()  # epochs go on meanwhile, and are not in this answer
+        return plain(*args)
+
+    async with jobs(c, "a", "b") as (one, two):
+        for k in range(12):
+            one.report(1.0 / (k + 1))
+            if k % 3:
+                two.report(0.5**k)
+            await until(lambda k=k: plugin.jobs.reports["a"] == k + 1)
+            plugin.run_once()
+            told.append(plugin.jobs.status())
+        with mock.patch("dask_slaq.core.epochs.PIECE", 200):
+            plugin.jobs.epochs.read = read
+            history = await slaq.history(c)
+    assert len(asked) >= 6
+    rows = history.isel(epoch=slice(-len(told) - 1, -1))
+    for name in history.data_vars:
+        for job in "ab":
+            expected = [status[job][name] for status in told]
+            np.testing.assert_array_equal(rows[name].sel(job=job), expected)
 
 
 @gen_cluster(client=True, nthreads=TWO)

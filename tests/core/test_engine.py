@@ -385,6 +385,7 @@ def refused(engine, error, call):
     [
         (DuplicateJob, lambda e: e.add_job("young", 1.0)),
         (InvalidSetting, lambda e: e.add_job("new", 1.0, weight=0)),
+        (InvalidSetting, lambda e: e.add_job("new", 1.0, weight=10**400)),
         (InvalidSetting, lambda e: e.add_job("new", 1.0, min_share=3, max_share=2)),
         (UnknownJob, lambda e: e.remove_job("new", 1.0)),
         (UnknownJob, lambda e: e.report("new", 1.0, 1.0)),

@@ -119,6 +119,16 @@ async def test_annotations_count_at_submission_for_every_kind_of_task(c, s, a, b
 
 
 @gen_cluster(client=True, nthreads=TWO)
+async def test_annotations_of_a_layer_go_before_those_of_its_submission(c, s, a, b):
+    with dask.annotate(both="built", built=1):
+        task = dask.delayed(inc)(1)
+    with dask.annotate(both="computed", computed=1):
+        future = c.compute(task)
+    await future
+    assert s.tasks[future.key].annotations == {"both": "built", "built": 1, "computed": 1}
+
+
+@gen_cluster(client=True, nthreads=TWO)
 async def test_annotations_are_seen_per_thread_and_per_coroutine(c, s, a, b):
     seen = []
 

@@ -280,6 +280,44 @@ async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s
     assert_nothing_left(s, plugin)
 
 
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_was_built_in_another_jobs_block_is_of_the_block_that_computes_it(c, s, a):
+    plugin = await start_plugin(c, s)
+
+    async def owner(graph):
+        future = c.compute(graph)
+        await future
+        return plugin.pools.bindings[-1].job
+
+    async with slaq.job("around", client=c):
+        async with slaq.job("built", client=c):
+            of_tasks, of_array = [delayed(inc)(n) for n in range(5)], da.ones(4, chunks=4) + 1
+            assert await owner(of_tasks[0]) == "built"
+        # A block inside a block: nothing but these ran.
+        assert await owner(of_tasks[1]) == "around"
+        async with slaq.job("computes", client=c):
+            assert await owner(of_tasks[2]) == "computes"
+            assert await owner(of_array) == "computes"
+        assert await owner(of_tasks[3]) == "around"
+        for by_hand in ("nobody", None):
+            with tasks_of(by_hand):
+                assert await owner(delayed(inc)(9, pure=False)) == f"other:{c.id}"
+    async with slaq.job("built", client=c), slaq.job("computes", client=c):
+        assert await owner(of_tasks[4]) == "built"  # which runs
+
+
+@pytest.mark.parametrize("job", [["a"], {"a": 1}, 3], ids=str)
+@gen_cluster(client=True, nthreads=ONE)
+async def test_an_annotation_that_is_no_name_is_of_no_job(c, s, a, job):
+    plugin = await start_plugin(c, s)
+    async with jobs(c, "a"):
+        with tasks_of(job):
+            assert await c.submit(inc, 1) == 2
+        assert plugin.pools.bindings[-1].job == f"other:{c.id}"
+    assert plugin.failed is None
+    assert_nothing_left(s, plugin)
+
+
 @gen_cluster(client=True, nthreads=TWO)
 async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)

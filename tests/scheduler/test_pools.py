@@ -74,7 +74,7 @@ async def test_tasks_that_wait_already_are_held_when_a_second_job_comes(c, s, a,
             assert len(plugin.pools.pools["a"].ready) == 8
             with tasks_of("b"):
                 second = c.submit(where)
-            await until(lambda: plugin.pools.pools["b"].ready)
+            await state_of(s, second, "processing")  # before what Dask had sent ahead
             await Event("go").set()
             await second
             await c.gather(first)
@@ -214,18 +214,6 @@ async def test_without_lending_short_tasks_stay_on_the_workers_too(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_known_to_be_short_are_not_held(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task="1s")
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            await c.gather(c.map(inc, range(3), key="x"))
-            await c.gather(c.map(inc, range(3, 6), key="x"))
-    reasons = [binding.reason for binding in plugin.pools.bindings]
-    assert "passed" not in reasons[:3]
-    assert reasons[3:] == ["passed"] * 3
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_short_tasks_are_charged_to_their_job(c, s, a, b):
     plugin = await start_plugin(c, s, short_task="1s")
     async with jobs(c, "a", "b"):
@@ -329,26 +317,29 @@ async def test_a_busy_worker_gets_a_task_ahead_only_of_little_work(c, s, a):
     assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)])
-async def test_a_worker_runs_tasks_in_the_order_in_which_they_were_bound(c, s, a):
-    """Though Dask would prefer those that were submitted long ago and are ready only now."""
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_was_sent_ahead_runs_in_the_order_in_which_it_was_sent(c, s, a):
+    """Whatever priorities the users gave: these order the tasks of one job alone."""
     plugin = await start_plugin(c, s, short_task=0, ahead="1h")
     async with jobs(c, "a", "b"):
+        await Event("known").set()
+        for name in "ab":  # so that it is known how long they take
+            with tasks_of(name):
+                await c.submit(wait_for, "known", key=f"{name}-0")
         with tasks_of("a"):
-            gate = c.submit(wait_for, "gate", key="gate")
-            old = c.submit(wait_for, "go", None, gate, key="old")
-            first = c.submit(wait_for, "go", key="first")
+            first = c.submit(wait_for, "go", key="a-1")
+            await state_of(s, first, "processing")
+            second = c.submit(wait_for, "go", key="a-2")
+            await state_of(s, second, "processing")
         with tasks_of("b"):
-            new = [c.submit(wait_for, "go", key=f"new-{n}", fifo_timeout=0) for n in range(2)]
+            third = c.submit(wait_for, "go", key="b-1", priority=9)
+            await state_of(s, third, "processing")
         await until(lambda: len(a.state.ready) == 2)
-        await Event("gate").set()
-        await state_of(s, old, "processing")
-        await until(lambda: "old" in a.state.tasks)
         waiting = [ts.key for ts in sorted(a.state.ready, key=lambda ts: ts.priority)]
-        assert waiting == ["new-1", "old"]
-        assert s.tasks["old"].priority < s.tasks["new-1"].priority
+        assert waiting == ["a-2", "b-1"]
+        assert s.tasks["b-1"].priority < s.tasks["a-2"].priority
         await Event("go").set()
-        await c.gather([old, first, *new])
+        await c.gather([first, second, third])
     assert_nothing_left(s, plugin)
 
 
@@ -356,42 +347,25 @@ async def test_a_worker_runs_tasks_in_the_order_in_which_they_were_bound(c, s, a
 async def test_short_tasks_run_before_what_a_worker_was_sent_ahead(c, s, a):
     plugin = await start_plugin(c, s, short_task="1s", ahead="1h")
     async with jobs(c, "a", "b"):
+        await Event("known").set()
+        with tasks_of("a"):
+            await c.submit(wait_for, "known", key="long-9")
         with tasks_of("b"):
-            await c.submit(inc, 0, key="quick-0")
+            for n in range(3):
+                await c.submit(inc, 0, key=f"quick-{n}")
         with tasks_of("a"):
             long = [c.submit(wait_for, "go", key=f"long-{n}") for n in range(2)]
             await state_of(s, long[1], "processing")
+        plugin.pools.slots.ahead = 0.0
+        plugin.pools.served = plugin.pools.pools["b"].service
         with tasks_of("b"):
-            quick = c.submit(inc, 1, key="quick-1")
-        with tasks_of("b"), dask.annotate(priority=-1):
-            later = c.submit(inc, 2, key="quick-2")
-        await state_of(s, later, "processing")
-        await until(lambda: len(a.state.ready) == 3)
+            quick = c.submit(inc, 1, key="quick-3")
+        await state_of(s, quick, "processing")
+        await until(lambda: len(a.state.ready) == 2)
         waiting = [ts.key for ts in sorted(a.state.ready, key=lambda ts: ts.priority)]
-        assert waiting == ["quick-1", "long-1", "quick-2"]  # the user's priority comes first
+        assert waiting == ["quick-3", "long-1"]
         await Event("go").set()
-        await c.gather([*long, quick, later])
-    assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_task_is_short_by_its_job_its_name_and_the_size_of_its_inputs(c, s, a):
-    plugin = await start_plugin(c, s, short_task="1s")
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            small, big = await c.scatter([b"", bytes(100_000)])
-            await c.submit(len, small, key="len-0")
-            assert await c.submit(len, big, key="len-1") == 100_000  # never seen: bound
-            await c.gather([c.submit(len, small, key="len-2"), c.submit(len, big, key="len-3")])
-        with tasks_of("b"):
-            await c.submit(len, small, key="len-4")
-            await c.submit(len, small, key="len-5")
-    reasons = {binding.key: binding.reason for binding in plugin.pools.bindings}
-    assert {key for key, reason in reasons.items() if reason == "passed"} == {
-        "len-2",
-        "len-3",
-        "len-5",
-    }
+        await c.gather([*long, quick])
     assert_nothing_left(s, plugin)
 
 
@@ -522,16 +496,17 @@ async def test_a_task_that_gave_up_its_slot_may_outlive_its_job(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_tokens_that_are_as_many_as_before_are_granted_anew(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0, reserve=0.5, epoch="20ms")
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, reserve=0.5)
     async with jobs(c, "a", "b"):
         with tasks_of("no job"):
             plain = c.submit(wait_for, "go", key="plain")
         await state_of(s, plain, "processing")
         (pool,) = (p for p in plugin.pools.pools.values() if not p.reports)
-        running = sum(pool.running.values())
-        await until(lambda: pool.tokens == pytest.approx(0.01 - running))
+        plugin.run_once()
         pool.tokens = -9.0  # it has spent what it was granted, and more
-        await until(lambda: pool.tokens == pytest.approx(0.01 - running))
+        plugin.pools.apply({})
+        assert pool.granted > 0
+        assert pool.tokens == pytest.approx(pool.granted - sum(pool.running.values()))
         await Event("go").set()
         await plain
 
@@ -606,7 +581,7 @@ async def test_the_watchdog_counts_what_waited_beside_a_free_slot(c, s, a, b):
             future = c.submit(inc, 1)
         await until(lambda: pools.pools["a"].ready)
         pools._dispatch_due = False
-        pools._free.clear()
+        pools._look_at.clear()
         assert pools.tick(1.0) == 1
         assert await future == 2
 
@@ -619,7 +594,10 @@ async def test_annotations_of_the_user_stay(c, s, a, b):
             future = c.submit(inc, 1, key="x")
         await future
         annotations = s.tasks["x"].annotations
-        assert annotations == {"mine": 1, "priority": 3, "slaq_job": "b"}
+        assert annotations == {
+            **{"mine": 1, "priority": 3, "slaq_job": "b"},
+            **{"slaq_job:a": True, "slaq_job:b": True},
+        }
 
 
 @gen_cluster(client=True, nthreads=ONE)
@@ -636,9 +614,53 @@ async def test_a_running_task_counts_against_the_floor_from_its_start(c, s, a):
         pool.tokens = 0.0
         plugin.pools.apply({"a": grant})
         assert pool.tokens == grant.tokens - expected
-        used = pool.used
+        service = pool.service
         await Event("go").set()
         await future
         seconds = plugin.engine.jobs["a"].runtime.attained
         assert pool.tokens == pytest.approx(grant.tokens - seconds)
-        assert pool.used == pytest.approx(used - expected + seconds)
+        assert pool.service == pytest.approx(service - expected + seconds)
+
+
+@pytest.mark.parametrize("saturation, most", [(1.0, 2), (1.5, 3)])
+def test_root_tasks_are_sent_ahead_by_the_users_worker_saturation(saturation, most):
+    @gen_cluster(
+        client=True,
+        nthreads=[("127.0.0.1", 2)],
+        config={"distributed.scheduler.worker-saturation": saturation},
+    )
+    async def run(c, s, a):
+        plugin = await start_plugin(c, s, short_task=0, ahead=60)
+        (ws,) = s.workers.values()
+        async with jobs(c, "a", "b"):
+            with tasks_of("b"):
+                never = c.submit(inc, 0, workers=["tcp://127.0.0.1:1"])
+            await state_of(s, never, "no-worker")
+            go = Event("go")
+            await go.set()
+            with tasks_of("a"):
+                await c.gather(c.map(wait_for, ["go"] * 8, pure=False))
+                await go.clear()
+                futures = c.map(wait_for, ["go"] * 8, pure=False)
+            await until(lambda: len(ws.processing) == most)
+            plugin.pools.tick(1.0)
+            assert len(ws.processing) == most
+            await go.set()
+            await c.gather(futures)
+
+    run()
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_restrictions_that_changed_hold_when_a_task_runs_again(c, s, a, b):
+    await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("b"):
+            never = c.submit(inc, 0, workers=["tcp://127.0.0.1:1"])
+        await state_of(s, never, "no-worker")
+        with tasks_of("a"):
+            here = c.submit(where, workers=[a.address], pure=False)
+        assert await here == a.address
+        s.set_restrictions({here.key: [a.address, b.address]})
+        await a.close()
+        assert await here == b.address

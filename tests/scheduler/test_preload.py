@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,7 +104,7 @@ def test_jobs_under_a_preloaded_scheduler(tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--policy", "best"], ["best", "max-total", "fair"]),
-        (["--epoch", "-1s"], ["slaq.epoch", "-1s", "a time > 0"]),
+        (["--epoch", "-1s"], ["slaq.epoch", "-1s", "a time from 1ms to 1 day"]),
         (["--epok", "1s"], ["--epok"]),
     ],
     ids=str,
@@ -156,6 +157,32 @@ async def test_options_reach_the_plugin() -> None:
         chosen = scheduler.plugins["slaq"].settings
         assert (chosen.policy, chosen.lend, chosen.reserve) == ("max-min", False, 0.5)
         assert chosen.epoch == 1.0
+
+
+@gen_test()
+async def test_a_preloaded_plugin_starts_once() -> None:
+    """The scheduler starts every plugin that its preloads registered, after them."""
+    with tempfile.TemporaryDirectory() as place:
+        argv = ["--log", f"{place}/slaq.jsonl", "--policy", "fair"]
+        async with Scheduler(
+            dashboard_address=":0", port=0, preload=["dask_slaq"], preload_argv=[argv]
+        ) as scheduler:
+            assert scheduler.plugins["slaq"].settings.policy == "fair"
+        (event,) = map(json.loads, Path(place, "slaq.jsonl").read_text().splitlines())
+    assert event["event"] == "start"
+
+
+@gen_test()
+async def test_a_plugin_that_was_stopped_starts_again() -> None:
+    async with Scheduler(dashboard_address=":0", port=0) as scheduler:
+        await setup(scheduler)
+        plugin = scheduler.plugins["slaq"]
+        before = plugin.jobs
+        await plugin.start(scheduler)
+        assert plugin.jobs is before
+        plugin.stop()
+        await plugin.start(scheduler)
+        assert plugin.jobs is not before
 
 
 @gen_test()

@@ -169,6 +169,7 @@ def test_the_command(two_solvers, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--target", "0.1", "--threads", "10000000000"], "thread counts must be from 1 to 100000"),
         (["--target", "nan"], "the target must be a finite loss"),
         (["--target", "1", "--group", "x(\\d"], "is no regular expression"),
         (["--target", "1", "--group", "lbfgs"], "no job is in a group by 'lbfgs'; the jobs are"),

@@ -230,6 +230,37 @@ def test_a_line_that_a_crash_cut_off_is_left_out(recorded, tmp_path):
     )
 
 
+def test_a_recording_that_begins_on_a_cut_line_is_read(recorded, tmp_path):
+    """As plugins before version 4 of the log wrote it after a crash."""
+    path = tmp_path / "log"
+    compact = "".join(json.dumps(e, separators=(",", ":")) + "\n" for e in recorded["fair"][0])
+    path.write_text(compact + '{"event":"report","jo' + compact)
+    found = replay_log(path)
+    number = len(recorded["fair"][0]) + 1
+    assert f"line {number}: the beginning of the line is cut off" in found["notes"][0]
+    assert "of 2 recordings" in found["notes"][1]
+    assert found["reproduced"] == found["decisions"]
+
+
+def test_a_cut_line_may_be_the_last_of_an_older_file(recorded, tmp_path):
+    events = recorded["fair"][0]
+    older = written(tmp_path / "log.1", events)
+    older.write_text(older.read_text() + '{"event":"repo')
+    found = replay_log(written(tmp_path / "log", [{**events[0], "continued": True}, *events]))
+    assert "the line is cut off and is left out" in found["notes"][0]
+    assert "of 2 recordings" in found["notes"][1]
+
+
+def test_what_comes_after_a_dropped_event_is_simulated_but_not_replayed(recorded, tmp_path):
+    events = recorded["fair"][0].copy()
+    number = [k for k, event in enumerate(events) if event["event"] == "arrive"][2]
+    name, events[number] = events[number]["job"], {"event": "dropped", "kind": "arrive"}
+    found = replay_log(written(tmp_path / "log", events))
+    assert found["decisions"] > 0 and found["skipped"] > 0 and found["difference"] is None
+    assert found["why"] == "an event before them could not be recorded"
+    assert found["settings"]["jobs"] == 5 and name
+
+
 START = json.dumps(
     {
         "event": "start", "time": 1.0, "version": 1, "policy": "fair", "epoch": 1.0,
@@ -237,6 +268,10 @@ START = json.dumps(
         "predictor": "dask_slaq.core.loss.LossPredictor",
     }
 )  # fmt: skip
+
+
+LEAVE = '{"event": "leave", "job": "a", "time": %s}'
+DECIDE = '{"event": "decide", "time": 2, "threads": 4, "grants": {}, %s}'
 
 
 @pytest.mark.parametrize(
@@ -249,6 +284,16 @@ START = json.dumps(
         ([START, "{", '{"event": "taken"}'], "line 2: not JSON"),
         ([START, "3"], "line 2: an event is an object, not 3"),
         ([START, '{"event": "begin"}'], "line 2: no event is called 'begin'"),
+        ([START, LEAVE % "1e17"], "line 2: 'time' of 'leave' must be a number from 0 to 1e+10"),
+        ([START, LEAVE % "NaN"], "line 2: 'time' of 'leave' must be a number from 0 to 1e+10"),
+        ([START.replace('"epoch": 1.0', '"epoch": 5e-324')], "line 1: 'epoch' of 'start' must be"),
+        ([START, DECIDE % '"workers": {"w": "two"}'], "'workers' of 'decide' must be an object"),
+        ([START, DECIDE % '"eligible": {"a": 3}'], "'eligible' of 'decide' must be an object"),
+        ([START, DECIDE % '"affinity": [1]'], "'affinity' of 'decide' must be an object"),
+        ([START, DECIDE % '"offered": "all"'], "line 2: 'offered' of 'decide' must be a number"),
+        ([START, DECIDE % '"grants": {"a": 3}'], "'grants' of 'decide' must be an object"),
+        ([START, DECIDE % '"grants": {"a": {"workers": 3}}'], "'grants' of 'decide' must be"),
+        ([START, "[" * 100_000, ""], "line 2: brackets are nested more than 50 deep"),
         ([START, "", '{"event": "leave", "job": "a"}'], "line 3: 'time' is missing in 'leave'"),
         ([START, '{"event": "leave", "job": "a", "time": 2}'], "line 2: no job named 'a'"),
         ([START.replace('"fair"', '"best"')], "line 1: no policy is called 'best'"),
@@ -262,6 +307,17 @@ def test_what_is_wrong_is_told_with_file_and_line(tmp_path, lines, words):
     assert str(path) in str(error.value) and words in str(error.value)
     result = CliRunner().invoke(slaq, ["replay", str(path)])
     assert result.exit_code == 1 and words in result.output and "Traceback" not in result.output
+
+
+def test_a_recording_that_lasts_too_long_is_replayed_and_not_simulated(recorded, tmp_path):
+    events = [dict(event) for event in recorded["fair"][0]]
+    last = max(k for k, event in enumerate(events) if event["event"] == "report")
+    for event in events[last:]:
+        if "time" in event:
+            event["time"] = event["time"] + 9e9
+    found = replay_log(written(tmp_path / "log", events))
+    assert found["decisions"] > 20 and "policies" not in found
+    assert "too many to simulate" in found["notes"][-1]
 
 
 def test_arrivals_out_of_order(recorded, tmp_path):

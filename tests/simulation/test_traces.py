@@ -96,6 +96,13 @@ def test_the_result_says_what_was_assumed(file, tmp_path):
     assert "at most 4 cores a GPU" in result.output and "drawn by the" in result.output
 
 
+def test_names_may_have_any_character(tmp_path):
+    name = "a\u2028b\x85c\x0c" + "[" * 100
+    path = tmp_path / "one"
+    path.write_text(json.dumps({**ONE, "trace": name}, ensure_ascii=False), "utf-8")
+    assert read_trace(path).name == name
+
+
 def test_a_file_of_one_trace_needs_no_name(tmp_path):
     assert read_trace(written(tmp_path / "one", "", ONE)).name == "one"
 
@@ -108,10 +115,14 @@ def test_a_file_of_one_trace_needs_no_name(tmp_path):
         ({**ONE, "trace": 3}, "line 2: 'trace' must be a name, not 3"),
         ({k: v for k, v in ONE.items() if k != "gpus"}, "line 2: 'gpus' must be a list, and is mi"),
         ({**ONE, "gpus": [1, "two", 1, 1]}, "line 2: gpus[1] is 'two'; it must be a number"),
-        ({**ONE, "gpus": [1, 0, 1, 1]}, "line 2: gpus[1] is 0; it must be > 0"),
-        ({**ONE, "duration_s": [1, 1, -5, 1]}, "line 2: duration_s[2] is -5; it must be > 0"),
+        ({**ONE, "gpus": [1, 0, 1, 1]}, "line 2: gpus[1] is 0; it must be from 0.001 to 1e+06"),
+        ({**ONE, "duration_s": [1, 1, -5, 1]}, "line 2: duration_s[2] is -5; it must be from"),
         (json.dumps(ONE).replace("600.5", "NaN"), "line 2: duration_s[1] is nan; it must be fini"),
         (json.dumps(ONE).replace("400", "Infinity"), "line 2: arrivals_s[2] is inf"),
+        ({**ONE, "arrivals_s": [0, 1, 2, 1e308]}, "arrivals_s[3] is 1e+308; it must be from"),
+        ({**ONE, "gpus": [1, 10**400, 1, 1]}, "line 2: gpus[1] is 1000"),
+        ("[" * 100_000, "line 2: brackets are nested more than 50 deep"),
+        ('{"trace":' * 60 + "1" + "}" * 60, "line 2: brackets are nested more than 50 deep"),
         ({**ONE, "arrivals_s": [1, 2, 3]}, "have 3, 4 and 4 values; they need one a job"),
         (
             {**ONE, "arrivals_s": [1, 9, 3, 2]},

@@ -14,12 +14,15 @@ import numpy as np
 import scipy.sparse
 from dask.delayed import delayed
 
-from dask_slaq.workloads.datasets.errors import decompressed
-from dask_slaq.workloads.datasets.lines import Paths, columns_of, parse, ranges
+from dask_slaq.workloads.datasets.errors import DataFileError, decompressed
+from dask_slaq.workloads.datasets.lines import Paths, columns_of, parse, ranges, shown
 
 __all__ = ["read_lda_c", "read_vocabulary"]
 
-DOCUMENT = re.compile(rb"\s*\d{1,18}(\s+\d{1,18}:\d{1,18})*\s*")
+DOCUMENT = re.compile(rb"[ \t]*\d{1,15}([ \t]+\d{1,15}:\d{1,15})*[ \t\r]*")
+#: Terms that there may be: their numbers are indices of sparse matrices. Counts have 15 digits at
+#: most, which floats hold exactly.
+MOST_TERMS = 2**31 - 1
 
 
 def read_vocabulary(path: Any) -> list[str]:
@@ -28,9 +31,17 @@ def read_vocabulary(path: Any) -> list[str]:
     Raises
     ------
     FileNotFoundError
+    DataFileError
+        A term is not UTF-8.
     """
-    with decompressed(os.fspath(path)) as file:
-        return [line.decode().strip() for line in file]
+    name, terms = os.fspath(path), []
+    with decompressed(name) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                terms.append(line.decode().strip())
+            except UnicodeDecodeError as error:
+                raise DataFileError(name, f"the term is not UTF-8: {error}", number) from error
+    return terms
 
 
 def read_lda_c(
@@ -86,8 +97,8 @@ def _documents(text: bytes) -> list[np.ndarray]:
         if not DOCUMENT.fullmatch(line):
             raise ValueError("not a document")
         numbers = np.array(line.replace(b":", b" ").split()).astype(np.int64)
-        if len(numbers) != 1 + 2 * numbers[0]:
-            raise ValueError("another number of terms")
+        if len(numbers) != 1 + 2 * numbers[0] or numbers[1::2].max(initial=0) >= MOST_TERMS:
+            raise ValueError("another number of terms, or too large a one")
         found.append(numbers)
     return found
 
@@ -110,12 +121,13 @@ def _read(text: bytes, n_terms: int) -> tuple[scipy.sparse.csr_matrix]:
 
 def _explain(line: bytes, n_terms: int | None) -> str | None:
     """What is wrong with a line."""
-    length, *pairs = line.decode(errors="replace").split()
-    if not length.isdecimal():
-        return f"{length!r} is not a number of terms"
+    length, *pairs = re.split(rb"[ \t]+", line.strip(b" \t\r"))
+    if not re.fullmatch(rb"\d{1,15}", length):
+        return f"{shown(length)} is not a number of terms"
+    most = MOST_TERMS if n_terms is None else n_terms
     for pair in pairs:
-        if not re.fullmatch(r"\d{1,18}:\d{1,18}", pair):
-            return f"{pair!r} is not TERM:COUNT"
-        if n_terms is not None and int(pair.partition(":")[0]) >= n_terms:
-            return f"term {pair.partition(':')[0]} is not below {n_terms}, the number of terms"
-    return f"{length} terms are announced, and {len(pairs)} are there"
+        if not re.fullmatch(rb"\d{1,15}:\d{1,15}", pair):
+            return f"{shown(pair)} is not TERM:COUNT"
+        if (term := int(pair.partition(b":")[0])) >= most:
+            return f"term {term} is not below {most}, the number of terms"
+    return f"{int(length)} terms are announced, and {len(pairs)} are there"

@@ -7,6 +7,7 @@ fsspec: local ones or URLs. A compressed file cannot be entered in its middle an
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from operator import getitem
 from typing import Any, NamedTuple, TypeAlias
@@ -23,8 +24,23 @@ from fsspec.utils import infer_compression, read_block
 
 from dask_slaq.workloads.datasets.errors import DataFileError, decompressed
 
-__all__ = ["ByteRange", "Paths", "columns_of", "file_names", "number", "parse", "ranges"]
+__all__ = [
+    "ByteRange",
+    "Paths",
+    "check_finite",
+    "check_plain",
+    "columns_of",
+    "file_names",
+    "parse",
+    "ranges",
+    "shown",
+    "wrong_number",
+]
 
+#: What a reader of lines may raise for what is in them; OverflowError for a huge index.
+REFUSED = (ValueError, OverflowError)
+NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+PLAIN = b"0123456789+-.eE:, \t\r\n"
 #: Bytes read at a time where lines are counted.
 STEP = 2**24
 
@@ -108,7 +124,7 @@ def parse(
     ----------
     where : ByteRange
     read : callable
-        Takes whole lines, as bytes; raises ValueError if something is wrong with one of them.
+        Takes whole lines, as bytes; raises one of `REFUSED` if something is wrong with one of them.
     explain : callable
         ``explain(line, *arguments)`` says what is wrong with a line that `read` refuses, or None.
     *arguments
@@ -122,10 +138,10 @@ def parse(
     text = _text(where)
     try:
         return read(text, *arguments)
-    except ValueError as error:
+    except REFUSED as error:
         lines = text.split(b"\n")
         number = _first_refused(lines, lambda some: read(some, *arguments))
-        what = explain(lines[number], *arguments) or str(error)
+        what = explain(lines[number], *arguments) or f"the line cannot be read: {error}"
         raise DataFileError(where.path, what, _lines_before(where) + number + 1) from error
 
 
@@ -150,13 +166,34 @@ def columns_of(parsed: Sequence[Delayed], item: int, n_columns: int | None, meta
     return da.Array(graph, name, ((np.nan,) * len(parsed), *widths), meta=meta)
 
 
-def number(text: str) -> bool:
-    """Whether `text` is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return "_" not in text
+def wrong_number(text: bytes, dtype: Any = "float64") -> str:
+    """Say what is wrong with a decimal number of this `dtype`; nothing if it is one."""
+    if not NUMBER.fullmatch(text):
+        return "not a number"
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(np.float64(text).astype(dtype))
+    return "" if finite else f"too large for {dtype}"
+
+
+def check_plain(text: bytes) -> None:
+    """Raise ValueError if there are other characters than those of numbers, ``:,`` and blanks.
+
+    What parses the numbers takes more for one: Python allows ``1_0``, and form feeds around it.
+    """
+    if text.translate(None, PLAIN):
+        raise ValueError("other characters than those of decimal numbers")
+
+
+def check_finite(*arrays: np.ndarray) -> None:
+    """Raise ValueError if a number is not finite, so large or so small that it became so."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ValueError("a number is too large")
+
+
+def shown(text: bytes) -> str:
+    """Show what stands in a file, cut if it is long."""
+    words = repr(text.decode(errors="replace"))
+    return words if len(words) <= 60 else words[:57] + "..."
 
 
 def _first_refused(lines: list[bytes], read: Callable[[bytes], Any]) -> int:
@@ -166,7 +203,7 @@ def _first_refused(lines: list[bytes], read: Callable[[bytes], Any]) -> int:
         middle = (low + high) // 2
         try:
             read(b"\n".join(lines[low:middle]))
-        except ValueError:
+        except REFUSED:
             high = middle
         else:
             low = middle

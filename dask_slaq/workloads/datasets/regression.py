@@ -9,7 +9,17 @@ import numpy as np
 from dask.delayed import delayed
 
 from dask_slaq.workloads.datasets.errors import decompressed
-from dask_slaq.workloads.datasets.lines import Paths, columns_of, file_names, number, parse, ranges
+from dask_slaq.workloads.datasets.lines import (
+    Paths,
+    check_finite,
+    check_plain,
+    columns_of,
+    file_names,
+    parse,
+    ranges,
+    shown,
+    wrong_number,
+)
 
 __all__ = ["read_csv_regression", "read_year_prediction"]
 
@@ -86,18 +96,20 @@ def _columns_of_first(path: str) -> int:
 def _read(text: bytes, columns: int, target: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     if not text.strip():
         return np.empty((0, columns - 1), dtype), np.empty(0, dtype)
+    check_plain(text)
     table = np.loadtxt(BytesIO(text), delimiter=",", dtype=dtype, comments=None, ndmin=2)
     if table.shape[1] != columns:
         raise ValueError(f"{table.shape[1]} columns")
+    check_finite(table)
     return np.delete(table, target, axis=1), table[:, target].copy()
 
 
 def _explain(line: bytes, columns: int, target: int, dtype: str) -> str | None:
     """What is wrong with a line."""
-    values = line.decode(errors="replace").split(",")
+    values = [value.strip(b" \t\r") for value in line.split(b",")]
     if len(values) != columns:
         return f"{len(values)} values, not {columns}"
     for column, value in enumerate(values):
-        if not number(value):
-            return f"{value.strip()!r} in column {column + 1} is not a number"
+        if wrong := wrong_number(value, dtype):
+            return f"{shown(value)} in column {column + 1} is {wrong}"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from io import BytesIO
 from typing import Any
 
@@ -10,9 +11,21 @@ import scipy.sparse
 from dask.delayed import delayed
 from sklearn.datasets import load_svmlight_file
 
-from dask_slaq.workloads.datasets.lines import Paths, columns_of, number, parse, ranges
+from dask_slaq.workloads.datasets.lines import (
+    Paths,
+    check_finite,
+    check_plain,
+    columns_of,
+    parse,
+    ranges,
+    shown,
+    wrong_number,
+)
 
 __all__ = ["read_svmlight"]
+
+#: Comments, and the number of a query.
+IGNORED = re.compile(rb"#[^\n]*|(?<=[ \t])qid:\d+")
 
 
 def read_svmlight(
@@ -69,9 +82,12 @@ def read_svmlight(
 
 
 def _read(text: bytes, n_features: int, dtype: str, zero_based: bool) -> tuple[Any, np.ndarray]:
+    # Comments and query numbers may hold anything, and are left out.
+    check_plain(IGNORED.sub(b"", text) if b"#" in text or b"qid" in text else text)
     X, y = load_svmlight_file(
         BytesIO(text), n_features=n_features, dtype=np.dtype(dtype), zero_based=zero_based
     )
+    check_finite(X.data, y)
     return X, y
 
 
@@ -82,17 +98,21 @@ def _read_dense(text: bytes, *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _explain(line: bytes, n_features: int, dtype: str, zero_based: bool) -> str | None:
     """What is wrong with a line."""
-    label, *pairs = line.partition(b"#")[0].decode(errors="replace").split() or ["nothing"]
-    if not number(label):
-        return f"the label is {label!r}, not a number"
+    label, *pairs = re.split(rb"[ \t\r]+", IGNORED.sub(b"", line).strip(b" \t\r"))
+    if wrong := wrong_number(label):
+        return f"the label is {shown(label)}, {wrong}"
     before, first = -1, 0 if zero_based else 1
-    for pair in pairs:
-        index, colon, value = pair.partition(":")
-        if not colon or not index.isdecimal() or not number(value):
-            return f"{pair!r} is not INDEX:VALUE"
-        if not first <= int(index) < first + n_features:
-            return f"index {index} is not from {first} to {first + n_features - 1}"
+    for pair in filter(None, pairs):
+        index, colon, value = pair.partition(b":")
+        wrong = wrong_number(value, dtype)
+        if not (colon and index.isdigit()) or wrong == "not a number":
+            return f"{shown(pair)} is not INDEX:VALUE"
+        if wrong:
+            return f"the value of {shown(pair)} is {wrong}"
+        if len(index) > 18 or not first <= int(index) < first + n_features:
+            what = shown(index)[1:-1]
+            return f"index {what} is not from {first} to {first + n_features - 1}"
         if int(index) <= before:
-            return f"index {index} comes after {before}; indices must rise"
+            return f"index {int(index)} comes after {before}; indices must rise"
         before = int(index)
     return None

@@ -45,6 +45,11 @@ def test_a_corpus_is_its_counts(corpus, blocksize):
         ("2 1:1 2:", "'2:' is not TERM:COUNT"),
         ("1 1:-1", "'1:-1' is not TERM:COUNT"),
         ("x 1:1", "'x' is not a number of terms"),
+        ("1 1:1_0", "'1:1_0' is not TERM:COUNT"),
+        ("1\f1:1", r"'1\\x0c1:1' is not a number of terms"),
+        ("\x1c", r"'\\x1c' is not a number of terms"),
+        ("\u0663 1:1", "'\u0663' is not a number of terms"),
+        ("1 999999999999999999999:1", "'999999999999999999999:1' is not TERM:COUNT"),
         ("1 10:1", "term 10 is not below 10"),
     ],
 )
@@ -61,3 +66,17 @@ def test_a_corpus_is_trained_on(corpus):
     lazy = read_lda_c(*corpus)
     model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(lazy)
     assert model.transform(lazy).compute().shape == (5, 2)
+
+
+def test_a_term_beyond_what_a_matrix_has_is_named(tmp_path):
+    path = tmp_path / "ap.dat"
+    path.write_text("1 1:1\n1 2147483647:1\n")
+    with pytest.raises(DataFileError, match=r"line 2: term 2147483647 is not below 2147483647"):
+        read_lda_c(str(path))
+
+
+def test_a_vocabulary_that_is_no_text_is_named(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"one\nt\xffwo\n")
+    with pytest.raises(DataFileError, match=r"vocab.txt, line 2: the term is not UTF-8"):
+        read_vocabulary(path)

@@ -17,7 +17,9 @@ from dask_slaq.workloads.boosting import GradientBoostingRegressor
 from dask_slaq.workloads.datasets import (
     DataFileError,
     read_csv_regression,
+    read_lda_c,
     read_svmlight,
+    read_vocabulary,
     read_year_prediction,
 )
 
@@ -115,6 +117,16 @@ SPOILED = {
     "one 3:1": "the label is 'one', not a number",
     "1 13:1": "index 13 is not from 1 to 12",
     "1 0:1": "index 0 is not from 1 to 12",
+    "1 3:1_0": "'3:1_0' is not INDEX:VALUE",
+    "1_0 3:1": "the label is '1_0', not a number",
+    "1 3:1\f": "'3:1\\x0c' is not INDEX:VALUE",
+    "1\u2003 3:1": "the label is '1\\u2003', not a number",
+    "\x1c": "the label is '\\x1c', not a number",
+    "nan 3:1": "the label is 'nan', not a number",
+    "1e999 3:1": "the label is '1e999', too large for float64",
+    "1 3:-1e999": "the value of '3:-1e999' is too large for float64",
+    "1 99999999999999999999:1": "index 99999999999999999999 is not from 1 to 12",
+    "1 " + "3" * 1000: "'33333333333333333333333333333333333333333333333333333333... is not INDEX:",
     "1 4:1 3:1": "index 3 comes after 4",
 }
 
@@ -198,6 +210,10 @@ def test_the_target_may_be_any_column(songs):
         ("1999,1", "2 values, not 91"),
         (",".join(["1"] * 92), "92 values, not 91"),
         (",".join(["1"] * 90 + ["x"]), "'x' in column 91 is not a number"),
+        (",".join(["1"] * 90 + ["1_0"]), "'1_0' in column 91 is not a number"),
+        (",".join(["1"] * 90 + ["1\f"]), r"'1\\x0c' in column 91 is not a number"),
+        (",".join(["1"] * 90 + ["nan"]), "'nan' in column 91 is not a number"),
+        (",".join(["1"] * 90 + ["1e999"]), "'1e999' in column 91 is too large for float64"),
         (",".join(["1"] * 90 + [""]), "'' in column 91 is not a number"),
     ],
 )
@@ -207,6 +223,45 @@ def test_a_malformed_song_is_named(songs, line, what, blocksize):
         file.write(line)
     with pytest.raises(DataFileError, match=f"songs.txt, line 31: {what}"):
         read_year_prediction(songs, blocksize=blocksize)[0].compute()
+
+
+def test_a_value_too_large_for_its_type_is_named(songs):
+    with open(songs, "a") as file:
+        file.write(",".join(["1"] * 90 + ["1e39"]))
+    assert read_year_prediction(songs)[0].max().compute() == 1e39
+    with pytest.raises(DataFileError, match=r"line 31: '1e39' in .* is too large for float32"):
+        read_year_prediction(songs, dtype="float32")[0].compute()
+
+
+def test_comments_and_query_numbers_may_stand_in_svmlight_files(tmp_path):
+    path = tmp_path / "data.svm"
+    path.write_text("# any_thing \u2028\n1 qid:3 1:2.5 # b_c\n-1 2:+1e3\r\n")
+    values, labels = dask.compute(*read_svmlight(str(path), 2))
+    assert labels.tolist() == [1, -1] and values.toarray().tolist() == [[2.5, 0], [0, 1000]]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_whatever_stands_in_a_file_is_read_or_named(tmp_path, seed):
+    """Lines with some bytes changed: never another error than one with file and line."""
+    chance = np.random.default_rng(seed)
+    line = b"2 1:3 4:5.5\n1,2.5,3\n2 1:2 3:4\n-1 1:1e3\n"
+    text = np.frombuffer(line * 3, np.uint8).copy()
+    at = chance.choice(len(text), chance.integers(1, 6), replace=False)
+    others = np.frombuffer(b"\0\t\f\n :,-+.#e_9\x1c\x85\xa0\xff", np.uint8)
+    text[at] = chance.choice(others, len(at))
+    path = tmp_path / "data"
+    path.write_bytes(text[chance.integers(0, 30) :].tobytes())
+    for read in (
+        lambda: read_svmlight(str(path), 9)[0],
+        lambda: read_csv_regression(str(path), 2)[0],
+        lambda: read_lda_c(str(path)),
+        lambda: read_lda_c(str(path), read_vocabulary(path)),
+    ):
+        try:
+            read().compute()
+        except DataFileError as error:
+            assert error.line is not None and str(path) in str(error)
+            assert "cannot be read" not in error.what  # every reason is said in our words
 
 
 def test_files_are_trained_on(tmp_path):

@@ -1,0 +1,221 @@
+"""What can go wrong: each a coroutine of a fault, whose number chooses, and the stage."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from distributed.core import Status
+
+from benchmarks.chaos.outcome import Deliberate
+from benchmarks.chaos.plugin_faults import (
+    dispatcher_raises,
+    engine_raises,
+    hook_raises,
+    plugin_registered_twice,
+    plugin_unregistered,
+)
+from benchmarks.chaos.report_faults import (
+    report_for_another,
+    report_late,
+    report_malformed,
+    report_twice,
+)
+from benchmarks.never_worse.probe import compute, who_of
+
+if TYPE_CHECKING:
+    from benchmarks.chaos.rounds import Fault
+    from benchmarks.chaos.running import Stage
+
+__all__ = ["HAPPEN"]
+
+
+# Workers
+
+
+async def worker_dies(fault: Fault, stage: Stage) -> None:
+    """A worker's connection breaks; another one comes in its place."""
+    worker = _worker(fault, stage)
+    await stage.cluster.kill_worker(worker)
+    await asyncio.sleep(0.3)
+    await stage.cluster.add_worker(worker.state.nthreads, {"GPU": 1})
+
+
+async def worker_pauses(fault: Fault, stage: Stage) -> None:
+    """A worker takes no new tasks for a moment."""
+    worker = _worker(fault, stage)
+    worker.status = Status.paused
+    await asyncio.sleep(0.1 + fault.number % 10 / 10)
+    if worker.status == Status.paused:
+        worker.status = Status.running
+
+
+async def worker_retires(fault: Fault, stage: Stage) -> None:
+    """A worker hands over its data and leaves; another one comes."""
+    worker = _worker(fault, stage)
+    stage.cluster.workers.remove(worker)
+    await stage.cluster.add_worker(worker.state.nthreads, {"GPU": 1})
+    await stage.cluster.scheduler.retire_workers([worker.address], close_workers=True)
+    await worker.close(nanny=False)
+
+
+async def worker_comes(fault: Fault, stage: Stage) -> None:
+    """A worker joins, and leaves again after a while."""
+    worker = await stage.cluster.add_worker(1 + fault.number % 3, {"GPU": 1})
+    await asyncio.sleep(1.0)
+    if worker in stage.cluster.workers and len(stage.cluster.workers) > 1:
+        await stage.cluster.kill_worker(worker)
+
+
+def _worker(fault: Fault, stage: Stage) -> Any:
+    workers = stage.cluster.workers
+    return workers[fault.number % len(workers)]
+
+
+# Clients
+
+
+async def client_closes(fault: Fault, stage: Stage) -> None:
+    """A client leaves in the middle of its work."""
+    if name := stage.person(fault.number):
+        stage.outcome.excused.add(name)
+        stage.strike(name)
+        await stage.clients[name].close()
+
+
+async def client_loses_connection(fault: Fault, stage: Stage) -> None:
+    """A client's connection breaks; it connects again, without its futures."""
+    if name := stage.person(fault.number):
+        stage.strike(name)
+        stage.clients[name].scheduler_comm.comm.abort()
+
+
+async def client_suspended(fault: Fault, stage: Stage) -> None:
+    """A client neither reads nor writes for a while."""
+    name = stage.person(fault.number)
+    stream = name and stage.clients[name].scheduler_comm
+    if not stream or "send" in vars(stream):
+        return
+    comm, read, waiting, goes_on = stream.comm, stream.comm.read, [], asyncio.Event()
+
+    async def read_later(*args: Any, **kwargs: Any) -> Any:
+        await goes_on.wait()
+        return await read(*args, **kwargs)
+
+    stream.send, comm.read = lambda *messages: waiting.extend(messages), read_later
+    await asyncio.sleep(0.2 + fault.number % 20 / 10)
+    del stream.send, comm.read
+    goes_on.set()
+    if not stream.closed():
+        stream.send(*waiting)
+
+
+async def restart(fault: Fault, stage: Stage) -> None:
+    """Everything is forgotten, and all workers are replaced."""
+    stage.strike(*stage.running)
+    threads = [worker.state.nthreads for worker in stage.cluster.workers]
+    stage.cluster.workers.clear()
+    await stage.admin.restart(wait_for_workers=False)
+    for count in threads:
+        await stage.cluster.add_worker(count, {"GPU": 1})
+    # Who sends while the restart is on its way is told of it afterwards.
+    stage.strike(*stage.running)
+
+
+async def cancel(fault: Fault, stage: Stage) -> None:
+    """Some of a client's futures are cancelled."""
+    if name := stage.person(fault.number):
+        client = stage.clients[name]
+        futures = [future for future in client.futures if who_of(future) == name]
+        some = sorted(map(str, futures))[:: 1 + fault.number % 3]
+        if some:
+            stage.strike(name)
+            from distributed import Future
+
+            await client.cancel([Future(key, client) for key in some], force=fault.number % 2 == 0)
+
+
+async def release(fault: Fault, stage: Stage) -> None:
+    """A client sends tasks that nobody waits for, and forgets them half done."""
+    if name := stage.person(fault.number):
+        futures = _extra(fault, stage, name, 12)
+        await asyncio.sleep(fault.number % 7 / 20)
+        while futures:
+            futures.pop().release()
+
+
+async def retry(fault: Fault, stage: Stage) -> None:
+    """Tasks fail once and are tried again."""
+    if not (name := stage.person(fault.number)):
+        return
+    client = stage.clients[name]
+    failed: set[str] = set()
+    keys = [f"fails-{name}.x-{fault.number}-{i}" for i in range(4)]
+
+    async def fails_once(key: str) -> str:
+        await asyncio.sleep(0.02)
+        if key not in failed:
+            failed.add(key)
+            raise Deliberate(key)
+        return key
+
+    futures = [client.submit(_call, _Unpickled(fails_once), key, key=key) for key in keys]
+    from distributed import wait
+
+    try:
+        with client.as_current():
+            await wait(futures)
+        await client.retry(futures)
+        got = await client.gather(futures)
+    except Exception as error:
+        # Whoever has all results leaves.
+        gone = client.status != "running"
+        assert gone or stage.was_hit(name), f"a task that was tried again failed: {error!r}"
+        return
+    assert got == keys, f"{got} instead of {keys}"
+
+
+async def _call(function: Any, *arguments: Any) -> Any:
+    return await function.value(*arguments)
+
+
+class _Unpickled:
+    """Goes to a worker of this process as it is."""
+
+    known: dict[int, Any] = {}  # noqa: RUF012
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.known[id(self)] = self
+
+    def __reduce__(self) -> Any:
+        return _known, (id(self),)
+
+
+def _known(number: int) -> _Unpickled:
+    found: _Unpickled = _Unpickled.known[number]
+    return found
+
+
+def _extra(fault: Fault, stage: Stage, name: str, count: int) -> list[Any]:
+    client = stage.clients[name]
+    keys = [f"extra-{name}.x-{fault.number}-{i}" for i in range(count)]
+    return [client.submit(compute, name=key, seconds=0.05, key=key) for key in keys]
+
+
+async def loop_stalls(fault: Fault, stage: Stage) -> None:
+    """Nothing happens for a while, on the scheduler nor elsewhere."""
+    time.sleep([0.05, 0.3, 2.0][fault.number % 3])
+
+
+#: What happens, by kind.
+HAPPEN = {
+    function.__name__: function
+    for function in (
+        worker_dies, worker_pauses, worker_retires, worker_comes, client_closes,
+        client_loses_connection, client_suspended, restart, cancel, release, retry, engine_raises,
+        dispatcher_raises, hook_raises, plugin_registered_twice, plugin_unregistered, loop_stalls,
+        report_late, report_twice, report_malformed, report_for_another,
+    )
+}  # fmt: skip

@@ -1,0 +1,111 @@
+"""What is found in a round: results, what the plugin logs, and whether its log replays."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from dask_slaq.core.replaying import Replay
+from dask_slaq.simulation import logs
+
+__all__ = ["Deliberate", "Outcome", "replay_log", "silence", "watch"]
+
+
+class Deliberate(Exception):
+    """An error that a fault lets a part of the plugin, or a task, raise."""
+
+
+@dataclass
+class Outcome:
+    """What a round gave.
+
+    Attributes
+    ----------
+    results : dict of str to list
+        What each participant computed, or the error that it met.
+    excused : set of str
+        Participants whose client was closed.
+    faults : Counter
+        Faults that happened, by kind.
+    left_over, broken, notes : list of str
+        What should not be there afterwards, what did not hold, and what is worth a look.
+    """
+
+    results: dict[str, Any] = field(default_factory=dict)
+    excused: set[str] = field(default_factory=set)
+    faults: Counter[str] = field(default_factory=Counter)
+    left_over: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Let nothing of what faults make others log get to the terminal."""
+    loggers = list(map(logging.getLogger, ("dask_slaq", "distributed", "tornado", "asyncio")))
+    before = [(logger, logger.propagate, logger.handlers[:]) for logger in loggers]
+    children = [
+        (logger, logger.handlers[:], logger.propagate)
+        for name in list(logging.root.manager.loggerDict)
+        if name.startswith(("distributed.", "tornado.")) and (logger := logging.getLogger(name))
+    ]
+    try:
+        for logger in loggers:
+            logger.propagate, logger.handlers[:] = False, [logging.NullHandler()]
+        for logger, _, _ in children:
+            logger.handlers[:], logger.propagate = [], True
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Scheduler already contains a plugin")
+            yield
+    finally:
+        for logger, propagate, handlers in before:
+            logger.propagate, logger.handlers[:] = propagate, handlers
+        for logger, handlers, propagate in children:
+            logger.handlers[:], logger.propagate = handlers, propagate
+
+
+@contextlib.contextmanager
+def watch(outcome: Outcome) -> Iterator[None]:
+    """Let an outcome know what the plugin logs."""
+    handler, logger = _Watch(outcome), logging.getLogger("dask_slaq")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _Watch(logging.Handler):
+    """Sees what the plugin logs: a failure that no fault asked for is a broken invariant."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(logging.WARNING)
+        self.outcome = outcome
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        text = record.getMessage()
+        if record.levelno >= logging.ERROR and not isinstance(error, Deliberate):
+            self.outcome.broken.append(text[:300])
+            if error is not None:
+                self.outcome.notes.append("".join(traceback.format_exception(error)))
+        elif "although slots were free" in text or "failed in Dask" in text:
+            self.outcome.notes.append(text[:300])
+
+
+def replay_log(log: str, outcome: Outcome) -> None:
+    """The decisions of all recordings come out again."""
+    again = Replay()
+    try:
+        logs.read(log, again.feed)
+    except Exception as error:
+        outcome.broken.append(f"the log cannot be read: {error}"[:300])
+        return
+    if again.difference is not None:
+        outcome.broken.append(f"the log does not replay: {again.difference}")

@@ -1,0 +1,107 @@
+"""One round: who computes what, and what goes wrong meanwhile, by a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.never_worse.shapes import draw
+
+__all__ = ["FAULTS_PER_ROUND", "KINDS", "Fault", "Person", "Round", "make_round"]
+
+#: Shapes whose results depend on nothing but their parameters, whatever happens to workers.
+SHAPES = (
+    "roots", "reduction", "load_process", "chains", "stencil", "one_by_one", "iterating",
+    "straggler", "longer_than_before", "priorities", "one_input",
+)  # fmt: skip
+FAULTS_PER_ROUND = 20
+#: Kinds of faults, and how often each is drawn.
+KINDS = {
+    "worker_dies": 3, "worker_pauses": 2, "worker_retires": 2, "worker_comes": 1,
+    "client_closes": 1, "client_loses_connection": 1, "client_suspended": 2,
+    "restart": 0.5, "cancel": 2, "release": 2, "retry": 2,
+    "engine_raises": 1, "dispatcher_raises": 1, "hook_raises": 1, "loop_stalls": 2,
+    "report_late": 1, "report_twice": 1, "report_malformed": 1, "report_for_another": 1,
+    "plugin_registered_twice": 1, "plugin_unregistered": 0.7,
+}  # fmt: skip
+
+
+@dataclass
+class Person:
+    """A client that computes one thing after another, each in a job block of its own.
+
+    Attributes
+    ----------
+    name : str
+    start : float
+        Virtual seconds after the begin.
+    stray : bool
+        Computes outside of job blocks.
+    things : list of (shape, parameters)
+    """
+
+    name: str
+    start: float
+    stray: bool
+    things: list[tuple[str, dict[str, Any]]]
+
+
+@dataclass
+class Fault:
+    """What goes wrong: a kind of `KINDS`, when, and a number that chooses to whom and how."""
+
+    kind: str
+    at: float
+    number: int
+
+
+@dataclass
+class Round:
+    """What `running.run` runs."""
+
+    seed: int
+    policy: str
+    lend: bool
+    threads: list[int]
+    people: list[Person]
+    faults: list[Fault] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return asdict(self)
+
+
+def make_round(seed: int, faults: int = FAULTS_PER_ROUND) -> Round:
+    """Make the round of a seed, with so many faults."""
+    rng = random.Random(f"chaos-{seed}")
+    threads = rng.choice([[1] * 4, [2, 2, 2], [4, 1], [1, 2, 3], [2] * 4])
+    total = sum(threads)
+    people = [
+        Person(
+            "abcd"[i],
+            round(rng.uniform(0.1, 1.0), 3),
+            rng.random() < 0.2,
+            [_thing(rng, total) for _ in range(rng.choice([2, 3]))],
+        )
+        for i in range(rng.choice([2, 3, 4]))
+    ]
+    policy = rng.choice(["fair", "max-total", "first-to-target"])
+    made = Round(seed, policy, rng.random() < 0.8, threads, people)
+    kinds, weights = list(KINDS), list(KINDS.values())
+    made.faults = sorted(
+        (
+            Fault(kind, round(rng.uniform(0.2, 5.0), 4), rng.randrange(10**6))
+            for kind in rng.choices(kinds, weights, k=faults)
+        ),
+        key=lambda fault: fault.at,
+    )
+    return made
+
+
+def _thing(rng: random.Random, total: int) -> tuple[str, dict[str, Any]]:
+    shape = rng.choice(SHAPES)
+    parameters = draw(shape, rng, total, rng.uniform(0.3, 0.8) * total)
+    if shape == "one_input":
+        parameters["everywhere"] = False  # `replicate` raises when workers die meanwhile
+    return shape, parameters

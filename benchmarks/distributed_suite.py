@@ -1,0 +1,215 @@
+"""Runs distributed's own tests with the plugin on every scheduler, against the same without it.
+
+Every client is a job (`benchmarks.suite_plugin`): `alone`, where Dask schedules its tasks as ever,
+or `contended`, where each goes through its pool. A test that passes without us and not with us runs
+again on its own, on both sides. The checkout, with its tests, is the user's; nothing is copied.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.library_suites import GOOD, ROOT, Run, run_suite
+from benchmarks.results import give, json_option
+
+__all__ = ["FILES", "MODES", "differences", "main"]
+
+BASELINE, MODES = "baseline", ("alone", "contended")
+TESTS = (
+    "scheduler", "client", "worker", "active_memory_manager", "nanny", "priorities", "resources",
+    "failed_workers", "steal", "worker_client", "actor", "variable", "queues", "events",
+    "semaphore", "locks", "publish", "as_completed", "client_executor", "cancelled_state",
+)  # fmt: skip
+#: Of distributed, those that have to do with scheduling.
+FILES = (
+    *(f"distributed/tests/test_{name}.py" for name in TESTS),
+    "distributed/diagnostics/tests/test_scheduler_plugin.py",
+    "distributed/deploy/tests/test_adaptive.py",
+    "distributed/shuffle/tests",
+)
+ARGUMENTS = ("-pno:cacheprovider", "-otimeout_method=signal", "--timeout=120")
+# Some tests hang where they wait for what they know Dask to do: not for the usual 30 s.
+PATIENCE = "15"
+PLUGIN = {
+    "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "benchmarks.suite_plugin",
+    "DASK_SLAQ__EPOCH": "100ms",
+}
+
+
+def run(
+    checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False
+) -> dict[str, Any]:
+    """Run tests of a checkout.
+
+    Parameters
+    ----------
+    checkout : Path
+        Of distributed. It is the one that is tested, and not an installed one.
+    mode : str
+        `BASELINE`, or one of `MODES`.
+    tests : iterable of str
+        Files, folders or tests.
+    quick : bool
+        Leave out tests that start processes of their own.
+
+    Returns
+    -------
+    dict
+        Outcomes and reasons by test, and the notes of `suite_plugin`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        notes = Path(folder, "notes")
+        paths = [str(checkout), str(ROOT), os.environ.get("PYTHONPATH", "")]
+        settings = {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "SLAQ_SUITE_PATIENCE": PATIENCE,
+            "SLAQ_SUITE_QUICK": "1" * quick,
+        }
+        if mode != BASELINE:
+            settings |= {**PLUGIN, "SLAQ_SUITE": mode, "SLAQ_SUITE_NOTES": str(notes)}
+        arguments = (*ARGUMENTS, "-pbenchmarks.suite_pytest", *tests)
+        found = run_suite(checkout, arguments=arguments, settings=settings)
+        lines = notes.read_text().splitlines() if notes.exists() else []
+    return {**_by_id(checkout, found), "notes": [json.loads(line) for line in lines]}
+
+
+def _by_id(checkout: Path, found: Run) -> dict[str, Any]:
+    """Name tests as pytest's command line does."""
+    ids = {name: _id(checkout, name) for name in found.outcomes}
+    return {
+        "outcomes": {ids[name]: outcome for name, outcome in found.outcomes.items()},
+        "reasons": {ids.get(name, name): reason for name, reason in found.reasons.items()},
+    }
+
+
+def _id(checkout: Path, name: str) -> str:
+    """Turn ``a.test_b.TestC::test_d`` into ``a/test_b.py::TestC::test_d``."""
+    module, _, test = name.partition("::")
+    parts = module.split(".")
+    for count in range(len(parts), 0, -1):
+        path = "/".join(parts[:count]) + ".py"
+        if (checkout / path).exists():
+            return "::".join([path, *parts[count:], test])
+    return name
+
+
+def differences(here: dict[str, str], baseline: dict[str, str]) -> list[str]:
+    """Return the tests that pass in the baseline, and not here; what did not run has not passed."""
+    return sorted(
+        test
+        for test, outcome in baseline.items()
+        if outcome == "passed" and here.get(test, "missing") != "passed"
+    )
+
+
+def again(checkout: Path, mode: str, tests: Sequence[str], times: int) -> dict[str, list[int]]:
+    """Run tests on their own again, with and without us.
+
+    Returns
+    -------
+    dict of str to list of int
+        By test: how often it did not pass here, and in the baseline.
+    """
+    bad = {test: [0, 0] for test in tests}
+    for _ in range(times if tests else 0):
+        for side, how in enumerate((mode, BASELINE)):
+            outcomes = run(checkout, how, tests)["outcomes"]
+            for test in tests:
+                bad[test][side] += outcomes.get(test, "missing") not in GOOD
+    return bad
+
+
+@click.command()
+@click.argument("checkout", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--file", "files", multiple=True, help="A file or folder of tests; all by default.")
+@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Both by default.")
+@click.option("--baseline", type=click.File(), help="The JSON of an earlier run, for its baseline.")
+@click.option("--again", "times", default=1, help="How often tests that differ run again.")
+@click.option("--quick", is_flag=True, help="Leave out tests that start processes of their own.")
+@json_option
+def main(
+    checkout: Path, files: tuple[str, ...], modes: tuple[str, ...], baseline: Any, times: int,
+    quick: bool, output: str | None,
+) -> None:  # fmt: skip
+    """Tests of distributed that pass without the plugin, and do not with it.
+
+    CHECKOUT is one of dask/distributed, of a supported version. Exits with 1 if there are any, or
+    if the plugin failed on a scheduler.
+    """
+    checkout = checkout.resolve()
+    earlier = json.load(baseline)["files"] if baseline else {}
+    result: dict[str, Any] = {}
+    for file in files or FILES:
+        row = result[file] = {BASELINE: earlier.get(file, {}).get(BASELINE)}
+        if row[BASELINE] is None:
+            row[BASELINE] = _run(checkout, BASELINE, file, quick)
+        for mode in modes or MODES:
+            row[mode] = _run(checkout, mode, file, quick)
+            differ = differences(row[mode]["outcomes"], row[BASELINE]["outcomes"])
+            row[mode]["differ"] = again(checkout, mode, differ, times)
+        print(_row(file, row), file=sys.stderr, flush=True)
+    whole = {"times": times, "files": result}
+    give(whole, output, table(whole))
+    sys.exit(any(_wrong(row[mode]) for row in result.values() for mode in MODES if mode in row))
+
+
+def _run(checkout: Path, mode: str, file: str, quick: bool) -> dict[str, Any]:
+    print(f"{file}: {mode}", file=sys.stderr, flush=True)
+    return run(checkout, mode, [file], quick=quick)
+
+
+def _problems(side: dict[str, Any]) -> list[str]:
+    """Lines on what the plugin complained of."""
+    said = ((n["test"], n.get("problem") or n.get("logged")) for n in side["notes"])
+    return [f"{test}: {text}" for test, text in dict.fromkeys(said) if text]
+
+
+def _wrong(side: dict[str, Any]) -> bool:
+    return bool(side["differ"]) or any("problem" in note for note in side["notes"])
+
+
+def _row(file: str, row: dict[str, Any]) -> str:
+    """A line of the table."""
+    cells = [file.removeprefix("distributed/"), _counts(row[BASELINE]["outcomes"])]
+    for mode in MODES:
+        if mode in row:
+            held = sum(note.get("held", 0) for note in row[mode]["notes"])
+            cells += [_counts(row[mode]["outcomes"]), str(len(row[mode]["differ"])), str(held)]
+        else:
+            cells += ["", "", ""]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _counts(outcomes: dict[str, str]) -> str:
+    passed = sum(outcome == "passed" for outcome in outcomes.values())
+    failed = sum(outcome not in GOOD for outcome in outcomes.values())
+    return f"{passed}, {failed} failed" if failed else str(passed)
+
+
+def table(result: dict[str, Any]) -> str:
+    """Write the result as a table of counts, and a line for each test that differs."""
+    columns = [f"{mode}{what}" for mode in MODES for what in ("", " differ", " held")]
+    head = ["tests", BASELINE, *columns]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    lines += [_row(file, row) for file, row in result["files"].items()]
+    times = result["times"]
+    for mode in MODES:
+        for row in (row[mode] for row in result["files"].values() if mode in row):
+            for test, (here, there) in row["differ"].items():
+                often = f"again {here} of {times} times, {there} in the baseline"
+                reason = row["reasons"].get(test, row["outcomes"].get(test, "missing"))
+                lines.append(f"{mode}: {test} ({often}): {reason}")
+            lines += [f"{mode}: {line}" for line in _problems(row)]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Never worse than plain Dask: random scenarios, each with and without the plugin."""

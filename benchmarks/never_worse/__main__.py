@@ -1,0 +1,99 @@
+"""``python -m benchmarks.never_worse``: compare random scenarios with plain Dask, law by law."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from benchmarks.never_worse.comparing import compare
+from benchmarks.never_worse.laws import Finding, summary
+from benchmarks.never_worse.scenarios import make_scenario
+from benchmarks.results import give, json_option
+from dask_slaq.simulation import virtual
+
+
+@click.command()
+@click.option("--scenarios", default=500, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, help="Of the first scenario.")
+@click.option("--policies", default="fair,max-total", show_default=True, help="Comma-separated.")
+@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@click.option("--show", is_flag=True, help="Print the scenarios that break a law.")
+@click.option("--quick", is_flag=True, help="20 scenarios.")
+@json_option
+def main(
+    scenarios: int,
+    seed: int,
+    policies: str,
+    processes: int,
+    show: bool,
+    quick: bool,
+    output: str | None,
+) -> None:
+    """Run random scenarios under plain Dask and with the plugin, and check the laws.
+
+    A broken law prints the seed, the law and both figures; ``--scenarios 1 --seed N`` runs that
+    scenario again.
+    """
+    count = 20 if quick else scenarios
+    names = tuple(policies.split(","))
+    seeds = range(seed, seed + count)
+    found: list[tuple[int, str, Finding]] = []
+    begin = time.perf_counter()
+    for done, findings in enumerate(_compare_all(seeds, names, processes), start=1):
+        found += findings
+        for number, policy, finding in findings:
+            if finding.broken:
+                print(_line(number, policy, finding), file=sys.stderr, flush=True)
+        if done % 100 == 0:
+            print(f"{done} scenarios, {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+    broken = [(n, p, f) for n, p, f in found if f.broken]
+    if show:
+        for number in sorted({n for n, _, _ in broken}):
+            print(json.dumps(make_scenario(number).describe()), file=sys.stderr)
+    laws = summary([finding for _, _, finding in found])
+    if output != "-":
+        for law, row in sorted(laws.items()):
+            click.echo(
+                f"{law:20} checked {row['checked']:6}  broken {row['broken']:5}  "
+                f"worst {row['worst']:+.3f} of the bound"
+            )
+    give(
+        {
+            "scenarios": count,
+            "laws": laws,
+            "broken": [
+                {
+                    "seed": number,
+                    "policy": policy,
+                    "law": f.law,
+                    "plain": f.plain,
+                    "ours": f.ours,
+                    "about": f.about,
+                }
+                for number, policy, f in broken
+            ],
+        },
+        output,
+    )
+
+
+def _compare_all(seeds: range, policies: tuple[str, ...], processes: int) -> Any:
+    with virtual.pool(processes) as pool:
+        yield from pool.map(compare, seeds, [policies] * len(seeds))
+
+
+def _line(seed: int, policy: str, finding: Finding) -> str:
+    about = f" ({finding.about})" if finding.about else ""
+    return (
+        f"seed {seed}, {policy}: law {finding.law}: plain {finding.plain:.4g}, "
+        f"ours {finding.ours:.4g}{about}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""One scenario under plain Dask and under policies."""
+
+from __future__ import annotations
+
+from benchmarks.never_worse.laws import Finding, check
+from benchmarks.never_worse.running import run
+from benchmarks.never_worse.scenarios import make_scenario
+
+__all__ = ["compare"]
+
+
+def compare(seed: int, policies: tuple[str, ...]) -> list[tuple[int, str, Finding]]:
+    """All findings of one scenario."""
+    scenario = make_scenario(seed)
+    plain = run(scenario, "none")
+    found = []
+    for policy in policies:
+        ours = run(scenario, policy)
+        found += [(seed, policy, finding) for finding in check(scenario, policy, plain, ours)]
+    return found

@@ -1,0 +1,173 @@
+"""The laws: what must hold for a run with the plugin beside the same run under plain Dask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.never_worse.running import Outcome
+from benchmarks.never_worse.scenarios import Scenario
+
+__all__ = ["Finding", "check"]
+
+#: Virtual seconds by which times of two runs may differ: a few batches of messages.
+ROUND_TRIP = 0.02
+#: A law is about windows of this length, in seconds.
+WINDOW = 5.0
+#: A gap up to which a job is taken for iterating, in seconds.
+BACK_WITHIN = 0.02
+
+
+@dataclass
+class Finding:
+    """One check of one law.
+
+    Attributes
+    ----------
+    law : str
+    plain, ours : float
+        The figures that were compared.
+    excess : float
+        What is over the bound, in relation to it; the law is broken above 0.
+    about : str
+        Whom or what it concerns.
+    """
+
+    law: str
+    plain: float
+    ours: float
+    excess: float
+    about: str = ""
+
+    @property
+    def broken(self) -> bool:
+        return self.excess > 1e-6
+
+
+def check(scenario: Scenario, policy: str, plain: Outcome, ours: Outcome) -> list[Finding]:
+    """Check every law that a scenario puts to the test."""
+    findings = list(_same_results(scenario, plain, ours))
+    if scenario.family == "faults":
+        return findings
+    if scenario.family == "alone":
+        findings += _alone(plain, ours)
+    else:
+        findings += _last_job(scenario, plain, ours)
+    findings += _memory(scenario, plain, ours)
+    findings += _newcomers(scenario, plain, ours)
+    if policy == "fair" and scenario.family == "steady":
+        findings += _fair_shares(scenario, plain, ours)
+    findings += _idle_slots(plain, ours)
+    return findings
+
+
+def _bound(law: str, plain: float, ours: float, bound: float, about: str = "") -> Finding:
+    return Finding(law, plain, ours, (ours - bound) / max(abs(bound), 1e-9), about)
+
+
+def _same_results(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
+    left = {event.which for event in scenario.events if event.kind == "client_leaves"}
+    for person in scenario.participants:
+        if person.kind == "idle" or left or plain.results.get(person.name) == "cancelled":
+            continue  # plain Dask itself got stuck, as tasks that wait for each other may
+        same = plain.results.get(person.name) == ours.results.get(person.name)
+        about = "" if same else f"{person.name}: {str(ours.results.get(person.name))[:120]}"
+        yield Finding("1 results", 0, not same, -1 if same else 1, about)
+    ours_left = [what for what in ours.left_over if what not in plain.left_over]
+    excess = 1 if ours_left else -1
+    yield Finding("1 left over", 0, len(ours_left), excess, "; ".join(ours_left[:3]))
+
+
+def _alone(plain: Outcome, ours: Outcome) -> Iterator[Finding]:
+    for name, end in plain.ended.items():
+        before, now = end - plain.started[name], ours.ended.get(name, 1e9) - ours.started[name]
+        yield _bound("2 alone", before, now, 1.01 * before + ROUND_TRIP / 2, name)
+
+
+def _last_job(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
+    """Jobs end in another order, so a last task may be alone on another thread: one of them."""
+    before, now = max(plain.ended.values()), max(ours.ended.values(), default=1e9)
+    longest = max((run.stop - run.start for run in plain.probe.computed), default=0.0)
+    yield _bound("3 last job", before, now, max(1.02 * before, before + longest) + ROUND_TRIP)
+
+
+def _memory(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
+    threads = sum(scenario.threads)
+    before, now = plain.probe.most_roots, ours.probe.most_roots
+    yield _bound("4 roots", before, now, 1.1 * before + threads)
+    sizes = [p.parameters.get("nbytes", 0) for p in scenario.participants]
+    before, now = plain.probe.most_bytes, ours.probe.most_bytes
+    yield _bound("4 bytes", before, now, 1.1 * before + threads * max(sizes) + 10_000)
+
+
+def _newcomers(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
+    for person in scenario.participants:
+        if person.kind == "newcomer":
+            wait, longest = _wait(person.name, ours)
+            yield _bound(
+                "5 newcomer", _wait(person.name, plain)[0], wait, longest + 0.05, person.name
+            )
+
+
+def _wait(name: str, outcome: Outcome) -> tuple[float, float]:
+    """Seconds that a single task waited, and the longest task that ran when it came."""
+    came = outcome.begin + outcome.started[name]
+    first = [run.start for run in outcome.probe.computed if run.who == name]
+    longest = max((run.stop - run.start for run in outcome.probe.running_at(came)), default=0.0)
+    return (min(first) - came if first else 1e9), longest
+
+
+def _fair_shares(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
+    threads, probe = sum(scenario.threads), ours.probe
+    slack = threads * max(run.stop - run.start for run in probe.computed)
+    for person in scenario.participants:
+        iterates = person.shape == "iterating"
+        worst: Finding | None = None
+        for begin in _windows(probe.ready.get(person.name, []), iterates):
+            end = begin + WINDOW
+            working = {
+                other.name
+                for other in scenario.participants
+                if probe.core_seconds(other.name, begin, end) > 0
+            }
+            due = threads * WINDOW / len(working)
+            got = probe.core_seconds(person.name, begin, end)
+            bound = 0.8 * due if iterates else due - slack
+            law = "6 iterating share" if iterates else "6 share"
+            finding = Finding(law, due, got, (bound - got) / max(due, 1e-9), person.name)
+            if worst is None or finding.excess > worst.excess:
+                worst = finding
+        if worst is not None:
+            yield worst
+
+
+def _windows(ready: list[tuple[float, float]], iterates: bool) -> Iterator[float]:
+    """Begins of windows in which there is always something ready."""
+    spans: list[tuple[float, float]] = []
+    for begin, end in sorted(ready):
+        if spans and begin - spans[-1][1] <= (3 * BACK_WITHIN if iterates else 0.0):
+            spans[-1] = spans[-1][0], end
+        else:
+            spans.append((begin, end))
+    for begin, end in spans:
+        while begin + WINDOW <= end:
+            yield begin
+            begin += WINDOW / 10
+
+
+def _idle_slots(plain: Outcome, ours: Outcome) -> Iterator[Finding]:
+    before, now = (max((b - a for a, b in o.probe.idle), default=0.0) for o in (plain, ours))
+    # Law 6 keeps slots for who will be back, from the moment its last tasks are about to end.
+    yield _bound("7 idle slot", before, now, max(before, 3 * BACK_WITHIN))
+
+
+def summary(findings: list[Finding]) -> dict[str, dict[str, Any]]:
+    """How often each law was checked, and the worst excess."""
+    laws: dict[str, dict[str, Any]] = {}
+    for finding in findings:
+        row = laws.setdefault(finding.law, {"checked": 0, "broken": 0, "worst": -1.0})
+        row["checked"] += 1
+        row["broken"] += finding.broken
+        row["worst"] = max(row["worst"], finding.excess)
+    return laws

@@ -1,0 +1,200 @@
+"""What tasks and the scheduler do in a run: what computed when, what was in memory, who waited.
+
+Everything runs in one process, so tasks write their times where the laws read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import zlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import get_worker
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from dask_slaq.simulation import virtual
+
+__all__ = ["Computed", "Probe", "compute"]
+
+
+@dataclass
+class Computed:
+    """One run of one task on a thread."""
+
+    who: str
+    start: float
+    stop: float = float("inf")
+    seconds: float = 0.0
+
+
+@dataclass
+class Probe(SchedulerPlugin):
+    """Takes part in a run as a scheduler plugin, under plain Dask too.
+
+    Attributes
+    ----------
+    computed : list of Computed
+        In the order of their starts.
+    most_roots, most_bytes : int
+        Most root tasks, and most bytes of all tasks, in memory at once.
+    idle : list of tuple of float
+        Spans of time in which a task waited on the scheduler beside a free slot: start, stop.
+    ready : dict of str to list of tuple of float
+        Spans in which a participant had tasks that were ready and not computing.
+    """
+
+    name: str = "never-worse-probe"
+    computed: list[Computed] = field(default_factory=list)
+    most_roots: int = 0
+    most_bytes: int = 0
+    idle: list[tuple[float, float]] = field(default_factory=list)
+    ready: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    scheduler: Any = None
+    _roots: set[Any] = field(default_factory=set)
+    _bytes: dict[Any, int] = field(default_factory=dict)
+    _held: int = 0
+    _idle_since: float | None = None
+    _ready_since: dict[str, float] = field(default_factory=dict)
+    _running: dict[str, int] = field(default_factory=dict)
+    _sampler: Any = None
+
+    async def start(self, scheduler: Any) -> None:
+        """Begin to sample a scheduler."""
+        self.scheduler = scheduler
+        self._sampler = asyncio.ensure_future(self._sample())
+
+    def stop(self) -> None:
+        """End all spans."""
+        self._sampler.cancel()
+        now = virtual.now()
+        if self._idle_since is not None:
+            self.idle.append((self._idle_since, now))
+        for who, since in self._ready_since.items():
+            self.ready.setdefault(who, []).append((since, now))
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Follow what is in memory."""
+        if finish == "memory":
+            ts = self.scheduler.tasks[key]
+            if ts.run_spec is not None:
+                self._bytes[key] = max(ts.nbytes, 0)
+                self._held += self._bytes[key]
+                self.most_bytes = max(self.most_bytes, self._held)
+                if str(key).startswith("root-"):
+                    self._roots.add(key)
+                    self.most_roots = max(self.most_roots, len(self._roots))
+        elif start == "memory":
+            self._roots.discard(key)
+            self._held -= self._bytes.pop(key, 0)
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(0.02)
+            self._look()
+
+    def _look(self) -> None:
+        now, scheduler = virtual.now(), self.scheduler
+        free = any(
+            len(ws.processing) - len(ws.long_running) < ws.nthreads for ws in scheduler.running
+        )
+        if free and any(map(_anywhere, (*scheduler.queued, *scheduler.unrunnable))):
+            if self._idle_since is None:
+                self._idle_since = now
+        elif self._idle_since is not None:
+            self.idle.append((self._idle_since, now))
+            self._idle_since = None
+        self._look_who_is_ready(now)
+
+    def _look_who_is_ready(self, now: float) -> None:
+        """A participant that has tasks on workers or in a queue beyond those that compute."""
+        scheduler = self.scheduler
+        have = Counter(who_of(ts.key) for ws in scheduler.workers.values() for ts in ws.processing)
+        ready = {who for who, count in have.items() if count > self._running.get(who, 0)}
+        for ts in (*scheduler.queued, *scheduler.unrunnable):
+            who = who_of(ts.key)
+            if who not in ready:
+                ready.add(who)
+        for who in ready - self._ready_since.keys():
+            self._ready_since[who] = now
+        for who in self._ready_since.keys() - ready:
+            self.ready.setdefault(who, []).append((self._ready_since.pop(who), now))
+
+    def begin(self, who: str) -> Computed:
+        """Note that a task starts to compute."""
+        run = Computed(who, virtual.now())
+        self.computed.append(run)
+        self._running[who] = self._running.get(who, 0) + 1
+        return run
+
+    def end(self, run: Computed) -> None:
+        """Note that it ended."""
+        run.stop = virtual.now()
+        self._running[run.who] -= 1
+
+    def core_seconds(self, who: str, begin: float, end: float) -> float:
+        """Core-seconds of a participant in a window."""
+        return sum(
+            max(min(run.stop, end) - max(run.start, begin), 0.0)
+            for run in self.computed
+            if run.who == who
+        )
+
+    def running_at(self, when: float) -> list[Computed]:
+        """Tasks that compute at a moment."""
+        return [run for run in self.computed if run.start <= when < run.stop]
+
+
+@functools.lru_cache(maxsize=100_000)
+def who_of(key: Any) -> str:
+    """The participant whose task has a key such as ``root-NAME.3-...``."""
+    parts = str(key).split("-", 2)
+    return parts[1].split(".")[0] if len(parts) > 1 else ""
+
+
+def _anywhere(ts: Any) -> bool:
+    """Whether any worker may run a task, and cheaply: only our own restriction keeps it."""
+    if ts.resource_restrictions or ts.host_restrictions or ts.loose_restrictions or ts.actor:
+        return False
+    if ts.worker_restrictions and not str(next(iter(ts.worker_restrictions))).startswith("slaq:"):
+        return False
+    return sum(dep.nbytes for dep in ts.dependencies) < 100_000
+
+
+#: The probe of the run at hand.
+current: list[Probe] = []
+
+
+async def compute(*inputs: Any, name: str, seconds: float = 0.0, nbytes: int = 0) -> Any:
+    """Compute for some virtual seconds; the result depends on the name and on the inputs."""
+    who = who_of(name)
+    run = current[-1].begin(who)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        current[-1].end(run)
+    return value_of(name, inputs, nbytes)
+
+
+def value_of(name: str, inputs: Any, nbytes: int = 0) -> Any:
+    """A number that tells whether a task got the inputs that it should have."""
+    number = zlib.crc32(repr((name, [_plain(i) for i in inputs])).encode())
+    return virtual.Sized(number, nbytes) if nbytes else number
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, virtual.Sized):
+        return value.value
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+async def give_up_slot(key: str) -> None:
+    """Secede from a coroutine, as `distributed.secede` does from a thread."""
+    from distributed.worker_state_machine import SecedeEvent
+
+    worker = get_worker()
+    worker.handle_stimulus(SecedeEvent(key=key, compute_duration=0.0, stimulus_id=f"secede-{key}"))

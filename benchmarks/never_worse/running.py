@@ -1,0 +1,210 @@
+"""Runs a scenario on the virtual clock, under plain Dask or with the plugin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.never_worse import probe as probes
+from benchmarks.never_worse.scenarios import Event, Participant, Scenario
+from benchmarks.never_worse.shapes import SHAPES
+from dask_slaq.simulation import virtual
+
+__all__ = ["Outcome", "run"]
+
+#: Virtual seconds after which a scenario is taken for stuck.
+LIMIT = 120.0
+
+
+@dataclass
+class Outcome:
+    """What a run gave; times are virtual seconds after its begin.
+
+    Attributes
+    ----------
+    results : dict of str to object
+        By participant; the name of the error where there was one.
+    started, ended : dict of str to float
+    left_over : list of str
+        What should not be there after everybody has left.
+    probe : Probe
+    begin : float
+        Virtual time of the begin.
+    """
+
+    results: dict[str, Any] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+    ended: dict[str, float] = field(default_factory=dict)
+    left_over: list[str] = field(default_factory=list)
+    probe: probes.Probe = field(default_factory=probes.Probe)
+    begin: float = 0.0
+
+
+def run(scenario: Scenario, policy: str, **settings: Any) -> Outcome:
+    """Run a scenario under a policy; ``none`` is plain Dask without the plugin."""
+    outcome = Outcome()
+    probes.current.append(outcome.probe)
+    try:
+        virtual.run(_run, scenario, policy, outcome, settings, seed=scenario.seed, limit=2 * LIMIT)
+    finally:
+        probes.current.pop()
+    return outcome
+
+
+async def _run(scenario: Scenario, policy: str, outcome: Outcome, settings: dict[str, Any]) -> None:
+    resources = [{"GPU": 1}] * len(scenario.threads)
+    # Dask's own checks look at all waiting tasks after each step, so not every run has them.
+    config = {"distributed.scheduler.validate": scenario.seed % 4 == 0}
+    async with virtual.Cluster(scenario.threads, resources=resources, config=config) as cluster:
+        await outcome.probe.start(cluster.scheduler)
+        cluster.scheduler.add_plugin(outcome.probe)
+        async with cluster.client() as client:
+            if policy != "none":
+                import dask_slaq as slaq
+
+                await client.register_plugin(slaq.SlaqPlugin(policy=policy, **settings))
+            outcome.begin = virtual.now()
+            clients: dict[str, Any] = {}
+            running = {
+                person.name: asyncio.ensure_future(
+                    _take_part(person, cluster, policy, outcome, clients)
+                )
+                for person in scenario.participants
+                if person.kind != "idle"
+            }
+            idle = [
+                asyncio.ensure_future(_stay_idle(person, cluster, policy, running))
+                for person in scenario.participants
+                if person.kind == "idle"
+            ]
+            events = asyncio.ensure_future(_let_happen(scenario.events, cluster, clients, running))
+            _done, pending = await asyncio.wait(running.values(), timeout=LIMIT)
+            for task in pending:
+                task.cancel()
+            outcome.left_over += [f"{n} has not ended" for n, t in running.items() if t in pending]
+            await asyncio.gather(*running.values(), *idle, return_exceptions=True)
+            await events
+            await asyncio.sleep(3.0)
+            outcome.left_over += _left_over(cluster.scheduler)
+            outcome.probe.stop()
+
+
+async def _take_part(
+    person: Participant, cluster: Any, policy: str, outcome: Outcome, clients: dict[str, Any]
+) -> None:
+    await asyncio.sleep(person.start)
+    async with cluster.client(name=f"client-{person.name}") as client:
+        clients[person.name] = client
+        outcome.started[person.name] = virtual.now() - outcome.begin
+        try:
+            outcome.results[person.name] = await _compute(person, client, policy)
+        except asyncio.CancelledError:
+            outcome.results[person.name] = "cancelled"
+            raise
+        except Exception as error:
+            outcome.results[person.name] = f"{type(error).__name__}: {error}"[:200]
+        outcome.ended[person.name] = virtual.now() - outcome.begin
+
+
+async def _compute(person: Participant, client: Any, policy: str) -> Any:
+    shape = SHAPES[person.shape]
+    async with _block(person, client, policy) as report:
+        parameters = dict(person.parameters)
+        if person.shape == "iterating":
+            parameters["report"] = report
+        task = asyncio.ensure_future(shape(client, f"{person.name}.0", **parameters))
+        if person.early:
+            await asyncio.sleep(0.3)
+        else:
+            return await task
+    return await task
+
+
+@contextlib.asynccontextmanager
+async def _block(
+    person: Participant, client: Any, policy: str
+) -> AsyncIterator[Callable[[float], None]]:
+    """The job block of a participant; nothing for strays and under plain Dask."""
+    if policy == "none" or person.kind in ("stray", "newcomer"):
+        yield lambda loss: None
+        return
+    import dask_slaq as slaq
+
+    gang = person.shape == "waiting_for_each_other"
+    async with slaq.job(person.name, client=client, gang=gang) as job:
+        yield job.report
+
+
+async def _stay_idle(
+    person: Participant, cluster: Any, policy: str, running: dict[str, Any]
+) -> None:
+    await asyncio.sleep(person.start)
+    async with cluster.client() as client, _block(person, client, policy):
+        await asyncio.wait(running.values())
+
+
+async def _let_happen(
+    events: list[Event], cluster: Any, clients: dict[str, Any], running: dict[str, Any]
+) -> None:
+    begin = virtual.now()
+    for event in sorted(events, key=lambda event: event.at):
+        await asyncio.sleep(max(begin + event.at - virtual.now(), 0.0))
+        await _HAPPEN[event.kind](event, cluster, clients, running)
+
+
+async def _worker_dies(event: Event, cluster: Any, *_: Any) -> None:
+    if len(cluster.workers) > 1:
+        await cluster.kill_worker(cluster.workers[event.which % len(cluster.workers)])
+
+
+async def _worker_retires(event: Event, cluster: Any, *_: Any) -> None:
+    if len(cluster.workers) > 1:
+        worker = cluster.workers.pop(event.which % len(cluster.workers))
+        await cluster.scheduler.retire_workers([worker.address], close_workers=True)
+        await worker.close(nanny=False)
+
+
+async def _worker_pauses(event: Event, cluster: Any, *_: Any) -> None:
+    from distributed.core import Status
+
+    worker = cluster.workers[event.which % len(cluster.workers)]
+    worker.status = Status.paused
+    await asyncio.sleep(0.5)
+    if worker.status == Status.paused:
+        worker.status = Status.running
+
+
+async def _worker_joins(event: Event, cluster: Any, *_: Any) -> None:
+    await cluster.add_worker(2, {"GPU": 1})
+
+
+async def _client_leaves(
+    event: Event, cluster: Any, clients: dict[str, Any], running: dict[str, Any]
+) -> None:
+    names = sorted(clients)
+    if len(names) > 1:
+        name = names[event.which % len(names)]
+        running[name].cancel()
+
+
+_HAPPEN = {
+    "worker_dies": _worker_dies,
+    "worker_retires": _worker_retires,
+    "worker_pauses": _worker_pauses,
+    "worker_joins": _worker_joins,
+    "client_leaves": _client_leaves,
+}
+
+
+def _left_over(scheduler: Any) -> list[str]:
+    """What is on the scheduler after everybody has left."""
+    found = [f"task {key}" for key in scheduler.tasks]
+    plugin = scheduler.plugins.get("slaq")
+    if plugin is not None:
+        if plugin.failed:
+            found.append(f"plugin fell back: {plugin.failed}")
+        found += plugin.pools.left_over()
+    return found

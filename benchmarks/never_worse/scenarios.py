@@ -1,0 +1,163 @@
+"""Random scenarios: a cluster, who computes what on it and when, and what happens meanwhile."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.never_worse.shapes import SHAPES, draw
+
+__all__ = ["Event", "Participant", "Scenario", "make_scenario"]
+
+#: Kinds of scenarios, by what they put to the test, and how often each is drawn.
+FAMILIES = {"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "faults": 3}
+#: Shapes whose tasks any worker may run and that always have some ready.
+STEADY = ("roots", "iterating", "one_by_one", "reduction")
+FAULTS = ("worker_dies", "worker_retires", "worker_pauses", "worker_joins", "client_leaves")
+
+
+@dataclass
+class Participant:
+    """Somebody who computes.
+
+    Attributes
+    ----------
+    name : str
+    kind : {"job", "stray", "newcomer", "idle"}
+        In a job block; without one; with a single task; a job block without tasks.
+    start : float
+        Virtual seconds after the begin of the run.
+    shape : str
+    parameters : dict
+        Of the shape.
+    early : bool
+        Leave the job block while tasks are in flight.
+    """
+
+    name: str
+    kind: str
+    start: float
+    shape: str = "roots"
+    parameters: dict[str, Any] = field(default_factory=dict)
+    early: bool = False
+
+
+@dataclass
+class Event:
+    """Something that happens: a kind of `FAULTS`, when, and to which worker or participant."""
+
+    kind: str
+    at: float
+    which: int
+
+
+@dataclass
+class Scenario:
+    """What `run` runs; see `make_scenario`."""
+
+    seed: int
+    family: str
+    threads: list[int]
+    participants: list[Participant]
+    events: list[Event] = field(default_factory=list)
+
+    def describe(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return asdict(self)
+
+
+def make_scenario(seed: int) -> Scenario:
+    """Make the scenario of a seed."""
+    rng = random.Random(f"never-worse-{seed}")
+    family = rng.choices(list(FAMILIES), list(FAMILIES.values()))[0]
+    threads = rng.choice([[1] * 4, [2, 2], [4], [1] * 8, [2] * 4, [1, 2, 3], [8, 1]])
+    return _MAKERS[family](seed, rng, threads)
+
+
+def _participant(
+    name: str, rng: random.Random, total: int, start: float, seconds: float, kind: str = "job"
+) -> Participant:
+    """A participant that would keep the whole cluster busy for some seconds."""
+    shape = rng.choice(list(SHAPES))
+    early = kind == "job" and shape in ("roots", "reduction", "chains") and rng.random() < 0.15
+    parameters = draw(shape, rng, total, seconds * total)
+    return Participant(name, kind, start, shape, parameters, early)
+
+
+def _alone(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
+    job = _participant("a", rng, sum(threads), 0.5, rng.uniform(0.5, 2))
+    others = [Participant("idle", "idle", 0.2)] if rng.random() < 0.5 else []
+    return Scenario(seed, "alone", threads, [job, *others])
+
+
+def _shared(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
+    total = sum(threads)
+    count = rng.choice([2, 2, 3, 4])
+    people = [
+        _participant(
+            "abcd"[i],
+            rng,
+            total,
+            round(rng.uniform(0.2, 2.0), 3),
+            rng.uniform(0.4, 1.3),
+            "stray" if rng.random() < 0.25 else "job",
+        )
+        for i in range(count)
+    ]
+    return Scenario(seed, "shared", threads, people)
+
+
+def _newcomers(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
+    scenario = _shared(seed, rng, threads)
+    scenario.family = "newcomers"
+    for i in range(3):
+        single = {"n": 1, "seconds": round(rng.uniform(0.005, 0.1), 3)}
+        start = round(rng.uniform(0.5, 4.0), 3)
+        scenario.participants.append(Participant(f"n{i}", "newcomer", start, "roots", single))
+    return scenario
+
+
+def _steady(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
+    threads = rng.choice([[1] * 4, [2, 2], [4], [1, 2], [3]])
+    total = sum(threads)
+    people = []
+    for i in range(rng.choice([2, 2, 3])):
+        seconds = round(10 ** rng.uniform(-1.7, -0.4), 3)
+        if rng.random() < 0.5:
+            iterations = max(int(7 * total / seconds / (4 * total)), 4)
+            parameters = {
+                "n": 4 * total,
+                "seconds": seconds,
+                "iterations": iterations,
+                "gap": 0.005,
+            }
+            people.append(Participant("abc"[i], "job", 0.2, "iterating", parameters))
+        else:
+            parameters = {"n": int(7 * total / seconds), "seconds": seconds}
+            people.append(Participant("abc"[i], "job", 0.2, "roots", parameters))
+    return Scenario(seed, "steady", threads, people)
+
+
+def _faults(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
+    threads = [*threads, 2, 2]
+    scenario = _shared(seed, rng, threads)
+    scenario.family = "faults"
+    for _ in range(rng.choice([1, 2, 3])):
+        at = round(rng.uniform(0.4, 3.0), 3)
+        scenario.events.append(Event(rng.choice(FAULTS), at, rng.randrange(8)))
+    for person in scenario.participants:
+        # Gangs and pinned tasks need the workers that go.
+        while person.shape in ("pinned", "waiting_for_each_other", "shuffle", "nested", "seceding"):
+            person.shape = rng.choice(list(SHAPES))
+        person.parameters = draw(person.shape, rng, sum(threads), sum(threads))
+    return scenario
+
+
+_MAKERS = {
+    "alone": _alone,
+    "shared": _shared,
+    "newcomers": _newcomers,
+    "steady": _steady,
+    "faults": _faults,
+}

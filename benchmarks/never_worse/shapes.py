@@ -1,0 +1,318 @@
+"""Graph shapes: what a participant computes. Each is a coroutine over an asynchronous client.
+
+Keys read ``KIND-WHO.NUMBER-...``: the probe tells root tasks and participants by them. Parameters
+are plain numbers, so that a scenario can be printed and replayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import dask
+from dask import delayed
+from distributed import Client, Event, get_client
+
+from benchmarks.never_worse.probe import compute, current, give_up_slot, value_of
+
+__all__ = ["SHAPES", "Shape", "draw"]
+
+Shape = Callable[..., Coroutine[Any, Any, Any]]
+
+
+def task(key: str, *inputs: Any, seconds: float, nbytes: int = 0) -> Any:
+    """A delayed task."""
+    call = delayed(compute, pure=False)
+    return call(*inputs, name=key, seconds=seconds, nbytes=nbytes, dask_key_name=key)
+
+
+async def result_of(client: Client, collection: Any, **options: Any) -> Any:
+    """Compute delayed objects and fetch what they give."""
+    return await client.gather(client.compute(collection, **options))
+
+
+def reduce_tree(tag: str, parts: list[Any], fan: int, seconds: float) -> Any:
+    """Sum up in a tree."""
+    level = 0
+    while len(parts) > 1:
+        level += 1
+        parts = [
+            task(f"sum-{tag}-{level}-{i}", parts[i : i + fan], seconds=seconds)
+            for i in range(0, len(parts), fan)
+        ]
+    return parts[0]
+
+
+async def roots(client: Client, tag: str, n: int, seconds: float, nbytes: int = 0) -> Any:
+    """Independent tasks."""
+    parts = [task(f"map-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
+    return await result_of(client, parts)
+
+
+async def reduction(
+    client: Client, tag: str, n: int, seconds: float, nbytes: int, fan: int, then: float
+) -> Any:
+    """Root tasks and a tree of sums."""
+    parts = [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
+    return await result_of(client, reduce_tree(tag, parts, fan, then))
+
+
+async def load_process(
+    client: Client, tag: str, n: int, seconds: float, nbytes: int, then: float
+) -> Any:
+    """Loads on any worker, each processed on a worker that supplies a GPU."""
+    pairs = []
+    for i in range(n):
+        load = task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes)
+        pairs.append(task(f"process-{tag}-{i}", load, seconds=then))
+    with dask.annotate(resources=_gpu_to_process):
+        futures = client.compute(pairs, optimize_graph=False)
+    return await client.gather(futures)
+
+
+def _gpu_to_process(key: Any) -> dict[str, int]:
+    return {"GPU": 1} if str(key).startswith("process-") else {}
+
+
+async def chains(client: Client, tag: str, n: int, length: int, seconds: float) -> Any:
+    """Chains of tasks, each of which needs the one before."""
+    ends = []
+    for i in range(n):
+        link = task(f"root-{tag}-{i}", seconds=seconds)
+        for k in range(1, length):
+            link = task(f"link-{tag}-{i}-{k}", link, seconds=seconds)
+        ends.append(link)
+    return await result_of(client, ends)
+
+
+async def stencil(client: Client, tag: str, n: int, steps: int, seconds: float, nbytes: int) -> Any:
+    """Steps over chunks that stay on the workers; each needs its neighbours."""
+    chunks = client.persist(
+        [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
+    )
+    for k in range(steps):
+        chunks = client.persist(
+            [
+                task(
+                    f"step-{tag}-{k}-{i}",
+                    chunks[i - 1],
+                    chunks[i],
+                    chunks[(i + 1) % n],
+                    seconds=seconds,
+                    nbytes=nbytes,
+                )
+                for i in range(n)
+            ]
+        )
+    return await result_of(client, list(chunks))
+
+
+async def one_input(
+    client: Client, tag: str, n: int, seconds: float, nbytes: int, everywhere: bool
+) -> Any:
+    """Tasks over one large input, which one worker holds, or all."""
+    first = client.persist(task(f"data-{tag}", seconds=0.0, nbytes=nbytes))
+    await client.gather(client.compute(task(f"touch-{tag}", first, seconds=0.0)))
+    if everywhere:
+        await client.replicate(client.compute(first))
+    parts = [task(f"use-{tag}-{i}", first, seconds=seconds) for i in range(n)]
+    return await result_of(client, parts)
+
+
+async def one_by_one(client: Client, tag: str, n: int, seconds: float, gap: float) -> Any:
+    """Futures that are sent one after another without waiting for them."""
+    futures = []
+    for i in range(n):
+        futures.append(_submit(client, f"map-{tag}-{i}", seconds))
+        await asyncio.sleep(gap)
+    return await client.gather(futures)
+
+
+def _submit(client: Client, key: str, seconds: float, *inputs: Any, **options: Any) -> Any:
+    return client.submit(compute, *inputs, name=key, seconds=seconds, key=key, **options)
+
+
+async def iterating(
+    client: Client, tag: str, n: int, seconds: float, iterations: int, gap: float, report: Any
+) -> Any:
+    """A training loop: a map over data that stays, a sum, a report."""
+    data = client.persist([task(f"data-{tag}-{i}", seconds=0.01) for i in range(n)])
+    results = []
+    for k in range(iterations):
+        parts = [task(f"gradient-{tag}-{k}-{i}", d, seconds=seconds) for i, d in enumerate(data)]
+        results.append(await result_of(client, reduce_tree(f"{tag}-{k}", parts, 16, 0.001)))
+        report(1.0 / (k + 1))
+        await asyncio.sleep(gap)
+    return results
+
+
+async def straggler(client: Client, tag: str, n: int, seconds: float, long: float) -> Any:
+    """Tasks of which one takes long, and a sum of all."""
+    parts = [task(f"map-{tag}-{i}", seconds=long if i == n // 2 else seconds) for i in range(n)]
+    return await result_of(client, task(f"sum-{tag}", parts, seconds=0.001))
+
+
+async def longer_than_before(client: Client, tag: str, n: int, short: float, long: float) -> Any:
+    """A function that took a moment once, and then takes long."""
+    first = await _submit(client, f"grow-{tag}-first", short)
+    rest = [_submit(client, f"grow-{tag}-{i}", long) for i in range(n)]
+    return [first, *await client.gather(rest)]
+
+
+async def pinned(client: Client, tag: str, n: int, seconds: float, worker: int) -> Any:
+    """Tasks that their user has bound to one worker."""
+    workers = sorted(current[-1].scheduler.workers)
+    address = workers[worker % len(workers)]
+    futures = [_submit(client, f"pin-{tag}-{i}", seconds, workers=[address]) for i in range(n)]
+    return await client.gather(futures)
+
+
+async def priorities(client: Client, tag: str, n: int, seconds: float) -> Any:
+    """Tasks of different priorities."""
+    futures = [_submit(client, f"map-{tag}-{i}", seconds, priority=i % 3 - 1) for i in range(n)]
+    return await client.gather(futures)
+
+
+async def _secede(name: str, seconds: float) -> Any:
+    await asyncio.sleep(seconds)
+    await give_up_slot(name)
+    await asyncio.sleep(5 * seconds)
+    return value_of(name, ())
+
+
+async def seceding(client: Client, tag: str, n: int, seconds: float) -> Any:
+    """Tasks that give up their slot and go on."""
+    futures = [
+        client.submit(_secede, f"secede-{tag}-{i}", seconds, key=f"secede-{tag}-{i}")
+        for i in range(n)
+    ]
+    return await client.gather(futures)
+
+
+async def _parent(name: str, n: int, seconds: float) -> Any:
+    client = get_client()
+    await give_up_slot(name)
+    tag = name.split("-", 1)[1]
+    children = [_submit(client, f"child-{tag}-{i}", seconds) for i in range(n)]
+    return value_of(name, await client.gather(children))
+
+
+async def nested(client: Client, tag: str, n: int, children: int, seconds: float) -> Any:
+    """Tasks that submit tasks and wait for them."""
+    futures = [
+        client.submit(_parent, f"parent-{tag}-{i}", children, seconds, key=f"parent-{tag}-{i}")
+        for i in range(n)
+    ]
+    return await client.gather(futures)
+
+
+async def _meet(name: str, number: int, of: int) -> Any:
+    """Wait until all tasks of the group run."""
+    client = get_client()
+    group = name.rsplit("-", 1)[0]
+    await Event(f"{group}-{number}", client=client).set()
+    for other in range(of):
+        await Event(f"{group}-{other}", client=client).wait()
+    return value_of(name, ())
+
+
+async def waiting_for_each_other(client: Client, tag: str, n: int, rounds: int) -> Any:
+    """Groups of tasks that wait for each other: the job is a gang."""
+    results = []
+    for k in range(rounds):
+        keys = [f"meet-{tag}-{k}-{i}" for i in range(n)]
+        call = delayed(_meet, pure=False)
+        parts = [call(key, i, n, dask_key_name=key) for i, key in enumerate(keys)]
+        results.append(await result_of(client, parts))
+    return results
+
+
+async def shuffle(client: Client, tag: str, n: int, rows: int) -> Any:
+    """A P2P shuffle of a DataFrame."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    frame = pd.DataFrame({"key": [(i * 7919) % 97 for i in range(n * rows)], "value": 1.0})
+    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
+        shuffled = dd.from_pandas(frame, npartitions=n).shuffle("key")
+        lengths = shuffled.map_partitions(lambda part: pd.Series([float(part["key"].sum())]))
+        return sorted((await client.compute(lengths)).tolist())
+
+
+#: Shapes by name.
+SHAPES: dict[str, Shape] = {
+    shape.__name__: shape
+    for shape in (
+        roots, reduction, load_process, chains, stencil, one_input, one_by_one, iterating,
+        straggler, longer_than_before, pinned, priorities, seceding, nested,
+        waiting_for_each_other, shuffle,
+    )
+}  # fmt: skip
+
+
+def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, Any]:
+    """Draw parameters of a shape.
+
+    Parameters
+    ----------
+    name : str
+    rng : random.Random
+    threads : int
+        Of the cluster.
+    work : float
+        Core-seconds that the shape should compute, about.
+    """
+    seconds = round(10 ** rng.uniform(-2.3, -0.5), 4)  # 5 to 316 ms
+    n = max(2, min(int(work / seconds), 150))
+    nbytes = rng.choice([0, 10**4, 10**6, 5 * 10**7])
+    by_name: dict[str, Callable[[], dict[str, Any]]] = {
+        "roots": lambda: {"n": n, "seconds": seconds, "nbytes": nbytes},
+        "reduction": lambda: {
+            "n": n,
+            "seconds": seconds,
+            "nbytes": nbytes,
+            "fan": rng.choice([2, 4, 8]),
+            "then": 0.002,
+        },
+        "load_process": lambda: {
+            "n": max(n // 2, 2),
+            "seconds": seconds,
+            "nbytes": nbytes,
+            "then": seconds * rng.uniform(0.5, 3),
+        },
+        "chains": lambda: {"n": max(n // 10, 1), "length": 10, "seconds": seconds},
+        "stencil": lambda: {
+            "n": min(max(n // 4, 4), 24),
+            "steps": 4,
+            "seconds": seconds,
+            "nbytes": nbytes,
+        },
+        "one_input": lambda: {
+            "n": n,
+            "seconds": seconds,
+            "nbytes": 4 * 10**7,
+            "everywhere": rng.random() < 0.5,
+        },
+        "one_by_one": lambda: {"n": n, "seconds": seconds, "gap": seconds / threads / 2},
+        "iterating": lambda: {
+            "n": 2 * threads,
+            "seconds": seconds,
+            "iterations": max(int(work / seconds / threads / 2), 2),
+            "gap": 0.005,
+        },
+        "straggler": lambda: {"n": n, "seconds": seconds, "long": 10 * seconds},
+        "longer_than_before": lambda: {"n": max(int(work / 0.3), 2), "short": 0.001, "long": 0.3},
+        "pinned": lambda: {
+            "n": min(n, 40),
+            "seconds": min(seconds, 0.05),
+            "worker": rng.randrange(4),
+        },
+        "priorities": lambda: {"n": n, "seconds": seconds},
+        "seceding": lambda: {"n": min(n, 40), "seconds": min(seconds, 0.05)},
+        "nested": lambda: {"n": min(n, 6), "children": 10, "seconds": min(seconds, 0.1)},
+        "waiting_for_each_other": lambda: {"n": max(threads // 2, 2), "rounds": 3},
+        "shuffle": lambda: {"n": 8, "rows": 20},
+    }
+    return by_name[name]()

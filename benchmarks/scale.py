@@ -1,0 +1,327 @@
+"""Scale benchmark: what large queues, many jobs and many workers cost the scheduler.
+
+A real scheduler with its real graph, in real time; only the workers are protocol without compute
+(`protocol_workers`). Times are CPU time of the scheduler's thread, the least of repetitions, since
+noise only adds; beside them those of plain Dask with the same tasks. Python's garbage collector is
+off while they are taken, and so is work stealing, as these workers do not answer its requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from time import perf_counter, thread_time
+from typing import Any
+
+import click
+import dask
+from distributed import Client, Scheduler
+
+from benchmarks.cluster import job_block, plugin
+from benchmarks.protocol_workers import ProtocolWorkers, Steps
+from benchmarks.results import give, json_option
+from dask_slaq.simulation.virtual.cluster import CONFIG
+
+__all__ = ["main", "measure"]
+
+#: What measures the machine, or asks something of the workers, is off.
+QUIET = {
+    **CONFIG,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.worker-ttl": None,
+}
+#: Workers and threads of each beside a long queue, and threads of a worker of many.
+QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
+#: Tasks of the job that comes second.
+SECOND = 300
+#: Epochs of an hour.
+EPOCHS = 3600
+
+
+def first(x: int) -> int:
+    """A task without inputs."""
+    return x
+
+
+def then(x: int) -> int:
+    """A task that has its input on one worker."""
+    return x
+
+
+@asynccontextmanager
+async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWorkers, Client]]:
+    """Start a scheduler without workers, and the plugin unless the policy is `none`."""
+    draw = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(dask.config.set(QUIET))
+        logging.getLogger("distributed").setLevel(logging.WARNING)
+        scheduler = await Scheduler(protocol="inproc://", dashboard=False, dashboard_address=":0")
+        workers = ProtocolWorkers(scheduler, lambda key: draw.uniform(0.2, 0.6))
+        stack.push_async_callback(workers.close)
+        stack.push_async_callback(scheduler.close)
+        client = await stack.enter_async_context(
+            Client(scheduler.address, asynchronous=True, set_as_default=False)
+        )
+        made = plugin(policy, epoch="1h")  # the benchmark turns epochs by hand
+        if made is not None:
+            await client.register_plugin(made)
+        reporting = asyncio.create_task(workers.run())
+        stack.callback(reporting.cancel)
+        gc.collect()
+        gc.disable()
+        stack.callback(gc.enable)
+        yield scheduler, workers, client
+
+
+def submit(client: Client, job: str, count: int, *, steps: int = 0) -> list[Any]:
+    """Send tasks of a job, and a chain of as many more behind each as there are `steps`."""
+    with dask.annotate(slaq_job=job):
+        futures = client.map(first, range(count), pure=False)
+        last = futures
+        for _ in range(steps):
+            last = client.map(then, last, pure=False)
+            futures = futures + last
+    return futures
+
+
+async def until(condition: Any, patience: float = 300.0) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(patience):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def _settled(scheduler: Scheduler) -> None:
+    """Wait until what was put off to later steps is done."""
+    await asyncio.sleep(0.05)
+    slaq = scheduler.plugins.get("slaq")
+    await until(lambda: slaq is None or not (len(slaq.pools.holding) or slaq.pools._dispatch_due))
+    await asyncio.sleep(0.05)
+
+
+# A long queue
+
+
+async def queue(policy: str, tasks: int, seed: int) -> dict[str, float]:
+    """Longest steps of the event loop in ms, while a job has many tasks queued.
+
+    Returns
+    -------
+    dict
+        When a second job opens and sends a task, when a worker joins, when the second job ends.
+    """
+    async with cluster(policy, seed) as (scheduler, workers, client):
+        for _ in range(QUEUE_WORKERS):
+            await workers.add(QUEUE_THREADS)
+        found = {}
+        async with job_block(policy, "long", client):
+            held = submit(client, "long", tasks)
+            await until(lambda: len(scheduler.tasks) == tasks)
+            await _settled(scheduler)
+            async with AsyncExitStack() as second:
+                with Steps() as steps:
+                    await second.enter_async_context(job_block(policy, "second", client))
+                    mine = submit(client, "second", SECOND)
+                    await until(lambda: mine[-1].key in scheduler.tasks)
+                    await _settled(scheduler)
+                found["open"] = _ms(steps)
+                with Steps() as steps:
+                    await workers.add(QUEUE_THREADS)
+                    await _settled(scheduler)
+                found["worker"] = _ms(steps)
+                with Steps() as steps:
+                    mine.clear()
+                    await second.aclose()
+                    await _settled(scheduler)
+                found["close"] = _ms(steps)
+            del held
+        return {phase: found[phase] for phase in ("open", "close", "worker")}
+
+
+def _ms(steps: Steps) -> float:
+    print(f"    {1e3 * steps.longest:8.2f} ms {steps.what}", file=sys.stderr)
+    return 1e3 * steps.longest
+
+
+# Many jobs and workers
+
+
+async def crowd(
+    policy: str, jobs: int, workers: int, seconds: float, seed: int
+) -> dict[str, float]:
+    """Scheduler time of a finished task, and of filling all slots at once, in ms."""
+    async with cluster(policy, seed) as (scheduler, stubs, client), AsyncExitStack() as blocks:
+        for _ in range(workers):
+            await stubs.add(THREADS)
+        futures = []
+        for i in range(jobs):
+            name = f"job-{i:03d}"
+            job = await blocks.enter_async_context(job_block(policy, name, client))
+            for k in range(6):
+                job.report(1.0 / (1 + k))
+            per_job = round(8 * seconds * THREADS * workers / jobs / 4) + 10
+            futures += submit(client, name, per_job, steps=3)
+        await until(lambda: len(scheduler.tasks) == len(futures))
+        slots = THREADS * workers
+        await until(lambda: stubs.running() >= slots)
+        spent = await _run_for(scheduler, stubs, seconds)
+        await until(lambda: stubs.running() >= slots)
+        filled = await _fill(scheduler, stubs, slots)
+        futures.clear()
+        return {"ms_per_task": spent, "slots_ms": filled}
+
+
+async def _run_for(scheduler: Scheduler, stubs: ProtocolWorkers, seconds: float) -> float:
+    slaq = scheduler.plugins.get("slaq")
+    epochs, count, before, begin = 0.0, stubs.finished, stubs.seconds, perf_counter()
+    with Steps() as steps:
+        while perf_counter() - begin < seconds:
+            await asyncio.sleep(min(1.0, seconds))
+            if slaq is not None:
+                turn = thread_time()
+                slaq.run_once()
+                epochs += thread_time() - turn
+    total = stubs.seconds - before + steps.ours + epochs
+    return 1e3 * total / (stubs.finished - count)
+
+
+async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> float:
+    """Let all running tasks end in one step; ms until as many others are sent.
+
+    Plain Dask sends them in that step, so all of it is counted there.
+    """
+    slaq = scheduler.plugins.get("slaq")
+    before = stubs.seconds
+    for _ in range(slots):
+        stubs.finish_next()
+    handled = stubs.seconds - before
+    if slaq is None:
+        return 1e3 * handled
+    with Steps() as steps:
+        await until(
+            lambda: sum(len(ws.processing) for ws in scheduler.workers.values()) >= slots
+        )
+    return 1e3 * steps.ours
+
+
+# History
+
+
+async def history(jobs: int, seed: int) -> dict[str, float]:
+    """Megabytes that an hour of epochs takes, and the longest piece of reading it in ms."""
+    async with cluster("max-total", seed) as (scheduler, workers, client):
+        await workers.add(THREADS)
+        async with AsyncExitStack() as blocks:
+            for i in range(jobs):
+                await blocks.enter_async_context(job_block("max-total", f"job-{i:03d}", client))
+            slaq = scheduler.plugins["slaq"]
+            slaq.run_once()
+            for _ in range(EPOCHS):
+                slaq.jobs.record()
+            longest, piece, start = 0.0, {"stop": None}, 0
+            while start is not None:
+                begin = thread_time()
+                piece = await slaq.messages.history(start, piece["stop"])
+                longest = max(longest, thread_time() - begin)
+                start = piece["next"]
+            return {"mb": slaq.jobs.epochs.nbytes / 1e6, "read_ms": 1e3 * longest}
+
+
+def measure(
+    policy: str = "max-total",
+    *,
+    tasks: int = 100_000,
+    jobs: int = 200,
+    workers: int = 500,
+    seconds: float = 5.0,
+    repetitions: int = 3,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measure everything, with the plugin and without.
+
+    Parameters
+    ----------
+    policy : str
+        Of the plugin.
+    tasks : int
+        That are queued while a second job opens.
+    jobs, workers : int
+        Jobs that run on so many workers of two threads.
+    seconds : float
+        For which finished tasks are counted.
+    repetitions, seed : int
+
+    Returns
+    -------
+    dict
+        Minima over repetitions: ``longest_step_ms`` and ``longest_step_plain_ms`` (by occasion),
+        ``ms_per_task`` and ``slots_both_ms`` (``ours``, ``plain``), ``slots_ms``;
+        ``history_mb_per_hour``, ``history_read_ms``.
+    """
+    runs: dict[str, list[Any]] = {"queue": [], "queue_plain": [], "crowd": [], "crowd_plain": []}
+    for repetition in range(repetitions):
+        print(f"repetition {repetition + 1} of {repetitions}", file=sys.stderr, flush=True)
+        given = seed + repetition
+        for suffix, side in (("", policy), ("_plain", "none")):
+            runs["queue" + suffix].append(asyncio.run(queue(side, tasks, given)))
+            runs["crowd" + suffix].append(
+                asyncio.run(crowd(side, jobs, workers, seconds, given))
+            )
+    found = {part: _least(many) for part, many in runs.items()}
+    ours, plain = found["crowd"], found["crowd_plain"]
+    kept = asyncio.run(history(jobs, seed))
+    return {
+        "longest_step_ms": found["queue"],
+        "longest_step_plain_ms": found["queue_plain"],
+        "ms_per_task": {"ours": ours["ms_per_task"], "plain": plain["ms_per_task"]},
+        "slots_ms": ours["slots_ms"],
+        "slots_both_ms": {"ours": ours["slots_ms"], "plain": plain["slots_ms"]},
+        "history_mb_per_hour": kept["mb"],
+        "history_read_ms": kept["read_ms"],
+    }
+
+
+def _least(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {key: min(run[key] for run in runs) for key in runs[0]}
+
+
+@click.command()
+@click.option("--policy", default="max-total", show_default=True)
+@click.option("--repetitions", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, help="Of the times that tasks take.")
+@click.option("--quick", is_flag=True, help="Fewer of everything: under half a minute.")
+@json_option
+def main(policy: str, repetitions: int, seed: int, quick: bool, output: str | None) -> None:
+    """Steps of the event loop and scheduler time at scale, the plugin beside plain Dask."""
+    if quick:
+        size = {"tasks": 5_000, "jobs": 20, "workers": 50, "seconds": 1.0}
+        result = measure(policy, repetitions=1, seed=seed, **size)
+    else:
+        result = measure(policy, repetitions=repetitions, seed=seed)
+    give(result, output, _table(result))
+
+
+def _table(result: dict[str, Any]) -> str:
+    lines = [f"{'ms':<28}{'with':>10}{'plain':>10}"]
+    rows = [
+        (f"longest step, {phase}", ms, result["longest_step_plain_ms"][phase])
+        for phase, ms in result["longest_step_ms"].items()
+    ]
+    rows.append(("a finished task", *result["ms_per_task"].values()))
+    rows.append(("all slots filled", *result["slots_both_ms"].values()))
+    lines += [f"{name:<28}{ours:>10.3f}{plain:>10.3f}" for name, ours, plain in rows]
+    lines.append(
+        f"history of an hour: {result['history_mb_per_hour']:.1f} MB; "
+        f"its longest piece is read in {result['history_read_ms']:.1f} ms"
+    )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

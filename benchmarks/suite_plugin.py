@@ -1,0 +1,108 @@
+"""A scheduler's preload: `SlaqPlugin`, with a job for each client that connects.
+
+The tests of a library that starts schedulers and clients of its own then run as jobs, without a
+change to either. SLAQ_SUITE says whether a client's job is ``alone`` or ``contended``; what the
+plugin did and complained of is appended to the file that SLAQ_SUITE_NOTES names.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.jobs import ScheduledJobs
+from dask_slaq.scheduler.plugin import SlaqPlugin, guarded
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+#: Clients that workers open for their tasks: what these submit belongs to no job.
+OF_WORKERS = "Client-worker"
+
+
+class Contended(ScheduledJobs):
+    """Jobs whose tasks are held as if another one had some too."""
+
+    @property
+    def contended(self) -> bool:
+        """Whether there is a job."""
+        return bool(self.reports)
+
+
+class SuitePlugin(SlaqPlugin):
+    """Opens a job for every client and looks for what is wrong."""
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Take up work."""
+        if self._started_on is scheduler:
+            return
+        await super().start(scheduler)
+        self._own_by_annotation = self.jobs.own
+        self.jobs.own = self.own  # type: ignore[method-assign]
+        if os.environ.get("SLAQ_SUITE") == "contended":
+            self.jobs.__class__ = Contended
+
+    @guarded
+    def add_client(self, scheduler: Scheduler, client: str) -> None:
+        """A client connects: its job begins."""
+        if not client.startswith(OF_WORKERS) and not self.jobs.runs(job_of(client)):
+            self.jobs.open(job_of(client), client, resources={})
+            self.began(job_of(client))
+
+    def own(self, client: str, tasks: Iterable[Any]) -> None:
+        """All new tasks of a client are its job's."""
+        pool = self.pools.pools.get(job_of(client))
+        if pool is None:
+            self._own_by_annotation(client, tasks)
+            return
+        self.pools.own(pool, [self.scheduler.tasks[key] for key in tasks])
+        self.pools.hold(self.jobs.contended)
+
+    def fall_back(self, error: BaseException) -> None:
+        """Note that the plugin gave up."""
+        note(problem=f"the plugin failed: {type(error).__name__}: {error}")
+        super().fall_back(error)
+
+    async def close(self) -> None:
+        """The scheduler closes: of jobs whose clients have left nothing may be left."""
+        reasons = [binding.reason for binding in self.pools.bindings]
+        held = sum(reason != "passed" for reason in reasons)
+        note(passed=len(reasons) - held, held=held)
+        if self.failed is None and not self.jobs.reports:
+            for left in self.pools.left_over():
+                note(problem=f"left over: {left}")
+        await super().close()
+
+
+class Listener(logging.Handler):
+    """Notes what we warn of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one message."""
+        note(logged=record.getMessage())
+
+
+def job_of(client: str) -> str:
+    """Return the name of a client's job."""
+    return f"job of {client}"
+
+
+def note(**what: Any) -> None:
+    """Append a line to the notes."""
+    if path := os.environ.get("SLAQ_SUITE_NOTES"):
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
+        with open(path, "a") as file:
+            file.write(json.dumps({"test": test, **what}) + "\n")
+
+
+async def dask_setup(scheduler: Scheduler) -> None:
+    """Register the plugin."""
+    plugin = SuitePlugin()
+    await plugin.start(scheduler)
+    scheduler.add_plugin(plugin, name=plugin.name)
+    logger = logging.getLogger("dask_slaq")
+    if not any(isinstance(handler, Listener) for handler in logger.handlers):
+        logger.addHandler(Listener(logging.WARNING))

@@ -1,0 +1,58 @@
+"""What a job may be called and what its tasks may need: checked at the client and the scheduler."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping
+
+from dask_slaq.core.errors import InvalidSetting
+
+__all__ = ["LONGEST_NAME", "check_name", "check_resources", "shown"]
+
+#: Characters of a job's name at most.
+LONGEST_NAME = 256
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = 100
+
+
+def shown(value: object) -> str:
+    """Show a value in at most 100 characters."""
+    if isinstance(value, bytes | bytearray):
+        value = value[:100]
+    try:
+        return _repr.repr(value)[:100]
+    except Exception:  # such as of an int of too many digits
+        return f"a {type(value).__name__}"
+
+
+def check_name(name: object) -> None:
+    """Raise `InvalidSetting` unless `name` is allowed as a job's."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or name.startswith("other:"):
+        raise InvalidSetting(
+            f"a job's name must be a string of 1 to {LONGEST_NAME} characters that does not start "
+            f"with 'other:', not {shown(name)}"
+        )
+
+
+def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
+    """Resources as Dask takes them.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    if resources is None:
+        return {}
+    if not isinstance(resources, Mapping):
+        raise InvalidSetting(
+            f"resources must be a mapping like {{'GPU': 1}}, not {shown(resources)}"
+        )
+    for name, amount in resources.items():
+        number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        if not (isinstance(name, str) and number and math.isfinite(amount) and amount > 0):
+            raise InvalidSetting(
+                f"resources must map names to amounts > 0, not {shown(name)} to {shown(amount)}"
+            )
+    return dict(resources)

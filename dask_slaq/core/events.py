@@ -1,0 +1,152 @@
+"""Events of a recording: what each one holds, and a check of events that were read from a file.
+
+An event is a dict of plain values that JSON carries without loss. What rarely changes is only
+told when it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from dask_slaq.core.errors import SlaqError
+
+__all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
+
+Event = dict[str, Any]
+
+#: Of the form of the events.
+VERSION = 4
+
+
+class BadEvent(SlaqError, ValueError):
+    """An event that no recorder writes, or not at this place."""
+
+
+class Allowed(NamedTuple):
+    """Values that a field may have, and how to say so."""
+
+    words: str
+    test: Callable[[Any], bool]
+
+
+def _number(low: float, high: float, *, null: bool = False) -> Allowed:
+    """Numbers from `low` to `high`: a range also keeps nan out, and integers beyond all floats."""
+
+    def test(value: Any) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return null and value is None
+        return low <= value <= high
+
+    return Allowed(f"a number from {low:g} to {high:g}" + (" or null" if null else ""), test)
+
+
+def _whole(low: int, high: int) -> Allowed:
+    number = _number(low, high)
+    return Allowed("a whole " + number.words, lambda v: isinstance(v, int) and number.test(v))
+
+
+def _mapping(of: Allowed) -> Allowed:
+    def test(value: Any) -> bool:
+        return isinstance(value, dict) and all(map(of.test, value.values()))
+
+    return Allowed(f"an object, each value of which is {of.words}", test)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _grant(value: Any) -> bool:
+    fields = {"share": _AMOUNT, "index": _ANY, "tokens": _ANY, "workers": _mapping(_AMOUNT)}
+    return isinstance(value, dict) and all(
+        allowed.test(value[name]) for name, allowed in fields.items() if name in value
+    )
+
+
+_TEXT = Allowed("a text", lambda value: isinstance(value, str))
+_FLAG = Allowed("true or false", lambda value: isinstance(value, bool))
+_ANY = Allowed(
+    "a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)
+)
+# Seconds on the recorder's clock. Far more, and adding an epoch would no longer change a time.
+_TIME = _number(0, 1e10)
+_SECONDS, _AMOUNT, _COUNT = _number(0, 1e10), _number(0, 1e9), _number(0, 1e12)
+_LOSS = _number(-1e300, 1e300)
+_BYTES = _number(0, 1e18)
+
+#: What each event holds. `time` is in seconds on the caller's clock.
+EVENTS: dict[str, dict[str, Allowed]] = {
+    # A recording begins: the settings of the engine.
+    "start": {
+        "time": _TIME, "version": _whole(1, 1_000_000), "policy": _TEXT,
+        "epoch": _number(1e-3, 86_400), "normalizer": _TEXT, "floor": _number(0, 1),
+        "strict": _FLAG, "move_pause": _number(0, 86_400), "predictor": _TEXT,
+    },
+    "arrive": {
+        "time": _TIME, "job": _TEXT, "weight": _number(0, 1e300),
+        "min_share": _number(0, 1e300, null=True), "max_share": _number(0, 1e300, null=True),
+        "target": _number(-1e300, 1e300, null=True), "reports": _FLAG,
+    },
+    # Tasks of a job that ended since the last such event: how many, their core-seconds in all, and
+    # the most that were ready or running at once.
+    "tasks": {"job": _TEXT, "count": _whole(0, 10**12), "seconds": _COUNT, "at_once": _COUNT},
+    # Of an iteration.
+    "report": {"time": _TIME, "job": _TEXT, "loss": _LOSS},
+    # Up to version 3: somebody looked at a job, which changed decisions then.
+    "taken": {},
+    "floor": {"job": _TEXT, "threads": _AMOUNT},
+    "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
+    "demand": {"job": _TEXT, "tasks": _COUNT},
+    # With `threads` of all workers, and the grants that changed.
+    "decide": {
+        "time": _TIME, "threads": _whole(0, 10**9),
+        "grants": Allowed(
+            "an object of grants",
+            lambda value: isinstance(value, dict) and all(map(_grant, value.values())),
+        ),
+    },
+    "leave": {"time": _TIME, "job": _TEXT},
+    # An event could not be written: what is decided from here on cannot be replayed.
+    "dropped": {"kind": _TEXT},
+}  # fmt: skip
+
+#: What an event holds beside that where it is known (`idle` and `offered`, see `Occupancy`), or
+#: where it changed: threads of each worker, workers of each job, bytes of a job by worker.
+MAY_HOLD: dict[str, dict[str, Allowed]] = {
+    "start": {"continued": _FLAG},
+    "report": {"idle": _SECONDS},
+    "decide": {
+        "offered": _COUNT, "workers": _mapping(_whole(1, 1_000_000)),
+        "eligible": _mapping(Allowed("a list of texts", _texts)),
+        "affinity": _mapping(_mapping(_BYTES)),
+    },
+}  # fmt: skip
+
+
+def check(event: Any) -> str:
+    """Return the kind of an event.
+
+    Raises
+    ------
+    BadEvent
+        Saying what is wrong, and what is allowed.
+    """
+    if not isinstance(event, dict):
+        raise BadEvent(f"an event is an object, not {event!r:.60}")
+    kind = event.get("event")
+    if not isinstance(kind, str) or kind not in EVENTS:
+        raise BadEvent(f"no event is called {kind!r:.60}; there are: {', '.join(EVENTS)}")
+    for name, allowed in EVENTS[kind].items():
+        if name not in event:
+            raise BadEvent(f"{name!r} is missing in {kind!r}")
+        _check_field(kind, name, event[name], allowed)
+    for name, allowed in MAY_HOLD.get(kind, {}).items():
+        if name in event:
+            _check_field(kind, name, event[name], allowed)
+    return kind
+
+
+def _check_field(kind: str, name: str, value: Any, allowed: Allowed) -> None:
+    if not allowed.test(value):
+        raise BadEvent(f"{name!r} of {kind!r} must be {allowed.words}, not {value!r:.60}")

@@ -1,0 +1,287 @@
+"""A clock that jumps to the next timer, and the event loop that runs on it.
+
+The functions of the `time` module are replaced by ones that read the virtual clock while a virtual
+run lasts and the real one otherwise, also in modules that have bound the originals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import random
+import selectors
+import sys
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, TypeVar
+
+from dask_slaq.simulation.virtual.threads import run_in_thread, synchronous_calls
+
+T = TypeVar("T")
+
+#: Where the virtual clock starts, in seconds: added to a number as large as a Unix time, the
+#: shortest steps would be lost in rounding and the loop would not advance.
+BEGINNING = 1000.0
+#: Seconds by which every turn of the event loop advances the clock. Asyncio fires a timer up to the
+#: resolution of its clock early; who then looks at the time and waits again would do so for ever.
+_SHORTEST = 1e-10
+
+_READ = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+_READ_NS = tuple(f"{name}_ns" for name in _READ)
+_REAL: dict[str, Any] = {name: getattr(time, name) for name in (*_READ, *_READ_NS, "sleep")}
+#: Packages whose modules may have bound functions of `time` when they were imported.
+_BINDERS = ("dask", "distributed", "tornado", "zict", "locket", "dask_slaq", "benchmarks", "tests")
+
+
+class Stuck(RuntimeError):
+    """Nothing can happen any more: no callback is ready and no timer is set."""
+
+
+class _Clock:
+    """The virtual time in seconds, None while no virtual run lasts."""
+
+    now: float | None = None
+
+
+def now() -> float:
+    """Return the virtual time, in seconds from `BEGINNING`; real time outside a virtual run."""
+    return _REAL["time"]() if _Clock.now is None else _Clock.now
+
+
+def _reader(name: str) -> Callable[[], float]:
+    real = _REAL[name]
+    unit = 10**9 if name.endswith("_ns") else None
+
+    def read() -> float:
+        if _Clock.now is None:
+            return real()
+        return int(_Clock.now * unit) if unit else _Clock.now
+
+    read.__name__ = read.__qualname__ = name
+    return read
+
+
+def _sleep(seconds: float) -> None:
+    """Let time pass for everybody: in one thread, who sleeps stalls the event loop."""
+    if _Clock.now is None:
+        _REAL["sleep"](seconds)
+    else:
+        _Clock.now += max(seconds, _SHORTEST)
+
+
+_VIRTUAL: dict[str, Any] = {name: _reader(name) for name in (*_READ, *_READ_NS)}
+_VIRTUAL["sleep"] = _sleep
+_REPLACEMENT = {_REAL[name]: _VIRTUAL[name] for name in _REAL}
+
+
+def install() -> None:
+    """Replace the functions of `time`, also where loaded modules have bound them."""
+    for name, function in _VIRTUAL.items():
+        setattr(time, name, function)
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in _BINDERS and isinstance(module, ModuleType):
+            _rebind(module)
+
+
+def _rebind(module: ModuleType) -> None:
+    for name, value in list(vars(module).items()):
+        if _is_real(value):
+            setattr(module, name, _REPLACEMENT[value])
+        elif isinstance(value, FunctionType):
+            _rebind_defaults(_innermost(value))
+        elif isinstance(value, type) and value.__module__ == module.__name__:
+            for member in list(vars(value).values()):
+                if isinstance(member, FunctionType):
+                    _rebind_defaults(_innermost(member))
+
+
+def _innermost(function: FunctionType) -> FunctionType:
+    """The function under decorators, which has the defaults."""
+    while isinstance(wrapped := vars(function).get("__wrapped__"), FunctionType):
+        function = wrapped
+    return function
+
+
+def _rebind_defaults(function: FunctionType) -> None:
+    if any(_is_real(default) for default in function.__defaults__ or ()):
+        function.__defaults__ = tuple(
+            _REPLACEMENT[d] if _is_real(d) else d for d in function.__defaults__ or ()
+        )
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, BuiltinFunctionType) and value in _REPLACEMENT
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Polls, and lets virtual time pass where it would have waited."""
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(0)
+        if _Clock.now is None or (timeout is None and not events):
+            raise Stuck("every task of the event loop waits, and no timer is set")
+        _Clock.now += _SHORTEST if events else max(timeout or 0.0, _SHORTEST)
+        return events
+
+
+class _VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop on the virtual clock, all of whose work happens in one thread."""
+
+    def __init__(self) -> None:
+        super().__init__(_JumpingSelector())
+        self._clock_resolution = _SHORTEST
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Set a timer, never so near that it would ring before the clock has advanced.
+
+        Whoever waits for a moment that rounding has put just ahead sets his timer again; several
+        who do so in turn would keep the loop from ever asking the selector, and so the clock.
+        """
+        when = max(when, self.time() + 2 * _SHORTEST)
+        return super().call_at(when, callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        """Run the function before virtual time goes on."""
+        from distributed.utils import _offload_executor
+
+        if executor is not None and executor is not _offload_executor:
+            return run_in_thread(self, functools.partial(func, *args))
+        future = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def run(main: Callable[..., Awaitable[T]], *args: Any, seed: int = 0, limit: float = 86400.0) -> T:
+    """Run a coroutine function on the virtual clock and return what it returns.
+
+    Parameters
+    ----------
+    main : callable
+        Coroutine function, called with `args`.
+    seed : int
+        Of `random` and `uuid` during the run. Sets of strings are ordered by their hashes: two
+        processes run alike if both were started with the same ``PYTHONHASHSEED``.
+    limit : float
+        Virtual seconds after which the run is given up.
+
+    Raises
+    ------
+    TimeoutError
+        The limit was reached.
+    Stuck
+        Nothing could happen any more.
+    RuntimeError
+        Another virtual run or event loop is active in this thread.
+    """
+    if _Clock.now is not None:
+        raise RuntimeError("a virtual run is active already: one at a time in a process")
+    import distributed  # noqa: F401  (whatever it binds must be bound before `install`)
+
+    install()
+    with (
+        _virtual_time(),
+        _seeded(seed),
+        _own_addresses(),
+        synchronous_calls(),
+        _own_hashes(),
+        contextlib.closing(_VirtualLoop()) as loop,
+    ):
+        asyncio.set_event_loop(loop)
+        try:
+            return loop.run_until_complete(asyncio.wait_for(_awaited(main, args), limit))
+        finally:
+            _cancel_all(loop)
+            asyncio.set_event_loop(None)
+
+
+async def _awaited(main: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
+    return await main(*args)
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+@contextlib.contextmanager
+def _virtual_time() -> Iterator[None]:
+    """Virtual time, without the cyclic garbage collector: it would release futures at moments
+    that depend on what the process did before."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    _Clock.now = BEGINNING
+    try:
+        yield
+    finally:
+        _Clock.now = None
+        if collecting:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    state, uuid1, uuid4 = random.getstate(), uuid.uuid1, uuid.uuid4
+    random.seed(seed)
+    source = random.Random(seed)
+
+    def seeded(*args: Any, **kwargs: Any) -> uuid.UUID:
+        return uuid.UUID(int=source.getrandbits(128), version=4)
+
+    uuid.uuid1 = uuid.uuid4 = seeded  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        uuid.uuid1, uuid.uuid4 = uuid1, uuid4
+
+
+class _Process:
+    """What `distributed.comm.inproc` asks of `os`: a process id that is the same in every run."""
+
+    @staticmethod
+    def getpid() -> int:
+        return 1
+
+
+@contextlib.contextmanager
+def _own_addresses() -> Iterator[None]:
+    """In-process addresses that count from one."""
+    from distributed.comm import inproc
+    from distributed.comm.registry import backends
+
+    manager = inproc.Manager()
+    manager._ip = "127.0.0.1"
+    backend: Any = backends["inproc"]
+    before = inproc.os, inproc.global_manager, backend.manager
+    inproc.os, inproc.global_manager, backend.manager = _Process, manager, manager
+    try:
+        yield
+    finally:
+        inproc.os, inproc.global_manager, backend.manager = before
+
+
+@contextlib.contextmanager
+def _own_hashes() -> Iterator[None]:
+    """Hashes of the workers' tasks by key instead of address: sets of them are iterated over."""
+    from distributed.worker_state_machine import TaskState
+
+    before = TaskState.__hash__
+    TaskState.__hash__ = lambda task: hash(task.key)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        TaskState.__hash__ = before  # type: ignore[method-assign]

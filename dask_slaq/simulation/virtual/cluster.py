@@ -1,0 +1,176 @@
+"""A cluster of real Dask parts for a virtual run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import dask
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+if TYPE_CHECKING:
+    from distributed import Client, Scheduler, Worker
+
+__all__ = ["Cluster", "Transitions"]
+
+#: What measures the machine instead of the cluster, and what polls the real clock, is off.
+CONFIG = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.admin.system-monitor.interval": "1h",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.tick.interval": "1h",
+    "distributed.admin.tick.limit": "24h",
+    "distributed.diagnostics.nvml": False,
+    "distributed.diagnostics.computations.max-history": 0,
+    "distributed.versions.check": False,
+}
+
+
+#: Bytes that a worker's process is said to take besides its data.
+BARE_PROCESS = 2**27
+
+
+class Cluster:
+    """A scheduler and workers, all in this process; an asynchronous context manager.
+
+    Parameters
+    ----------
+    threads : sequence of int
+        Threads of each worker.
+    resources : sequence of mapping, optional
+        Resources that each worker supplies.
+    config : mapping, optional
+        Dask configuration during the run.
+
+    Attributes
+    ----------
+    scheduler : distributed.Scheduler
+    workers : list of distributed.Worker
+        In the order in which they were added.
+    """
+
+    def __init__(
+        self,
+        threads: Sequence[int] = (1,) * 16,
+        *,
+        resources: Sequence[Mapping[str, float] | None] | None = None,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._threads = list(threads)
+        self._resources = list(resources) if resources is not None else [None] * len(threads)
+        self._config = {**CONFIG, **(config or {})}
+        self._stack = contextlib.AsyncExitStack()
+        self._names = 0
+        self.scheduler: Scheduler
+        self.workers: list[Worker] = []
+
+    async def __aenter__(self) -> Cluster:
+        from distributed import Scheduler
+
+        self._stack.enter_context(_quiet())
+        directory = self._stack.enter_context(tempfile.TemporaryDirectory())
+        # A lock file in a directory that other processes use would be waited for in real time.
+        self._stack.enter_context(
+            dask.config.set({**self._config, "temporary-directory": directory})
+        )
+        self.scheduler = await Scheduler(
+            protocol="inproc://", dashboard=False, dashboard_address=":0"
+        )
+        self._stack.push_async_callback(self.scheduler.close)
+        for threads, resources in zip(self._threads, self._resources, strict=True):
+            await self.add_worker(threads, resources)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for worker in self.workers:
+            await worker.close(nanny=False)
+        await self._stack.aclose()
+
+    async def add_worker(self, threads: int = 1, resources: Any = None, **options: Any) -> Worker:
+        """Start a worker and return it when it has joined."""
+        from distributed import Worker
+
+        self._names += 1
+        worker = Worker(
+            self.scheduler.address,
+            nthreads=threads,
+            resources=resources,
+            name=f"worker-{self._names}",
+            memory_limit=0,
+            dashboard=False,
+            dashboard_address=":0",
+            **options,
+        )
+        _own_memory(worker)
+        await worker
+        self.workers.append(worker)
+        return worker
+
+    async def kill_worker(self, worker: Worker) -> None:
+        """Let a worker die without a word to the scheduler but a lost connection."""
+        self.workers.remove(worker)
+        worker.batched_stream.comm.abort()
+        await worker.close(nanny=False, executor_wait=False, reason="killed")
+
+    @contextlib.asynccontextmanager
+    async def client(self, **options: Any) -> AsyncIterator[Client]:
+        """Connect an asynchronous client."""
+        from distributed import Client
+
+        async with Client(
+            self.scheduler.address, asynchronous=True, set_as_default=False, **options
+        ) as client:
+            yield client
+
+
+def _own_memory(worker: Worker) -> None:
+    """Let a worker take memory for its data alone: by that of its process, which it shares with
+    all others and with earlier runs, Dask would decide where to drop replicas."""
+    recent = worker.monitor.recent
+
+    def own() -> dict[str, float]:
+        return {**recent(), "memory": BARE_PROCESS + worker.state.nbytes}
+
+    worker.monitor.recent = own
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Only warnings of Dask: its many lines of information have virtual times."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class Transitions(SchedulerPlugin):
+    """Counts transitions and digests them: two runs that agree did the same at the same times."""
+
+    name = "virtual-transitions"
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._digest = hashlib.sha256()
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Take in one transition."""
+        from dask_slaq.simulation.virtual.clock import now
+
+        self.count += 1
+        self._digest.update(f"{now()!r} {key!r} {start} {finish} {kwargs.get('worker')}\n".encode())
+
+    @property
+    def digest(self) -> str:
+        """Hexadecimal digest of all transitions so far."""
+        return self._digest.hexdigest()

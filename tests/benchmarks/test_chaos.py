@@ -1,0 +1,45 @@
+"""The chaos benchmark: rounds are clean, come out alike, and see what is broken."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from benchmarks.chaos import __main__ as chaos
+from benchmarks.chaos.faults import HAPPEN
+from benchmarks.chaos.rounds import KINDS, make_round
+from benchmarks.chaos.running import run
+from dask_slaq.scheduler.pools import Pools
+
+
+def test_every_kind_of_fault_can_happen():
+    assert set(KINDS) == set(HAPPEN)
+    assert make_round(3) == make_round(3) != make_round(4)
+
+
+def test_rounds_leave_nothing_behind_and_count_their_faults():
+    result = CliRunner().invoke(chaos.main, ["--faults", "40", "--processes", "2", "--json", "-"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert sum(found["faults"].values()) >= 40
+    assert found["compared"] > 0
+    for key in ("lost", "different", "left_over", "invariants_broken"):
+        assert found[key] == 0
+
+
+def test_a_broken_pool_is_seen(monkeypatch):
+    made = make_round(11, faults=0)
+    left_slot = Pools._left_slot
+
+    def forgets(self, pool, ts, seconds):
+        left_slot(self, pool, ts, seconds)
+        pool.running[ts] = 1.0
+
+    monkeypatch.setattr(Pools, "_left_slot", forgets)
+    assert run(made).broken
+
+
+def test_a_round_ends_alike_again():
+    first, again = run(make_round(10)), run(make_round(10))
+    assert (first.results, first.faults) == (again.results, again.faults)

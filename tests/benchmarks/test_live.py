@@ -1,0 +1,120 @@
+"""The live benchmark: emulated jobs under every policy, on the virtual clock and in real time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import jobs, live
+from benchmarks.emulation import run_emulated
+from benchmarks.virtual_emulation import run_virtual
+from dask_slaq.simulation.curves import make_curves
+
+TINY = ("--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4")
+
+
+def invoke(*arguments):
+    """Standard output of the command line."""
+    result = CliRunner().invoke(live.main, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def made(seed=0, **shape):
+    return jobs.staggered(make_curves(seed), seed, **{"count": 3, "scale": 0.02, **shape})
+
+
+def check_live(figures, policies, n_jobs):
+    assert list(figures["policies"]) == policies
+    for row in figures["policies"].values():
+        assert {"t90_mean_s", "t95_mean_s", "makespan_s", "bytes_moved"} <= set(row)
+        assert len(row["jobs"]) == n_jobs
+        assert {"name", "seed", "t90_s", "t95_s", "completion_s"} <= set(row["jobs"][0])
+        assert all(job["t90_s"] <= job["completion_s"] for job in row["jobs"])
+        assert 0 < row["utilization"] <= 1
+
+
+def test_every_policy_runs_the_same_jobs_and_gives_the_same_digits_again():
+    arguments = ("--policies", "none,max-total", "--workloads", "staggered,burst", *TINY)
+    printed = invoke(*arguments, "--json", "-")
+    found = json.loads(printed)
+    assert set(found) == {"staggered", "burst"}
+    for figures in found.values():
+        check_live(figures, ["none", "max-total", "oracle"], 2)
+        iterations = {
+            policy: [job["iterations"] for job in row["jobs"]]
+            for policy, row in figures["policies"].items()
+        }
+        assert all(counts == iterations["none"] for counts in iterations.values())
+    assert invoke(*arguments, "--parallel", "1", "--json", "-") == printed
+
+
+def test_curves_of_a_file_in_real_time_as_a_table_and_a_file(tmp_path):
+    lines = [
+        json.dumps({"id": f"c{i}", "loss": np.geomspace(10, 1 + i, 40).tolist()}) for i in range(3)
+    ]
+    curves, output = tmp_path / "curves.jsonl", tmp_path / "live.json"
+    curves.write_text("\n".join(lines) + "\n")
+    shown = invoke(
+        *("--policies", "none", "--workloads", "burst", "--clock", "real", *TINY),
+        *("--curves", str(curves), "--json", str(output)),
+    )
+    assert "burst" in shown and "none" in shown
+    check_live(json.loads(output.read_text())["burst"], ["none"], 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--workloads", "calm"], "unknown workload calm: one of staggered, burst, dask-ml"),
+        (["--curves", "missing.jsonl"], "missing.jsonl: cannot be read"),
+        (["--policies", ","], "give at least one name"),
+        (["--clock", "slow"], "'slow' is not one of 'virtual', 'real'"),
+    ],
+)
+def test_live_says_what_is_wrong_with_its_arguments(arguments, says):
+    result = CliRunner().invoke(live.main, arguments)
+    assert result.exit_code != 0 and says in result.output
+
+
+@pytest.mark.parametrize("policy", ["none", "fair"])
+def test_both_clocks_drive_the_same_jobs(policy):
+    """All compute of a job is done on both clocks, in as many iterations."""
+    real, virtual = (
+        run(made(), policy, seed=0, workers=4, partition_bytes=1000)
+        for run in (run_emulated, run_virtual)
+    )
+    assert [job.losses for job in virtual.traces] == [job.losses for job in real.traces]
+    compute = sum(job.seconds.sum() for job in made())
+    assert virtual.compute_seconds == pytest.approx(compute, rel=1e-6)
+    assert real.compute_seconds >= 0.99 * compute
+    for job in virtual.traces:
+        assert job.arrival < job.times[0] <= job.times[-1] <= job.completion
+
+
+def test_slow_motion_is_the_same_virtual_run_but_slower():
+    runs = [
+        run_virtual(made(slow=slow), "fair", seed=0, workers=4, epoch=slow) for slow in (1.0, 3.0)
+    ]
+    assert runs[1].makespan == pytest.approx(3 * runs[0].makespan, rel=0.1)
+
+
+def test_plain_dask_is_without_the_plugin():
+    program = """
+import sys
+from benchmarks import jobs
+from benchmarks.virtual_emulation import run_virtual
+from dask_slaq.simulation.curves import make_curves
+run_virtual(jobs.burst(make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
+parts = ("scheduler", "client", "adapters")
+print([part for part in parts if f"dask_slaq.{part}" in sys.modules])
+"""
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    ).stdout
+    assert shown.strip() == "[]"

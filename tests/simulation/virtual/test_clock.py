@@ -1,0 +1,137 @@
+"""The virtual clock: real Dask parts, no waiting, and the same run for the same seed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dask_slaq.simulation import virtual
+
+TWO_JOBS = """
+import asyncio
+import dask_slaq as slaq
+from dask_slaq.simulation import virtual
+
+async def train(client, name):
+    async with slaq.job(name, client=client) as job:
+        for k in range(10):
+            parts = client.map(virtual.work, range(12), seconds=0.05, pure=False)
+            await client.submit(virtual.work, *parts, seconds=0.01, pure=False)
+            job.report(1 / (k + 1))
+
+async def main():
+    transitions = virtual.Transitions()
+    async with (
+        virtual.Cluster(threads=[1] * 4) as cluster,
+        cluster.client() as one,
+        cluster.client() as two,
+    ):
+        await one.register_plugin(slaq.SlaqPlugin())
+        cluster.scheduler.add_plugin(transitions)
+        await asyncio.gather(train(one, "one"), train(two, "two"))
+    return transitions.count, transitions.digest, virtual.now()
+
+print(*virtual.run(main, seed=3))
+"""
+
+
+def test_two_processes_make_the_same_transitions_at_the_same_times():
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", TWO_JOBS], env=environment, capture_output=True, check=True
+        ).stdout
+        for _ in range(2)
+    )
+    assert first == second
+    assert int(first.split()[0]) > 1000
+
+
+def test_tasks_take_their_virtual_time_on_real_workers():
+    async def main():
+        async with virtual.Cluster(threads=[2, 2]) as cluster, cluster.client() as client:
+            begin = virtual.now()
+            futures = client.map(virtual.work, range(8), seconds=600.0, result=7, pure=False)
+            assert await client.gather(futures) == [7] * 8
+            return virtual.now() - begin
+
+    assert virtual.run(main) == pytest.approx(1200, abs=1)
+
+
+def test_modules_that_bound_the_clock_read_the_virtual_one():
+    from distributed import metrics
+
+    async def main():
+        await asyncio.sleep(5)
+        return [time.time(), time.monotonic(), time.perf_counter(), metrics.time()]
+
+    assert virtual.run(main) == pytest.approx([virtual.BEGINNING + 5] * 4)
+    assert abs(metrics.time() - time.time()) < 1
+    assert time.time() > 1e9  # the real one again
+
+
+def test_sleeping_stalls_the_loop_in_virtual_time():
+    async def main():
+        begin = virtual.now()
+        time.sleep(3)
+        return virtual.now() - begin
+
+    assert virtual.run(main) == pytest.approx(3)
+
+
+def test_a_run_that_cannot_go_on_says_so():
+    async def main():
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(TimeoutError):
+        virtual.run(main, limit=60)
+
+
+def test_sized_values_weigh_what_they_say():
+    async def main():
+        async with virtual.Cluster(threads=[1]) as cluster, cluster.client() as client:
+            future = client.submit(virtual.work, nbytes=10**9, result="x")
+            value = await future
+            return value, cluster.scheduler.tasks[future.key].nbytes
+
+    assert virtual.run(main) == (virtual.Sized("x", 10**9), pytest.approx(10**9))
+
+
+def test_one_virtual_run_at_a_time():
+    async def main():
+        with pytest.raises(RuntimeError, match="active already"):
+            virtual.run(main)
+
+    virtual.run(main)
+
+
+def test_timers_that_are_set_again_and_again_just_ahead_do_not_stop_the_clock():
+    """As several of Dask's batched sends do, whose deadlines are subject to rounding."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        deadline = virtual.now() + 1e-10
+        turns = 0
+
+        def again(ended):
+            nonlocal turns
+            turns += 1
+            if virtual.now() >= deadline or turns > 1000:
+                ended.set_result(None)
+            else:
+                loop.call_soon(loop.call_later, 1e-12, again, ended)
+
+        several = [loop.create_future() for _ in range(3)]
+        for hops, ended in enumerate(several):
+            for _ in range(hops):
+                await asyncio.sleep(0)
+            again(ended)
+        await asyncio.gather(*several)
+        return turns
+
+    assert virtual.run(main) < 20
