@@ -26,6 +26,16 @@ from distributed import Client, LocalCluster  # noqa: E402
 from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401
 
 
+@pytest.fixture(autouse=True)
+def same_default_scheduler() -> Iterator[None]:
+    """A test leaves Dask's default scheduler as it found it, for all that follow."""
+    before = dask.config.get("scheduler", None)
+    yield
+    after = dask.config.get("scheduler", None)
+    dask.config.set(scheduler=before)
+    assert after == before
+
+
 @pytest.fixture
 def local_client(loop) -> Iterator[Client]:  # noqa: F811
     """A client of a cluster in this process: two workers, one thread each, no dashboard."""

@@ -78,9 +78,11 @@ class Cluster:
         self._stack.enter_context(_quiet())
         directory = self._stack.enter_context(tempfile.TemporaryDirectory())
         # A lock file in a directory that other processes use would be waited for in real time.
-        self._stack.enter_context(
-            dask.config.set({**self._config, "temporary-directory": directory})
-        )
+        settings = {**self._config, "temporary-directory": directory}
+        # Clients of workers, for tasks that submit tasks, make themselves the default scheduler;
+        # to name it here is to have it back as it was at the end, whatever became of them.
+        settings["scheduler"] = dask.config.get("scheduler", None)
+        self._stack.enter_context(dask.config.set(settings))
         self.scheduler = await Scheduler(
             protocol="inproc://", dashboard=False, dashboard_address=":0"
         )
