@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from benchmarks.never_worse.laws import Finding, check
 from benchmarks.never_worse.running import run
 from benchmarks.never_worse.scenarios import make_scenario
@@ -9,12 +11,14 @@ from benchmarks.never_worse.scenarios import make_scenario
 __all__ = ["compare"]
 
 
-def compare(seed: int, policies: tuple[str, ...]) -> list[tuple[int, str, Finding]]:
+def compare(
+    seed: int, policies: tuple[str, ...], bandwidth: float = math.inf
+) -> list[tuple[int, str, Finding]]:
     """All findings of one scenario."""
     scenario = make_scenario(seed)
-    plain = run(scenario, "none")
+    plain = run(scenario, "none", bandwidth)
     found = []
     for policy in policies:
-        ours = run(scenario, policy)
+        ours = run(scenario, policy, bandwidth)
         found += [(seed, policy, finding) for finding in check(scenario, policy, plain, ours)]
     return found

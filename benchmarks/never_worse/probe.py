@@ -39,7 +39,8 @@ class Probe(SchedulerPlugin):
     computed : list of Computed
         In the order of their starts.
     most_roots, most_bytes : int
-        Most root tasks, and most bytes of all tasks, in memory at once.
+        Most root tasks, and most bytes, in memory at once; of bytes, those that nobody has asked
+        for: what a client wants stays until it leaves, and jobs that share leave together.
     idle : list of tuple of float
         Spans of time in which a task waited on the scheduler beside a free slot: start, stop.
     ready : dict of str to list of tuple of float
@@ -80,7 +81,7 @@ class Probe(SchedulerPlugin):
         if finish == "memory":
             ts = self.scheduler.tasks[key]
             if ts.run_spec is not None:
-                self._bytes[key] = max(ts.nbytes, 0)
+                self._bytes[key] = 0 if ts.who_wants else max(ts.nbytes, 0)
                 self._held += self._bytes[key]
                 self.most_bytes = max(self.most_bytes, self._held)
                 if str(key).startswith("root-"):

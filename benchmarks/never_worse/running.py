@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,29 +44,31 @@ class Outcome:
     begin: float = 0.0
 
 
-def run(scenario: Scenario, policy: str, **settings: Any) -> Outcome:
+def run(scenario: Scenario, policy: str, bandwidth: float = math.inf) -> Outcome:
     """Run a scenario under a policy; ``none`` is plain Dask without the plugin."""
     outcome = Outcome()
     probes.current.append(outcome.probe)
     try:
-        virtual.run(_run, scenario, policy, outcome, settings, seed=scenario.seed, limit=2 * LIMIT)
+        virtual.run(_run, scenario, policy, outcome, bandwidth, seed=scenario.seed, limit=2 * LIMIT)
     finally:
         probes.current.pop()
     return outcome
 
 
-async def _run(scenario: Scenario, policy: str, outcome: Outcome, settings: dict[str, Any]) -> None:
+async def _run(scenario: Scenario, policy: str, outcome: Outcome, bandwidth: float) -> None:
     resources = [{"GPU": 1}] * len(scenario.threads)
     # Dask's own checks look at all waiting tasks after each step, so not every run has them.
     config = {"distributed.scheduler.validate": scenario.seed % 4 == 0}
-    async with virtual.Cluster(scenario.threads, resources=resources, config=config) as cluster:
+    async with virtual.Cluster(
+        scenario.threads, resources=resources, bandwidth=bandwidth, config=config
+    ) as cluster:
         await outcome.probe.start(cluster.scheduler)
         cluster.scheduler.add_plugin(outcome.probe)
         async with cluster.client() as client:
             if policy != "none":
                 import dask_slaq as slaq
 
-                await client.register_plugin(slaq.SlaqPlugin(policy=policy, **settings))
+                await client.register_plugin(slaq.SlaqPlugin(policy=policy))
             outcome.begin = virtual.now()
             clients: dict[str, Any] = {}
             running = {

@@ -29,6 +29,9 @@ MOST_HOMES = 16
 LOOKED_AT = 16
 # A slot is kept from long tasks for a job that is likely to be back in so many seconds.
 BACK_WITHIN = 0.020
+# Seconds of a fair share by which it is behind then: who comes back finds its turn soon enough, and
+# catches up, unless it falls behind further each time.
+KEPT_FOR = 0.125
 # A rank before all that was sent at its time.
 AT_ONCE = -1e9
 
@@ -69,6 +72,7 @@ class Dispatcher:
         self.short = short
         self.fair = fair
         self.left: set[str] = set()  # workers that had slots left at the end
+        self._bound: list[Pool] = []  # pools that have tasks on workers without a slot
         self.kept = False  # whether slots were kept for jobs that are about to come back
 
     def choices(
@@ -85,11 +89,13 @@ class Dispatcher:
         """
         workers = self.scheduler.workers
         self.kept = False
+        self._bound = [pool for pool in pools if pool.passed]
         places = _Places(
             self.slots, (workers[address] for address in addresses if address in workers)
         )
+        first: Callable[[Pool], bool] = _short_of_floor if self.fair else _behind
         last: Callable[[Pool], bool] = _anyone if self.lend else _within
-        phases = [(_behind, False), (_within, False), (last, False), (last, True)]
+        phases = [(first, False), (_within, False), (last, False), (last, True)]
         for may, move in phases:
             if not places:
                 break
@@ -101,9 +107,11 @@ class Dispatcher:
         self, pools: Collection[Pool], places: _Places, may: Callable[[Pool], bool], move: bool
     ) -> Iterator[Choice]:
 
+        first = may in (_behind, _short_of_floor)
+
         def place(pool: Pool) -> tuple[Any, ...]:
             # Of those behind on their floor, who has nothing at all comes first.
-            return (bool(pool.running), *pool.order()) if may is _behind else pool.order()
+            return (bool(pool.running), *pool.order()) if first else pool.order()
 
         queue = [(place(pool), pool) for pool in pools if (pool.ready or pool.passed) and may(pool)]
         heapq.heapify(queue)
@@ -130,7 +138,7 @@ class Dispatcher:
                 self.kept = True
                 continue
             reason = "granted" if ws.address in pool.workers else "lent"
-            reason = "floor" if may is _behind else reason
+            reason = "floor" if first else reason
             yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
             places.refresh(ws)
             if pool.ready and may(pool):
@@ -158,8 +166,6 @@ class Dispatcher:
                     queueing = None
 
     def _is_due(self, pool: Pool, served: float) -> bool:
-        if math.isinf(pool.index):
-            return True
         return pool.service <= served if self.fair else _behind(pool)
 
     def _sent_first(
@@ -174,13 +180,17 @@ class Dispatcher:
                 known = pool.durations.trusted(entry.ts)
                 if entry.rootish or known is None or known >= shorter_than:
                     continue
-            if found := list(self._possible(pool, entry, workers)):
+            if found := list(self._possible(pool, entry, shorter_than, workers)):
                 ws = min(found, key=lambda ws: (self.slots.next_end(ws), ws.address))
                 reason = "granted" if ws.address in pool.workers else "lent"
                 yield Choice(pool, entry, ws, reason, AT_ONCE + monotonic())
 
     def _possible(
-        self, pool: Pool, entry: Entry, workers: Collection[WorkerState]
+        self,
+        pool: Pool,
+        entry: Entry,
+        shorter_than: float,
+        workers: Collection[WorkerState],
     ) -> Iterator[WorkerState]:
         """Those of these workers to which a task may be sent before all else."""
         known = self.scheduler.workers
@@ -189,6 +199,8 @@ class Dispatcher:
             if ws not in workers or not entry.kind.suits(ws):
                 continue
             if not (self.lend or ws.address in pool.workers):
+                continue
+            if math.isfinite(shorter_than) and self._others_have_less(pool, ws):
                 continue
             if sum(1 for sent in self.slots.waiting(ws.address) if sent.rank < 0) < ws.nthreads:
                 yield ws
@@ -218,17 +230,18 @@ class Dispatcher:
         if not coming or self.expected(pool, entry.ts) <= BACK_WITHIN:
             return 0
         until = self.slots.next_end(ws) + 2 * BACK_WITHIN
+        threads = self.scheduler.total_nthreads
         behind = [
             other
             for other in coming
             if not other.ready
-            and other.service < pool.service
+            and other.service + KEPT_FOR * threads / (other.weight + pool.weight) < pool.service
             and self.slots.all_end_in(other) < until
         ]
         if not behind:
             return 0
         weight = sum(other.weight for other in behind)
-        return math.ceil(self.scheduler.total_nthreads * weight / (weight + pool.weight))
+        return math.ceil(threads * weight / (weight + pool.weight))
 
     def _together(self, pool: Pool) -> bool:
         """Whether all ready tasks of a gang find a slot now, or as many as there can be."""
@@ -307,8 +320,7 @@ class Dispatcher:
         for address, nbytes in held.items():
             pool.bytes_at[address] = pool.bytes_at.get(address, 0.0) + nbytes / len(held)
         cheap = max(CHEAP_SECONDS, CHEAP_FRACTION * expected) * self.scheduler.bandwidth
-        only = confined(pool, ts)
-        if only:
+        if only := confined(pool, ts) & held.keys():
             return tuple(sorted(only)), math.inf
         if most <= cheap:
             return (), most / self.scheduler.bandwidth
@@ -360,6 +372,8 @@ class Dispatcher:
             known = self.scheduler.workers
             if kind is ANY or any(kind.allows(known[a]) for a in pool.workers if a in known):
                 return False
+        if self._bound and self._others_have_less(pool, ws):
+            return False
         if entry.rootish and not (self.slots.may_have_rootish(ws) and self._keeps_up(pool, ws)):
             return False
         if kind is ANY:
@@ -367,6 +381,16 @@ class Dispatcher:
         if not kind.allows(ws):
             return False
         return kind.suits(ws) or len(ws.processing) - len(ws.long_running) < ws.nthreads
+
+    def _others_have_less(self, pool: Pool, ws: WorkerState) -> bool:
+        """Whether a worker would go on with tasks of a job that has been served less than this one:
+        they are bound to it and have nowhere else to go."""
+        return (
+            any(
+                other.service < pool.service and ws.address in other.passed for other in self._bound
+            )
+            and self.slots.backlog(ws) > 0
+        )
 
     def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
         """Whether a worker gets through what a job has there and what needs a resource: under
@@ -480,6 +504,11 @@ def _has_rootish(pool: Pool) -> bool:
 def _behind(pool: Pool) -> bool:
     """Whether a job is behind on its floor, or new and not granted anything yet."""
     return (pool.tokens > 0 or math.isinf(pool.index)) and _within(pool)
+
+
+def _short_of_floor(pool: Pool) -> bool:
+    """Whether a job is behind on a floor that it was given besides its fair share."""
+    return pool.floor and pool.tokens > 0 and _within(pool)
 
 
 def _within(pool: Pool) -> bool:

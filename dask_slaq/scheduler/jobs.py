@@ -93,6 +93,7 @@ class ScheduledJobs:
         pool = self.pools.add(name, client, weight=given.get("weight", 1.0), gang=gang)
         # From the start, and not only once it was granted something.
         pool.most = given.get("max_share") or math.inf
+        pool.floor = bool(given.get("min_share"))
 
     def runs(self, name: object, run: object = None) -> bool:
         """Tell whether a job runs; with `run`, whether it is still that one of its name."""
@@ -162,9 +163,7 @@ class ScheduledJobs:
             raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
         self.engine.report(job, loss, monotonic())
 
-    def expect(
-        self, job: Any, iterations: Any, client: object = "", run: object = None
-    ) -> None:
+    def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
         """Take in how many iterations more a job will report at most; None if that is unknown.
 
         Raises
@@ -222,6 +221,7 @@ class ScheduledJobs:
         self.engine.add_job(name, monotonic(), weight=self._settings.other_weight, reports=False)
         weight = self._settings.other_weight
         pool = self.pools.add(name, client, reports=False, weight=weight)
+        pool.floor = bool(self._settings.reserve)
         self._changed()
         return pool
 

@@ -149,6 +149,8 @@ class Pool:
         From the job's grant, its tokens as `granted`.
     tokens : float
         What is left of these since the last decision.
+    floor : bool
+        Whether it was given a floor besides its share.
     weight : float
     service : float
         Core-seconds used for its weight, as a start tag of fair queueing: see `Pools`.
@@ -175,6 +177,7 @@ class Pool:
     granted: float = 0.0
     tokens: float = 0.0
     most: float = math.inf
+    floor: bool = False
     service: float = 0.0
     left_at: float = -math.inf
     gap: float = math.inf

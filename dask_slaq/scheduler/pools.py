@@ -27,6 +27,7 @@ from dask_slaq.scheduler.holding import Holding
 from dask_slaq.scheduler.invariants import check_all, check_task
 from dask_slaq.scheduler.pool import Binding, Kind, Pool
 from dask_slaq.scheduler.slots import Slots, has_thread
+from dask_slaq.scheduler.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -82,6 +83,7 @@ class Pools:
         self.custody = Custody(scheduler)
         self.slots = Slots(scheduler, ahead)
         self.dispatcher = Dispatcher(scheduler, self.slots, lend=lend, short=short, fair=fair)
+        self.watchdog = Watchdog(scheduler, lend=lend)
         self.holding = Holding(self.custody, self._user_of, fail)
         self.pools: dict[str, Pool] = {}
         self.bindings: deque[Binding] = deque(maxlen=log_length)
@@ -221,11 +223,15 @@ class Pools:
             pool.fade(factor)
         if self._dispatch_due:
             return 0
+        stranded = 0
+        for choice in self.watchdog.stranded(self.pools.values()):
+            self._bind(choice)
+            stranded += 1
         workers = self.scheduler.workers
         overlooked = {a for a, ws in workers.items() if a not in self._look_at and has_thread(ws)}
         self._look_at = set(workers)
         bound = self.dispatch()
-        return sum(
+        return stranded + sum(
             choice.ws.address in overlooked
             and choice.ws.address in (choice.entry.homes or overlooked)
             for choice in bound

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dask
+from dask.utils import parse_bytes
 from distributed.diagnostics.plugin import SchedulerPlugin
+
+from dask_slaq.simulation.virtual.clock import now
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker
@@ -34,6 +38,8 @@ CONFIG = {
 }
 
 
+#: Seconds that a transfer may take that passes between the packets of larger ones.
+PASSES = 0.005
 #: Bytes that a worker's process is said to take besides its data.
 BARE_PROCESS = 2**27
 
@@ -47,6 +53,9 @@ class Cluster:
         Threads of each worker.
     resources : sequence of mapping, optional
         Resources that each worker supplies.
+    bandwidth : float, optional
+        Bytes a second that a worker sends, to other workers and to clients, one large transfer
+        after the other. By default what Dask assumes, its ``distributed.scheduler.bandwidth``.
     config : mapping, optional
         Dask configuration during the run.
 
@@ -62,11 +71,13 @@ class Cluster:
         threads: Sequence[int] = (1,) * 16,
         *,
         resources: Sequence[Mapping[str, float] | None] | None = None,
+        bandwidth: float | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> None:
         self._threads = list(threads)
         self._resources = list(resources) if resources is not None else [None] * len(threads)
         self._config = {**CONFIG, **(config or {})}
+        self._bandwidth = bandwidth
         self._stack = contextlib.AsyncExitStack()
         self._names = 0
         self.scheduler: Scheduler
@@ -83,6 +94,8 @@ class Cluster:
         # to name it here is to have it back as it was at the end, whatever became of them.
         settings["scheduler"] = dask.config.get("scheduler", None)
         self._stack.enter_context(dask.config.set(settings))
+        if self._bandwidth is None:
+            self._bandwidth = parse_bytes(dask.config.get("distributed.scheduler.bandwidth"))
         self.scheduler = await Scheduler(
             protocol="inproc://", dashboard=False, dashboard_address=":0"
         )
@@ -112,6 +125,7 @@ class Cluster:
             **options,
         )
         _own_memory(worker)
+        _take_time_to_send(worker, self._bandwidth)
         await worker
         self.workers.append(worker)
         return worker
@@ -144,6 +158,26 @@ def _own_memory(worker: Worker) -> None:
     worker.monitor.recent = own
 
 
+def _take_time_to_send(worker: Worker, bandwidth: float) -> None:
+    """Let what a worker sends take its time, one transfer after the other: within a process data
+    would be anywhere at once."""
+    send = worker.handlers["get_data"]
+    free_at = 0.0
+
+    async def get_data(comm: Any, keys: Collection[Any], **options: Any) -> Any:
+        nonlocal free_at
+        tasks = worker.state.tasks
+        seconds = sum(tasks[key].nbytes or 0 for key in keys if key in tasks) / bandwidth
+        if seconds > PASSES:
+            free_at = max(free_at, now()) + seconds
+            seconds = free_at - now()
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+        return await send(comm, keys=keys, **options)
+
+    worker.handlers["get_data"] = get_data
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Only warnings of Dask: its many lines of information have virtual times."""
@@ -167,8 +201,6 @@ class Transitions(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Take in one transition."""
-        from dask_slaq.simulation.virtual.clock import now
-
         self.count += 1
         self._digest.update(f"{now()!r} {key!r} {start} {finish} {kwargs.get('worker')}\n".encode())
 

@@ -1,0 +1,67 @@
+"""Finds tasks that wait although nothing keeps them: the last defence against a stall.
+
+The dispatcher should never leave one. If it does, by a mistake of ours, the task must still run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from dask_slaq.scheduler.dispatcher import LOOKED_AT, Choice
+from dask_slaq.scheduler.slots import has_thread
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+    from dask_slaq.scheduler.pool import Entry, Pool
+
+#: Seconds for which a task may wait beside a free thread.
+PATIENCE = 2.0
+
+
+class Watchdog:
+    """Looks at what waits, each time it is asked.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        Only read.
+    lend : bool
+        A job may use slots outside its worker set.
+    """
+
+    def __init__(self, scheduler: Scheduler, *, lend: bool) -> None:
+        self.scheduler = scheduler
+        self.lend = lend
+        self._since: dict[TaskState, float] = {}
+
+    def stranded(self, pools: Collection[Pool]) -> Iterator[Choice]:
+        """Yield tasks that have been seen waiting for long beside a thread that was free and that
+        they may use. The caller binds each before it asks for the next."""
+        now, before, self._since = monotonic(), self._since, {}
+        for pool in pools:
+            for entry in islice(pool.first_ready(), LOOKED_AT):
+                ws = self._free(pool, entry)
+                if ws is None:
+                    continue
+                since = self._since[entry.ts] = before.get(entry.ts, now)
+                if now - since > PATIENCE:
+                    del self._since[entry.ts]
+                    yield Choice(pool, entry, ws, "granted", now)
+
+    def _free(self, pool: Pool, entry: Entry) -> WorkerState | None:
+        """A worker on which a task could run now, None where there is a reason to wait."""
+        workers, running = self.scheduler.workers, self.scheduler.running
+        if (pool.gang or entry.rootish) and any(ws.processing for ws in workers.values()):
+            return None  # for the others of the gang, or for who will use what the root task makes
+        homes = (workers[address] for address in entry.homes if address in workers)
+        if any(not has_thread(ws) for ws in homes):
+            return None
+        for ws in running:
+            inside = self.lend or ws.address in pool.workers
+            if inside and has_thread(ws) and entry.kind.suits(ws):
+                return ws
+        return None
