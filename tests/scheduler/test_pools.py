@@ -154,7 +154,7 @@ async def test_jobs_of_equal_index_take_turns_by_share(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_job_behind_on_its_floor_goes_before_any_index(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, policy="max-total", short_task=0, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             first = c.submit(wait_for, "go", key="first")

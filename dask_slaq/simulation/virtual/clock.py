@@ -30,6 +30,9 @@ BEGINNING = 1000.0
 #: resolution of its clock early; who then looks at the time and waits again would do so for ever.
 _SHORTEST = 1e-10
 
+#: Virtual seconds that tasks have at the end to clear up after themselves.
+LEAVE = 60.0
+
 _READ = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _READ_NS = tuple(f"{name}_ns" for name in _READ)
 _REAL: dict[str, Any] = {name: getattr(time, name) for name in (*_READ, *_READ_NS, "sleep")}
@@ -212,7 +215,9 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    if tasks:
+        # Who waits for what is gone by now, as a client for its cluster, may wait for ever.
+        loop.run_until_complete(asyncio.wait(tasks, timeout=LEAVE))
     loop.run_until_complete(loop.shutdown_asyncgens())
 
 

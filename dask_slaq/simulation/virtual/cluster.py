@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 from dask.utils import parse_bytes
+from distributed import core
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.simulation.virtual.clock import now
@@ -87,11 +88,11 @@ class Cluster:
         from distributed import Scheduler
 
         self._stack.enter_context(_quiet())
+        self._stack.enter_context(_default_clients_as_before())
         directory = self._stack.enter_context(tempfile.TemporaryDirectory())
         # A lock file in a directory that other processes use would be waited for in real time.
         settings = {**self._config, "temporary-directory": directory}
-        # Clients of workers, for tasks that submit tasks, make themselves the default scheduler;
-        # to name it here is to have it back as it was at the end, whatever became of them.
+        # To name it here is to have it back as it was at the end.
         settings["scheduler"] = dask.config.get("scheduler", None)
         self._stack.enter_context(dask.config.set(settings))
         if self._bandwidth is None:
@@ -105,9 +106,13 @@ class Cluster:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await _close_clients_of_workers()
         for worker in self.workers:
             await worker.close(nanny=False)
         await self._stack.aclose()
+        # It remembers handlers, and with them this cluster.
+        if hasattr(core, "_expects_comm"):
+            core._expects_comm.cache_clear()
 
     async def add_worker(self, threads: int = 1, resources: Any = None, **options: Any) -> Worker:
         """Start a worker and return it when it has joined."""
@@ -145,6 +150,34 @@ class Cluster:
             self.scheduler.address, asynchronous=True, set_as_default=False, **options
         ) as client:
             yield client
+
+
+async def _close_clients_of_workers() -> None:
+    """Close the clients that workers have made for tasks that submit tasks. Dask leaves that to the
+    last worker of the process, which may be one of a later run."""
+    from distributed import Worker
+
+    clients = list(Worker._initialized_clients)
+    Worker._initialized_clients.clear()
+    for client in clients:
+        client._asynchronous = True
+        if client.asynchronous:
+            with contextlib.suppress(Exception):
+                await client.close()
+
+
+@contextlib.contextmanager
+def _default_clients_as_before() -> Iterator[None]:
+    """Let no client that a worker has made stay the default, also for workers of the same address
+    in later runs."""
+    from distributed import client
+
+    before = dict(client._global_clients)
+    try:
+        yield
+    finally:
+        client._global_clients.clear()
+        client._global_clients.update(before)
 
 
 def _own_memory(worker: Worker) -> None:
