@@ -459,15 +459,20 @@ class _Places:
         return len(self.by_address)
 
     def pick(self, pool: Pool, suits: Callable[[WorkerState], bool]) -> WorkerState | None:
-        """Return a worker for a task of a pool: one of its set if there is one among the first."""
+        """Return a worker for a task of a pool that is at home nowhere: of the first ones one that
+        has a free thread, made the least of what the pool made anywhere, and is of its set."""
         found: WorkerState | None = None
+        least: tuple[Any, ...] = ()
         for looked, ws in enumerate(self.by_address.values()):
-            if found is not None and (looked >= LOOKED_AT or load(ws) >= ws.nthreads):
+            if found is not None and looked >= LOOKED_AT:
                 break
-            if suits(ws):
-                if ws.address in pool.workers:
-                    return ws
-                found = found or ws
+            order = (
+                load(ws) >= ws.nthreads,
+                pool.made_at[ws.address] / ws.nthreads,
+                ws.address not in pool.workers,
+            )
+            if (found is None or order < least) and suits(ws):
+                found, least = ws, order
         return found
 
     def refresh(self, ws: WorkerState) -> None:

@@ -156,6 +156,9 @@ class Pool:
         Core-seconds used for its weight, as a start tag of fair queueing: see `Pools`.
     left_at : float
         When it last had a task, on the monotonic clock.
+    made_at : Counter of str
+        Tasks that any worker could compute, by the worker that did. Spread over all of them, what
+        comes after finds threads beside its inputs when the job has the cluster for itself.
     gap : float
         Seconds between its last task and its next, as seen lately; infinite before.
     """
@@ -182,6 +185,7 @@ class Pool:
     left_at: float = -math.inf
     gap: float = math.inf
     durations: Durations = field(default_factory=Durations)
+    made_at: Counter[str] = field(default_factory=Counter)
     bytes_at: dict[str, float] = field(default_factory=dict)  # input bytes by worker, fading
 
     @property

@@ -398,6 +398,8 @@ class Pools:
         expected = self.dispatcher.expected(pool, ts)
         self.slots.sent(ts, ws, pool, choice.entry, expected, choice.rank)
         self.served = max(self.served, pool.service)
+        if not choice.entry.homes:
+            pool.made_at[ws.address] += 1
         pool.running[ts] = expected
         pool.charge(expected)
         self._look_again(ws)
