@@ -126,13 +126,14 @@ def _fair_shares(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[
         worst: Finding | None = None
         for begin in _windows(probe.ready.get(person.name, []), iterates):
             end = begin + WINDOW
-            working = {
-                other.name
+            used = {
+                other.name: probe.core_seconds(other.name, begin, end)
                 for other in scenario.participants
-                if probe.core_seconds(other.name, begin, end) > 0
             }
-            due = threads * WINDOW / len(working)
-            got = probe.core_seconds(person.name, begin, end)
+            working = sum(seconds > 0 for seconds in used.values())
+            # Who iterates is due a part of all threads; who always has tasks, of what was used.
+            due = (threads * WINDOW if iterates else sum(used.values())) / working
+            got = used[person.name]
             bound = 0.8 * due if iterates else due - slack
             law = "6 iterating share" if iterates else "6 share"
             finding = Finding(law, due, got, (bound - got) / max(due, 1e-9), person.name)

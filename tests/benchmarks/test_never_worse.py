@@ -13,14 +13,13 @@ from benchmarks.never_worse.laws import summary
 from benchmarks.never_worse.scenarios import make_scenario
 from dask_slaq.simulation import virtual
 
-#: Scenarios in which the last job is known to end later than the law allows: several jobs share a
-#: resource that is scarce, or a worker to which tasks are pinned, and a fair order is not the one
-#: that ends first.
-LATE = {10, 21, 88}
+#: Scenarios in which the last job is known to end later than the law allows: its first tasks took
+#: the threads that were free, two of them on one worker, and their large results stay there.
+LATE = {53}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 90, 10))
+@pytest.mark.parametrize("first", range(0, 100, 10))
 def test_no_law_is_broken(first):
     numbers = range(first, first + 10)
     # In an interpreter of its own, where sets of strings have the same order every time.
