@@ -169,9 +169,10 @@ async def crowd(
             futures += submit(client, name, per_job, steps=3)
         await until(lambda: len(scheduler.tasks) == len(futures))
         slots = THREADS * workers
-        await until(lambda: stubs.running() >= slots)
+        # Some are always between two tasks: one that ended and one that is on its way.
+        await until(lambda: stubs.running() >= 0.95 * slots)
         spent = await _run_for(scheduler, stubs, seconds)
-        await until(lambda: stubs.running() >= slots)
+        await until(lambda: stubs.running() >= 0.95 * slots)
         filled = await _fill(scheduler, stubs, slots)
         futures.clear()
         return {"ms_per_task": spent, "slots_ms": filled}
@@ -198,7 +199,7 @@ async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> flo
     """
     slaq = scheduler.plugins.get("slaq")
     before = stubs.seconds
-    for _ in range(slots):
+    for _ in range(stubs.running()):
         stubs.finish_next()
     handled = stubs.seconds - before
     if slaq is None:

@@ -195,9 +195,8 @@ class Dispatcher:
         """Those of these workers to which a task may be sent before all else."""
         known = self.scheduler.workers
         at = (known[a] for a in entry.homes if a in known) if entry.homes else iter(workers)
-        for ws in at:
-            if ws not in workers or not entry.kind.suits(ws):
-                continue
+        suits = (ws for ws in at if ws in workers and entry.kind.suits(ws))
+        for ws in islice(suits, LOOKED_AT):
             if not (self.lend or ws.address in pool.workers):
                 continue
             if math.isfinite(shorter_than) and self._others_have_less(pool, ws):

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 #: Seconds for which a job that was away is owed what it would have been served meanwhile.
 OWED = 0.25
+#: Times as long as a dispatch took for which there is no other: with hundreds of jobs, what ends
+#: meanwhile is served together.
+REST = 3.0
 #: Seconds of contention after which the job that is left alone is still held for a while.
 AT_LEAST = 1.0
 
@@ -97,6 +100,7 @@ class Pools:
         self._count, self._dispatches = itertools.count(), itertools.count()
         self._contended_since = self._hold_until = 0.0
         self._dispatch_due = False
+        self._rested = -math.inf  # when the next dispatch may be
         self._sending: Choice | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -423,8 +427,7 @@ class Pools:
         self._timers.pop(worker, None)
         if worker:
             self._look_at.add(worker)
-        if not self._dispatch_due:
-            self._dispatch_soon()
+        self.schedule_dispatch()
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
         # A key that is computed again on the same worker brings its earlier runs along.
@@ -460,16 +463,24 @@ class Pools:
             return
         if len(self.slots) or any(pool.ready for pool in self.pools.values()):
             self._dispatch_due = True
-            asyncio.get_running_loop().call_soon(self._dispatch_soon)
+            loop = asyncio.get_running_loop()
+            delay = self._rested - monotonic()
+            if delay > 0:
+                loop.call_later(delay, self._dispatch_soon)
+            else:
+                loop.call_soon(self._dispatch_soon)
 
     def _dispatch_soon(self) -> None:
         self._dispatch_due = False
         if not self._told():
             return
+        begin = monotonic()
         try:
             self.dispatch()
         except Exception as error:
             self._fail(error)
+        end = monotonic()
+        self._rested = end + REST * (end - begin)
 
     def dispatch(self) -> list[Choice]:
         """Fill free slots; returns what was bound to which worker."""
