@@ -126,8 +126,8 @@ def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> tuple[flo
 
 
 @click.command()
-@click.option("--tasks", default=10_000, show_default=True, type=click.IntRange(1))
-@click.option("--repetitions", default=9, show_default=True, type=click.IntRange(1))
+@click.option("--tasks", default=5_000, show_default=True, type=click.IntRange(1))
+@click.option("--repetitions", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--workers", default=4, show_default=True, help="In-process, one thread each.")
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Decides who of a pair goes first.")
@@ -137,10 +137,15 @@ def main(
     tasks: int, repetitions: int, workers: int, policy: str, seed: int, quick: bool,
     output: str | None,
 ) -> None:  # fmt: skip
-    """Throughput of trivial tasks: the plugin without jobs and with ten, over plain Dask."""
+    """Throughput of trivial tasks over plain Dask: without jobs, with ten, with a hundred."""
     if quick:
         tasks, repetitions = min(tasks, 3000), min(repetitions, 3)
-    cases = {"0": (0, False), "10": (10, False), "10-known": (10, True)}
+    cases = {
+        "0": (0, False),
+        "10": (10, False),
+        "10-known": (10, True),
+        "100": (100, False),
+    }
     keys = ("throughput_ratio", "throughput_error", "cpu_ratio", "cpu_error", "seconds")
     result: dict[str, Any] = {key: {} for key in keys}
     for case, (jobs, known) in cases.items():

@@ -149,6 +149,7 @@ class Dispatcher:
         others: a job of which nothing runs and whose turn it is, and short tasks of a job that has
         not used more than its share."""
         queueing: set[WorkerState] | None = None
+        long: bool | None = None  # whether workers have long tasks at all
         for pool in list(pools):
             alone = not (pool.running or pool.passed)
             if not alone and pool.durations.shortest >= self.short:
@@ -161,6 +162,10 @@ class Dispatcher:
                         queueing = self.slots.queueing()
                     yield from islice(self._sent_first(pool, math.inf, queueing), 1)
             elif pool.service <= served:
+                if long is None:
+                    long = bool(self._bound) or self.slots.any_as_long_as(self.short)
+                if not long:
+                    continue
                 for choice in self._sent_first(pool, self.short, self.scheduler.running):
                     yield choice
                     queueing = None

@@ -149,6 +149,10 @@ class Slots:
         """Whether tasks wait on workers."""
         return any(sent.start is None for on in self._on.values() for sent in on.values())
 
+    def any_as_long_as(self, seconds: float) -> bool:
+        """Whether of the tasks on workers any takes so long, as far as known."""
+        return any(s.expected >= seconds for on in self._on.values() for s in on.values())
+
     def thread_freed(self, address: str) -> None:
         """Note that a thread of a worker takes the next task."""
         ws = self.scheduler.workers.get(address)

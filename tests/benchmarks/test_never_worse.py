@@ -23,8 +23,9 @@ LATE = {53}
 def test_no_law_is_broken(first):
     numbers = range(first, first + 10)
     # In an interpreter of its own, where sets of strings have the same order every time.
+    policies = [("fair",) if number % 2 else ("max-total",) for number in numbers]
     with virtual.pool(1) as pool:
-        compared = list(pool.map(compare, numbers, [("fair", "max-total")] * len(numbers)))
+        compared = list(pool.map(compare, numbers, policies))
     broken = [
         (seed, policy, finding)
         for found in compared
