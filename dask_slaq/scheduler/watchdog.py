@@ -14,7 +14,7 @@ from dask_slaq.scheduler.dispatcher import LOOKED_AT, Choice
 from dask_slaq.scheduler.slots import has_thread
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
+    from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.scheduler.pool import Entry, Pool
 
@@ -36,21 +36,27 @@ class Watchdog:
     def __init__(self, scheduler: Scheduler, *, lend: bool) -> None:
         self.scheduler = scheduler
         self.lend = lend
-        self._since: dict[TaskState, float] = {}
+        self._since: dict[str, float] = {}  # when a pool was first seen so
 
     def stranded(self, pools: Collection[Pool]) -> Iterator[Choice]:
-        """Yield tasks that have been seen waiting for long beside a thread that was free and that
-        they may use. The caller binds each before it asks for the next."""
+        """Yield tasks of pools that have been seen waiting for long beside threads that were free
+        and that they may use. The caller binds each before it asks for the next."""
         now, before, self._since = monotonic(), self._since, {}
         for pool in pools:
-            for entry in islice(pool.first_ready(), LOOKED_AT):
-                ws = self._free(pool, entry)
-                if ws is None:
-                    continue
-                since = self._since[entry.ts] = before.get(entry.ts, now)
-                if now - since > PATIENCE:
-                    del self._since[entry.ts]
-                    yield Choice(pool, entry, ws, "granted", now)
+            found = self._first(pool)
+            if found is None:
+                continue
+            since = self._since[pool.name] = before.get(pool.name, now)
+            while found is not None and now - since > PATIENCE:
+                entry, ws = found
+                yield Choice(pool, entry, ws, "granted", now)
+                found = self._first(pool)
+
+    def _first(self, pool: Pool) -> tuple[Entry, WorkerState] | None:
+        for entry in islice(pool.first_ready(), LOOKED_AT):
+            if (ws := self._free(pool, entry)) is not None:
+                return entry, ws
+        return None
 
     def _free(self, pool: Pool, entry: Entry) -> WorkerState | None:
         """A worker on which a task could run now, None where there is a reason to wait."""
