@@ -1,0 +1,19 @@
+"""The benchmark of scale runs both sides on a real scheduler and gives the keys that others read."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import scale
+
+
+@pytest.mark.slow
+def test_both_sides_are_measured_at_every_occasion():
+    found = scale.measure(tasks=300, jobs=4, workers=8, seconds=0.5, repetitions=1)
+    for key in ("longest_step_ms", "longest_step_plain_ms"):
+        assert set(found[key]) == {"open", "close", "worker"}
+        assert all(ms >= 0 for ms in found[key].values())
+    assert all(found["ms_per_task"][side] > 0 for side in ("ours", "plain"))
+    assert found["slots_ms"] == found["slots_both_ms"]["ours"] > 0
+    assert 0 < found["history_mb_per_hour"]
+    assert found["history_read_ms"] > 0
