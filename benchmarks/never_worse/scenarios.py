@@ -12,8 +12,6 @@ __all__ = ["Event", "Participant", "Scenario", "make_scenario"]
 
 #: Kinds of scenarios, by what they put to the test, and how often each is drawn.
 FAMILIES = {"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "faults": 3}
-#: Shapes whose tasks any worker may run and that always have some ready.
-STEADY = ("roots", "iterating", "one_by_one", "reduction")
 FAULTS = ("worker_dies", "worker_retires", "worker_pauses", "worker_joins", "client_leaves")
 
 

@@ -185,7 +185,7 @@ class Dispatcher:
                 known = pool.durations.trusted(entry.ts)
                 if entry.rootish or known is None or known >= shorter_than:
                     continue
-            if found := list(self._possible(pool, entry, shorter_than, workers)):
+            if found := list(islice(self._possible(pool, entry, shorter_than, workers), LOOKED_AT)):
                 ws = min(found, key=lambda ws: (self.slots.next_end(ws), ws.address))
                 reason = "granted" if ws.address in pool.workers else "lent"
                 yield Choice(pool, entry, ws, reason, AT_ONCE + monotonic())
@@ -200,8 +200,9 @@ class Dispatcher:
         """Those of these workers to which a task may be sent before all else."""
         known = self.scheduler.workers
         at = (known[a] for a in entry.homes if a in known) if entry.homes else iter(workers)
-        suits = (ws for ws in at if ws in workers and entry.kind.suits(ws))
-        for ws in islice(suits, LOOKED_AT):
+        for ws in at:
+            if ws not in workers or not entry.kind.suits(ws):
+                continue
             if not (self.lend or ws.address in pool.workers):
                 continue
             if math.isfinite(shorter_than) and self._others_have_less(pool, ws):

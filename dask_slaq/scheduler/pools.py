@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 #: Seconds for which a job that was away is owed what it would have been served meanwhile.
 OWED = 0.25
 #: Times as long as a dispatch took for which there is no other: with hundreds of jobs, what ends
-#: meanwhile is served together.
-REST = 3.0
+#: meanwhile is served together. Threads may idle meanwhile, hence the most in seconds.
+REST, MOST_REST = 3.0, 0.010
 #: Seconds of contention after which the job that is left alone is still held for a while.
 AT_LEAST = 1.0
 
@@ -480,7 +480,7 @@ class Pools:
         except Exception as error:
             self._fail(error)
         end = monotonic()
-        self._rested = end + REST * (end - begin)
+        self._rested = end + min(REST * (end - begin), MOST_REST)
 
     def dispatch(self) -> list[Choice]:
         """Fill free slots; returns what was bound to which worker."""

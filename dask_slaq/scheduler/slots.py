@@ -209,11 +209,7 @@ class Slots:
     def queueing(self) -> set[WorkerState]:
         """Return the running workers on which tasks wait."""
         self._crowded = {ws for ws in self._crowded if len(ws.processing) > ws.nthreads}
-        return {ws for ws in self._crowded & self.scheduler.running if self.queues(ws)}
-
-    def queues(self, ws: WorkerState) -> bool:
-        """Whether tasks wait on a worker."""
-        return load(ws) > ws.nthreads
+        return {ws for ws in self._crowded & self.scheduler.running if load(ws) > ws.nthreads}
 
     def may_have(self, ws: WorkerState) -> int:
         """How many more tasks a worker may be sent: beyond its threads only if one is about to be

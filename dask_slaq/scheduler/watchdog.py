@@ -42,31 +42,36 @@ class Watchdog:
         """Yield tasks of pools that have been seen waiting for long beside threads that were free
         and that they may use. The caller binds each before it asks for the next."""
         now, before, self._since = monotonic(), self._since, {}
+        free = [ws for ws in self.scheduler.running if has_thread(ws)]
+        if not free:
+            return
         for pool in pools:
-            found = self._first(pool)
+            found = self._first(pool, free)
             if found is None:
                 continue
             since = self._since[pool.name] = before.get(pool.name, now)
             while found is not None and now - since > PATIENCE:
                 entry, ws = found
                 yield Choice(pool, entry, ws, "granted", now)
-                found = self._first(pool)
+                found = self._first(pool, free)
 
-    def _first(self, pool: Pool) -> tuple[Entry, WorkerState] | None:
+    def _first(self, pool: Pool, free: Collection[WorkerState]) -> tuple[Entry, WorkerState] | None:
         for entry in islice(pool.first_ready(), LOOKED_AT):
-            if (ws := self._free(pool, entry)) is not None:
+            if (ws := self._could_run_on(pool, entry, free)) is not None:
                 return entry, ws
         return None
 
-    def _free(self, pool: Pool, entry: Entry) -> WorkerState | None:
-        """A worker on which a task could run now, None where there is a reason to wait."""
-        workers, running = self.scheduler.workers, self.scheduler.running
+    def _could_run_on(
+        self, pool: Pool, entry: Entry, free: Collection[WorkerState]
+    ) -> WorkerState | None:
+        """Return one of these workers for a task, None where it has a reason to wait."""
+        workers = self.scheduler.workers
         if (pool.gang or entry.rootish) and any(ws.processing for ws in workers.values()):
             return None  # for the others of the gang, or for who will use what the root task makes
         homes = (workers[address] for address in entry.homes if address in workers)
         if any(not has_thread(ws) for ws in homes):
             return None
-        for ws in running:
+        for ws in free:
             inside = self.lend or ws.address in pool.workers
             if inside and has_thread(ws) and entry.kind.suits(ws):
                 return ws
