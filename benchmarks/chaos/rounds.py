@@ -73,7 +73,7 @@ class Round:
 
 
 def make_round(seed: int, faults: int = FAULTS_PER_ROUND) -> Round:
-    """Make the round of a seed, with so many faults."""
+    """Make the round of a seed, with this number of faults."""
     rng = random.Random(f"chaos-{seed}")
     threads = rng.choice([[1] * 4, [2, 2, 2], [4, 1], [1, 2, 3], [2] * 4])
     total = sum(threads)

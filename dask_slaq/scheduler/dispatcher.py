@@ -20,14 +20,14 @@ from dask_slaq.scheduler.slots import Slots, blocked, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-# Inputs are cheap to move in so many seconds, or in so much of the task's expected time.
+# Inputs are cheap to move if it takes at most these seconds, or this part of the task's time.
 CHEAP_SECONDS = 0.001
 CHEAP_FRACTION = 0.1
 # Homes that a task may have; with more than these, any worker will do.
 MOST_HOMES = 16
 # Places that are compared for one choice.
 LOOKED_AT = 16
-# A slot is kept from long tasks for a job that is likely to be back in so many seconds.
+# A slot is kept from long tasks for a job that is likely to be back within these seconds.
 BACK_WITHIN = 0.020
 # Seconds of a fair share by which it is behind then: who comes back finds its turn soon enough, and
 # catches up, unless it falls behind further each time.

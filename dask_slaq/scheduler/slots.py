@@ -135,7 +135,7 @@ class Slots:
         self._where[ts] = ws.address
 
     def stuck(self, longer: float) -> list[tuple[TaskState, Sent]]:
-        """Tasks that wait on a worker for longer than so many seconds."""
+        """Return the tasks that have waited on a worker for more than `longer` seconds."""
         before = monotonic() - longer
         return [
             (ts, sent)
