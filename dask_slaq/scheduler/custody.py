@@ -71,9 +71,9 @@ class Custody:
 
     def restore(self, ts: TaskState, user: Any) -> None:
         """Take our restriction off a task."""
-        if self.has(ts):
+        bound, now = self._bound.pop(ts, None), ts.worker_restrictions
+        if now is HELD or (now is bound and bound is not None):
             ts.worker_restrictions = user
-        self._bound.pop(ts, None)
 
     def bind(self, ts: TaskState, user: Any, ws: WorkerState, rank: float) -> None:
         """Send a held task to a worker, where it stays: work stealing respects restrictions.
@@ -86,8 +86,11 @@ class Custody:
             Tasks of lower rank compute first on the worker.
         """
         self._restrict(ts, ws)
-        with self.ranked(ts, rank):
+        given, ts.priority = ts.priority, (_FIRST, rank, *ts.priority)
+        try:
             self._transitions([ts], "processing")
+        finally:
+            ts.priority = given
         if ts.state == "no-worker":
             # Dask refuses the worker after all: leave the task to Dask's own scheduling.
             logger.warning("%s could not be bound to %s; left to Dask", ts.key, ws.address)
@@ -166,9 +169,9 @@ class Custody:
 def goes_its_own_way(ts: TaskState, user: Any) -> bool:
     """Whether a task is never held: an actor, one of a gang pinned to its worker, or a P2P
     shuffle's, whose own plugin restricts it."""
-    if ts.actor or pinned(ts, user):
+    if ts.actor or pinned(ts, user) or is_barrier(ts.key):
         return True
-    return is_barrier(ts.key) or any(is_barrier(dep.key) for dep in ts.dependencies)
+    return bool(ts.dependencies) and any(is_barrier(dep.key) for dep in ts.dependencies)
 
 
 def pinned(ts: TaskState, user: Any) -> bool:

@@ -20,19 +20,41 @@ NEWEST = 0.5
 ENOUGH = 3
 
 
-@dataclass
-class _Group:
-    mean: float = 0.0
-    deviation: float = 0.0  # mean absolute deviation
+@dataclass(slots=True)
+class Like:
+    """Compute times of tasks that are alike.
+
+    Attributes
+    ----------
+    mean, deviation : float
+        Running means of the times, and of how far they are off, in seconds; the mean is infinite
+        before the first of them has ended.
+    count : int
+        Tasks that have ended.
+    """
+
+    mean: float = math.inf
+    deviation: float = 0.0
     count: int = 0
 
     def observe(self, seconds: float) -> None:
+        """Take in the compute time of a task that has ended."""
         if not self.count:
             self.mean = seconds
         off = seconds - self.mean
         self.mean += NEWEST * off
         self.deviation += NEWEST * (abs(off) - self.deviation)
         self.count += 1
+
+    @property
+    def at_most(self) -> float:
+        """How long one takes at most, as a rule; infinite until several have ended."""
+        return self.mean + self.deviation if self.count >= ENOUGH else math.inf
+
+    @property
+    def soonest(self) -> float:
+        """When one may well end; infinite before the first of them."""
+        return max(self.mean - 2 * self.deviation, 0.0)
 
 
 class Durations:
@@ -41,40 +63,31 @@ class Durations:
     Attributes
     ----------
     shortest : float
-        The least that `trusted` returns for any task; infinite while it returns None for all.
+        The least `Like.at_most` of all tasks, as far as there are any.
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, int], _Group] = {}
+        self._groups: dict[tuple[str, int], Like] = {}
         self.shortest = math.inf
 
-    def observe(self, ts: TaskState, seconds: float) -> None:
+    def like(self, ts: TaskState) -> Like:
+        """Return what is known of tasks like this one."""
+        inputs = 0
+        for dep in ts.dependencies:
+            if dep.nbytes > 0:
+                inputs += dep.nbytes
+        key = ts.prefix.name, inputs.bit_length() // 2
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = Like()
+        return found
+
+    def observe(self, like: Like, seconds: float) -> None:
         """Take in the compute time of a finished task."""
-        self._groups.setdefault(_group(ts), _Group()).observe(seconds)
-        self.shortest = min(
-            (g.mean + g.deviation for g in self._groups.values() if g.count >= ENOUGH),
-            default=math.inf,
-        )
-
-    def known(self, ts: TaskState) -> float | None:
-        """Return the mean for tasks like this ready one, None before the first of them."""
-        group = self._groups.get(_group(ts))
-        return None if group is None else group.mean
-
-    def trusted(self, ts: TaskState) -> float | None:
-        """Return how long tasks like this one take at most, as a rule, once several have ended."""
-        group = self._groups.get(_group(ts))
-        if group is None or group.count < ENOUGH:
-            return None
-        return group.mean + group.deviation
-
-    def soonest(self, ts: TaskState) -> float | None:
-        """Return the time after which a task like this one may well end."""
-        group = self._groups.get(_group(ts))
-        return None if group is None else max(group.mean - 2 * group.deviation, 0.0)
-
-
-def _group(ts: TaskState) -> tuple[str, int]:
-    """Prefix, and bytes of the inputs to a factor of four."""
-    inputs = sum(dep.nbytes for dep in ts.dependencies if dep.nbytes > 0)
-    return ts.prefix.name, inputs.bit_length() // 2
+        before = like.at_most
+        like.observe(seconds)
+        now = like.at_most
+        if now < self.shortest:
+            self.shortest = now
+        elif now != before == self.shortest:
+            self.shortest = min((g.at_most for g in self._groups.values()), default=now)

@@ -251,17 +251,16 @@ log_files
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
         """Every transition of every task: nothing at all while there is no job."""
-        if self.jobs.reports:
-            self._moved(key, start, finish, kwargs)
-
-    @guarded
-    def _moved(self, key: Any, start: str, finish: str, details: dict[str, Any]) -> None:
-        """A task changed its state: the pools follow."""
-        if self.occupancy is not None:
-            self.occupancy.moved(self.pools.job_of(key), key, finish, monotonic())
-        self.pools.transition(key, start, finish, details)
-        if self.scheduler.validate:
-            self.pools.check_task(key)
+        if not self.jobs.reports or self.failed is not None:
+            return
+        try:
+            if self.occupancy is not None:
+                self.occupancy.moved(self.pools.job_of(key), key, finish, monotonic())
+            self.pools.transition(key, start, finish, kwargs)
+            if self.scheduler.validate:
+                self.pools.check_task(key)
+        except Exception as error:
+            self.fall_back(error)
 
     @guarded
     def keep_waiting(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_slaq.scheduler.durations import Durations
+from dask_slaq.scheduler.durations import Durations, Like
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -25,6 +25,16 @@ class Binding(NamedTuple):
     reason: str  # "granted", "floor", "lent", or "passed": never held
 
 
+class Choice(NamedTuple):
+    """A task for a slot."""
+
+    pool: Pool
+    entry: Entry
+    ws: WorkerState
+    reason: str
+    rank: float
+
+
 class Entry(NamedTuple):
     """A ready task in a pool; sorts in Dask's order."""
 
@@ -35,6 +45,7 @@ class Entry(NamedTuple):
     homes: tuple[str, ...]  # workers where it runs without moving much; none if anywhere will do
     moving: float  # seconds to move its inputs to another worker
     expected: float  # seconds that it computes
+    like: Like  # what is known of tasks like it
     rootish: bool  # whether Dask would queue it
 
 
@@ -75,18 +86,21 @@ class Ready:
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
-        self.count_at.update(entry.homes or ("",))
         if not entry.homes:
+            self.count_at[""] += 1
             heapq.heappush(self._anywhere, entry)
         for home in entry.homes:
+            self.count_at[home] += 1
             heapq.heappush(self._at.setdefault(home, []), entry)
             part = entry.expected / len(entry.homes)
             self.seconds_at[home] = self.seconds_at.get(home, 0.0) + part
 
     def left(self, entry: Entry) -> None:
         """Note that a task is no longer ready."""
-        self.count_at.subtract(entry.homes or ("",))
+        if not entry.homes:
+            self.count_at[""] -= 1
         for home in entry.homes:
+            self.count_at[home] -= 1
             left = self.seconds_at.get(home, 0.0) - entry.expected / len(entry.homes)
             self.seconds_at[home] = max(left, 0.0)
 
@@ -193,9 +207,17 @@ class Pool:
         """Tasks that are ready or on workers; seceded ones hold no slot."""
         return len(self.ready) + len(self.running) + sum(map(len, self.passed.values()))
 
-    def order(self) -> tuple[float, float, str]:
-        """Who is served first: higher index, then least service for the weight."""
-        return (-self.index, self.service, self.name)
+    def is_within_cap(self) -> bool:
+        """Whether it runs less than it may."""
+        return len(self.running) < self.most
+
+    def is_behind(self) -> bool:
+        """Whether it is behind on its floor, or new and not granted anything yet."""
+        return (self.tokens > 0 or self.index == math.inf) and len(self.running) < self.most
+
+    def is_short_of_floor(self) -> bool:
+        """Whether it is behind on a floor that it was given besides its fair share."""
+        return self.floor and self.tokens > 0 and self.is_within_cap()
 
     def charge(self, seconds: float) -> None:
         """Charge core-seconds that the job uses."""

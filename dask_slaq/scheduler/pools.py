@@ -22,10 +22,10 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.custody import Custody
-from dask_slaq.scheduler.dispatcher import BACK_WITHIN, Choice, Dispatcher
+from dask_slaq.scheduler.dispatcher import BACK_WITHIN, Dispatcher
 from dask_slaq.scheduler.holding import Holding
 from dask_slaq.scheduler.invariants import check_all, check_task
-from dask_slaq.scheduler.pool import Binding, Kind, Pool
+from dask_slaq.scheduler.pool import Binding, Choice, Kind, Pool
 from dask_slaq.scheduler.slots import Slots, has_thread
 from dask_slaq.scheduler.watchdog import Watchdog
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
     from dask_slaq.core.engine import Grant
+    from dask_slaq.scheduler.durations import Like
 
 #: Seconds for which a job that was away is owed what it would have been served meanwhile.
 OWED = 0.25
@@ -273,26 +274,34 @@ class Pools:
             self._freed(kwargs.get("worker"))
         if finish == "waiting":
             # Dask also announces waiting -> waiting, on the way to no-worker: decided already.
-            pool.unfinished.add(ts)
-            if not self.custody.has(ts):
-                # They may have been changed since, as by `Scheduler.set_restrictions`.
-                pool.tasks[ts] = self.custody.given(ts)
-            if self.holding.on and start != "waiting":
-                self.custody.hold(ts, pool.tasks.get(ts))
+            if start != "waiting":
+                self._awaits(pool, ts)
         elif finish == "no-worker":
             if self.custody.holds(ts):
                 self._ready(pool, ts)
         elif finish == "processing":
             self._started(pool, ts)
-        else:
-            if finish != "queued":
-                pool.unfinished.discard(ts)
-                self.custody.restore(ts, pool.tasks.get(ts))
-                if not pool.unfinished:
-                    pool.left_at = monotonic()
-            if finish == "forgotten":
-                del self._owner[key]
-                pool.tasks.pop(ts, None)
+        elif start != "memory" and finish != "queued":
+            self._done(pool, ts)
+        if finish == "forgotten":
+            del self._owner[key]
+            pool.tasks.pop(ts, None)
+
+    def _awaits(self, pool: Pool, ts: TaskState) -> None:
+        """A task waits for its inputs, and then for a slot."""
+        pool.unfinished.add(ts)
+        if not self.custody.has(ts):
+            # They may have been changed since, as by `Scheduler.set_restrictions`.
+            pool.tasks[ts] = self.custody.given(ts)
+        if self.holding.on:
+            self.custody.hold(ts, pool.tasks.get(ts))
+
+    def _done(self, pool: Pool, ts: TaskState) -> None:
+        """A task is in memory, has failed, or nobody wants it any more."""
+        pool.unfinished.discard(ts)
+        self.custody.restore(ts, pool.tasks.get(ts))
+        if not pool.unfinished:
+            pool.left_at = monotonic()
 
     def seceded(self, key: Any) -> None:
         """A task gave up its slot; when it ends it is charged for the time until now."""
@@ -372,13 +381,16 @@ class Pools:
         else:
             self._look_at.add(worker)
             self.slots.thread_freed(worker)
+            ws = self.scheduler.workers.get(worker)
+            if ws is not None and not self.slots.is_low(ws):
+                return
         self.schedule_dispatch()
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task."""
         if not pool.ready and not pool.running:
             self._is_back(pool)
-        pool.push(self.dispatcher.entry(pool, ts, pool.tasks[ts], next(self._count)))
+        pool.push(self.dispatcher.filing.entry(pool, ts, pool.tasks[ts], next(self._count)))
         self.schedule_dispatch()
 
     def _is_back(self, pool: Pool) -> None:
@@ -393,20 +405,20 @@ class Pools:
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
-        self.slots.sent_any([ws])
+        if len(ws.processing) > ws.nthreads:
+            self.slots.sent_any([ws])
         choice = self._sending
         if choice is None or choice.entry.ts is not ts:
             pool.passed.setdefault(ws.address, set()).add(ts)
             self.bindings.append(Binding(time(), ts.key, pool.name, ws.address, "passed"))
             return
-        expected = self.dispatcher.expected(pool, ts)
-        self.slots.sent(ts, ws, pool, choice.entry, expected, choice.rank)
+        expected = self.dispatcher.filing.expected(ts, choice.entry.like)
+        self.slots.sent(ts, ws, pool, choice.entry, choice.rank)
         self.served = max(self.served, pool.service)
         if not choice.entry.homes:
             pool.made_at[ws.address] += 1
         pool.running[ts] = expected
         pool.charge(expected)
-        self._look_again(ws)
         self.bindings.append(Binding(time(), ts.key, pool.name, ws.address, choice.reason))
 
     def _look_again(self, ws: Any) -> None:
@@ -430,22 +442,28 @@ class Pools:
         self.schedule_dispatch()
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
-        # A key that is computed again on the same worker brings its earlier runs along.
-        runs = [(s["start"], s["stop"]) for s in startstops if s["action"] == "compute"]
         left, seconds = self._seceded.pop(ts.key, math.inf), 0.0
-        if runs:
-            start, stop = runs[-1]
-            seconds = max(min(stop, left) - start, 0.0)
-            pool.durations.observe(ts, seconds)
+        # A key that is computed again on the same worker brings its earlier runs along.
+        for run in reversed(list(startstops)):
+            if run["action"] == "compute":
+                seconds = max(min(run["stop"], left) - run["start"], 0.0)
+                pool.durations.observe(self._like(pool, ts), seconds)
+                break
         at_once = pool.demand
         self._left_slot(pool, ts, seconds)
         self._charge(pool.name, seconds, at_once)
+
+    def _like(self, pool: Pool, ts: TaskState) -> Like:
+        """What is known of tasks like one that was sent to a worker."""
+        sent = self.slots.get(ts)
+        return pool.durations.like(ts) if sent is None else sent.entry.like
 
     def _left_slot(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """A task holds no slot any more; it is charged `seconds` for what was expected."""
         self.slots.ended(ts)
         pool.charge(seconds - pool.running.pop(ts, 0.0))
-        self._discard_passed(pool, ts)
+        if pool.passed:
+            self._discard_passed(pool, ts)
         if not (pool.running or pool.ready):
             pool.left_at = monotonic()
 
@@ -490,6 +508,8 @@ class Pools:
         for choice in choices:
             self._bind(choice)
             bound.append(choice)
+        for ws in dict.fromkeys(choice.ws for choice in bound):
+            self._look_again(ws)
         self._look_at |= self.dispatcher.left
         if self.dispatcher.kept:
             self._call_later("", BACK_WITHIN)

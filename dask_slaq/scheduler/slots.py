@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 #: Tasks a thread that a worker may be sent ahead at most.
 MOST_AHEAD = 8
+#: Seconds of work a worker is sent at least, if that is so many tasks: it reports those that end
+#: every two milliseconds, and would wait for more in between.
+TRIVIAL = 0.001
 
 
-@dataclass
+@dataclass(slots=True)
 class Sent:
     """A task that was sent through a slot.
 
     Attributes
     ----------
+    entry : Entry
     pool : Pool
     rank : float
         Orders tasks on the worker; see `Custody.bind`.
@@ -64,6 +68,43 @@ class Sent:
         return elapsed - self.expected
 
 
+class Place(NamedTuple):
+    """A worker that has a slot.
+
+    Attributes
+    ----------
+    ws : distributed.scheduler.WorkerState
+    free : bool
+        Whether it has a free thread.
+    free_in : float
+        Seconds until a task that is sent now would start, infinite where that is not known.
+    rootish : bool
+        Whether it may be sent a task of a kind that Dask would queue: no more of these are sent
+        ahead than Dask sends, by its ``worker-saturation``, and what takes no time.
+    """
+
+    ws: WorkerState
+    free: bool
+    free_in: float
+    rootish: bool
+
+
+class _On:
+    """What a worker was sent through slots, and how many of these tasks wait there."""
+
+    __slots__ = ("sent", "waits")
+
+    def __init__(self) -> None:
+        self.sent: dict[TaskState, Sent] = {}
+        self.waits = 0
+
+    def waiting(self) -> Iterator[Sent]:
+        return (sent for sent in self.sent.values() if sent.start is None)
+
+
+_NOTHING = _On()
+
+
 class Slots:
     """Slots of all workers.
 
@@ -78,7 +119,7 @@ class Slots:
     def __init__(self, scheduler: Scheduler, ahead: float) -> None:
         self.scheduler = scheduler
         self.ahead = ahead
-        self._on: dict[str, dict[TaskState, Sent]] = {}
+        self._on: dict[str, _On] = {}
         self._where: dict[TaskState, str] = {}
         # Workers that have, or had, more tasks than threads.
         self._crowded: set[WorkerState] = set()
@@ -90,49 +131,49 @@ class Slots:
     def __contains__(self, ts: TaskState) -> bool:
         return ts in self._where
 
+    def get(self, ts: TaskState) -> Sent | None:
+        """What was noted of a task on a worker."""
+        address = self._where.get(ts)
+        return None if address is None else self._on[address].sent[ts]
+
     def inherit(self, pool: Pool, heir: Pool) -> None:
         """Count what was sent for one pool for another."""
         for ts in pool.running:
             address = self._where.get(ts)
             if address is not None:
-                self._on[address][ts].pool = heir
+                self._on[address].sent[ts].pool = heir
 
-    def sent(
-        self,
-        ts: TaskState,
-        ws: WorkerState,
-        pool: Pool,
-        entry: Entry,
-        expected: float,
-        rank: float,
-    ) -> None:
+    def sent(self, ts: TaskState, ws: WorkerState, pool: Pool, entry: Entry, rank: float) -> None:
         """Note a task that was sent to a worker."""
-        known = pool.durations.known(ts)
-        expected = math.inf if known is None else expected
-        soonest = pool.durations.soonest(ts)
-        now = monotonic()
+        known, now = entry.like, monotonic()
         start = now if load(ws) <= ws.nthreads else None
-        soonest = math.inf if soonest is None else soonest
         fetches = any(ws not in dep.who_has for dep in ts.dependencies)
-        sent = Sent(entry, pool, rank, expected, soonest, start, now, fetches)
-        self._on.setdefault(ws.address, {})[ts] = sent
+        sent = Sent(entry, pool, rank, known.mean, known.soonest, start, now, fetches)
+        self._put(ts, ws, sent)
+
+    def _put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
+        on = self._on.get(ws.address)
+        if on is None:
+            on = self._on[ws.address] = _On()
+        on.sent[ts] = sent
+        on.waits += sent.start is None
         self._where[ts] = ws.address
 
     def ended(self, ts: TaskState) -> None:
         """Note that a worker no longer has a task, or that it holds no slot any more."""
         address = self._where.pop(ts, None)
         if address is not None:
-            self._on[address].pop(ts, None)
-            if not self._on[address]:
+            on = self._on[address]
+            on.waits -= on.sent.pop(ts).start is None
+            if not on.sent:
                 del self._on[address]
 
     def relocated(self, ts: TaskState, ws: WorkerState) -> None:
         """Note that a task was moved to another worker before it started."""
-        sent = self._on[self._where[ts]][ts]
+        sent = self._on[self._where[ts]].sent[ts]
         self.ended(ts)
         sent.start = monotonic() if load(ws) <= ws.nthreads else None
-        self._on.setdefault(ws.address, {})[ts] = sent
-        self._where[ts] = ws.address
+        self._put(ts, ws, sent)
 
     def stuck(self, longer: float) -> list[tuple[TaskState, Sent]]:
         """Return the tasks that have waited on a worker for more than `longer` seconds."""
@@ -140,36 +181,40 @@ class Slots:
         return [
             (ts, sent)
             for on in self._on.values()
-            for ts, sent in on.items()
+            if on.waits
+            for ts, sent in on.sent.items()
             if sent.start is None and sent.since <= before
         ]
 
     @property
     def any_wait(self) -> bool:
         """Whether tasks wait on workers."""
-        return any(sent.start is None for on in self._on.values() for sent in on.values())
+        return any(on.waits for on in self._on.values())
 
     def any_as_long_as(self, seconds: float) -> bool:
         """Whether of the tasks on workers any takes so long, as far as known."""
-        return any(s.expected >= seconds for on in self._on.values() for s in on.values())
+        return any(s.expected >= seconds for on in self._on.values() for s in on.sent.values())
 
     def thread_freed(self, address: str) -> None:
         """Note that a thread of a worker takes the next task."""
-        ws = self.scheduler.workers.get(address)
-        first = min(self.waiting(address), key=lambda sent: sent.rank, default=None)
-        if first is None or ws is None:
-            return
-        started = sum(1 for sent in self._on[address].values() if sent.start is not None)
-        if started < ws.nthreads:
+        ws, on = self.scheduler.workers.get(address), self._on.get(address, _NOTHING)
+        if on.waits and ws is not None and len(on.sent) - on.waits < ws.nthreads:
+            first = min(on.waiting(), key=lambda sent: sent.rank)
             first.start = monotonic()
+            on.waits -= 1
 
-    def waiting(self, address: str) -> Iterator[Sent]:
-        """What was sent to a worker through slots and waits there."""
-        return (sent for sent in self._on.get(address, {}).values() if sent.start is None)
+    def waiting(self, address: str) -> int:
+        """How many tasks were sent to a worker through slots and wait there."""
+        return self._on.get(address, _NOTHING).waits
+
+    def sent_first(self, address: str) -> int:
+        """How many of these were sent to be first: they have a negative rank."""
+        return sum(1 for sent in self._on.get(address, _NOTHING).waiting() if sent.rank < 0)
 
     def waiting_tasks(self, address: str, pool: Pool) -> Iterator[tuple[TaskState, Sent]]:
         """Tasks of a pool that wait on a worker."""
-        for ts, sent in self._on.get(address, {}).items():
+        on = self._on.get(address, _NOTHING)
+        for ts, sent in on.sent.items() if on.waits else ():
             if sent.start is None and sent.pool is pool:
                 yield ts, sent
 
@@ -178,13 +223,13 @@ class Slots:
         threads = ws.nthreads
         if load(ws) < threads:
             return 0.0
-        now = monotonic()
-        sent = self._on.get(ws.address, {}).values()
-        started = (s for s in sent if s.start is not None)
+        on, now = self._on.get(ws.address, _NOTHING), monotonic()
+        started = (s for s in on.sent.values() if s.start is not None)
         left = sorted(math.inf if s.fetches else s.left(now) for s in started)[:threads]
         left += [math.inf] * (threads - len(left))
-        for waits in sorted((s for s in sent if s.start is None), key=lambda s: s.rank):
-            heapq.heapreplace(left, left[0] + waits.expected)
+        if on.waits and left[0] < math.inf:
+            for waits in sorted(on.waiting(), key=lambda s: s.rank):
+                heapq.heapreplace(left, left[0] + waits.expected)
         return left[0]
 
     def next_end(self, ws: WorkerState) -> float:
@@ -192,14 +237,14 @@ class Slots:
         if load(ws) < ws.nthreads:
             return 0.0
         now = monotonic()
-        sent = self._on.get(ws.address, {}).values()
+        sent = self._on.get(ws.address, _NOTHING).sent.values()
         left = min((s.left(now) for s in sent if s.start is not None), default=math.inf)
         return left if math.isfinite(left) else ws.occupancy / ws.nthreads
 
     def all_end_in(self, pool: Pool) -> float:
         """Seconds until all tasks of a pool on workers are expected to have ended."""
         now = monotonic()
-        sent = (self._on[self._where[ts]][ts] for ts in pool.running if ts in self._where)
+        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
         return max((s.left(now) for s in sent), default=0.0)
 
     def sent_any(self, workers: Iterable[WorkerState]) -> None:
@@ -211,44 +256,48 @@ class Slots:
         self._crowded = {ws for ws in self._crowded if len(ws.processing) > ws.nthreads}
         return {ws for ws in self._crowded & self.scheduler.running if load(ws) > ws.nthreads}
 
-    def may_have(self, ws: WorkerState) -> int:
-        """How many more tasks a worker may be sent: beyond its threads only if one is about to be
-        free."""
+    def place(self, ws: WorkerState) -> Place | None:
+        """Return a worker as one that has a slot: a free thread, or one that is about to be free;
+        None if it has none."""
         if ws not in self.scheduler.running:
-            return 0
-        free = ws.nthreads - load(ws)
-        if free > 0:
-            return free
-        if self.backlog(ws) > 0:
+            return None
+        threads, waiting = ws.nthreads, self.waiting(ws.address)
+        over = load(ws) - threads
+        if over < 0:
+            return Place(ws, True, 0.0, True)
+        saturation = self.scheduler.WORKER_SATURATION
+        rootish = math.isinf(saturation) or waiting < math.ceil(saturation * threads) - threads
+        if over > waiting:
             # It has tasks that were not sent through slots, and would go on with those.
-            return 0 if any(self.waiting(ws.address)) else 1
-        if self.free_in(ws) >= self.ahead:
-            return 0
-        return max(MOST_AHEAD * ws.nthreads - sum(1 for _ in self.waiting(ws.address)), 0)
+            return None if waiting else Place(ws, False, math.inf, rootish)
+        free_in = self.free_in(ws)
+        if free_in >= self.ahead or waiting >= MOST_AHEAD * threads:
+            return None
+        return Place(ws, False, free_in, rootish or free_in < TRIVIAL)
+
+    def is_low(self, ws: WorkerState) -> bool:
+        """Whether a worker has got through most of what it may be sent ahead: it is sent more then,
+        and not for each task that ends."""
+        return 2 * self.waiting(ws.address) <= MOST_AHEAD * ws.nthreads
 
     def backlog(self, ws: WorkerState) -> int:
         """Tasks that wait on a worker without having been sent through a slot."""
-        waiting = sum(1 for _ in self.waiting(ws.address))
-        return load(ws) - ws.nthreads - waiting
+        return load(ws) - ws.nthreads - self.waiting(ws.address)
 
-    def may_have_rootish(self, ws: WorkerState) -> bool:
-        """Whether a worker may be sent a task of a kind that Dask would queue: no more of these
-        are sent ahead than Dask sends, by its ``worker-saturation``."""
-        if load(ws) < ws.nthreads:
-            return True
-        saturation = self.scheduler.WORKER_SATURATION
-        if math.isinf(saturation):
-            return True
-        waiting = sum(1 for _ in self.waiting(ws.address))
-        return waiting < math.ceil(saturation * ws.nthreads) - ws.nthreads
+    def goes_on_with_others(self, ws: WorkerState, pool: Pool, bound: Iterable[Pool]) -> bool:
+        """Whether a worker would go on with tasks of a job that has been served less than this one:
+        they are bound to it and have nowhere else to go."""
+        less = any(o.service < pool.service and ws.address in o.passed for o in bound)
+        return less and self.backlog(ws) > 0
 
     def check(self, pools: Mapping[str, Pool]) -> None:
         """Raise `AssertionError` unless what was sent agrees with itself and with the pools."""
-        there = {ts: address for address, on in self._on.items() for ts in on}
+        there = {ts: address for address, on in self._on.items() for ts in on.sent}
         assert there == self._where, "workers and tasks disagree"
         for on in self._on.values():
-            assert on, "a worker without tasks"
-            for ts, sent in on.items():
+            assert on.sent, "a worker without tasks"
+            assert on.waits == sum(1 for _ in on.waiting()), "tasks that wait are miscounted"
+            for ts, sent in on.sent.items():
                 assert pools.get(sent.pool.name) is sent.pool, f"{ts} is of a closed pool"
                 assert ts in sent.pool.running, f"{ts} does not run, but has a slot"
 
@@ -256,7 +305,8 @@ class Slots:
 def load(ws: WorkerState) -> int:
     """Tasks on a worker that compute or could: no seceded ones, and none that wait for a
     resource."""
-    return len(ws.processing) - len(ws.long_running) - blocked(ws)
+    there = len(ws.processing) - len(ws.long_running)
+    return there - blocked(ws) if ws.used_resources else there
 
 
 def blocked(ws: WorkerState) -> int:

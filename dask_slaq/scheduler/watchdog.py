@@ -10,7 +10,8 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.dispatcher import LOOKED_AT, Choice
+from dask_slaq.scheduler.places import LOOKED_AT
+from dask_slaq.scheduler.pool import Choice
 from dask_slaq.scheduler.slots import has_thread
 
 if TYPE_CHECKING:

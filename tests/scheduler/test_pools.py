@@ -304,7 +304,8 @@ async def test_a_busy_worker_gets_a_task_ahead_only_of_little_work(c, s, a):
             known = c.submit(wait_for, "known", key="quick-0")
             await Event("known").set()
             await known
-            plugin.pools.pools["a"].durations.observe(s.tasks["quick-0"], 0.0)
+            durations = plugin.pools.pools["a"].durations
+            durations.observe(durations.like(s.tasks["quick-0"]), 0.0)
             quick = [c.submit(wait_for, "go", key=f"quick-{n}") for n in (1, 2)]
             await state_of(s, quick[1], "processing")
             long = [c.submit(wait_for, "go", key=f"long-{n}") for n in (1, 2)]

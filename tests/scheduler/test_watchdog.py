@@ -32,7 +32,7 @@ async def _other_job_open(main, **settings):
 
 def test_what_the_dispatcher_forgets_runs_all_the_same(caplog):
     async def main(client, plugin, workers):
-        plugin.pools.dispatcher._may_use = lambda *_: False
+        plugin.pools.dispatcher.matching._may_use = lambda *_: False
         begin = virtual.now()
         assert await client.gather(client.map(add, range(8), pure=False)) == list(range(1, 9))
         return virtual.now() - begin
