@@ -44,9 +44,7 @@ PLUGIN = {
 }
 
 
-def run(
-    checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False
-) -> dict[str, Any]:
+def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False) -> dict[str, Any]:
     """Run tests of a checkout.
 
     Parameters

@@ -45,9 +45,7 @@ def load(
     """Send the tasks that make the partitions of the job `name`. Returns their futures."""
     token = tokenize(name)
     return [
-        client.submit(
-            compute.partition, partition_bytes, key=f"partition-{token}-{p}", pure=False
-        )
+        client.submit(compute.partition, partition_bytes, key=f"partition-{token}-{p}", pure=False)
         for p in range(partitions)
     ]
 

@@ -97,9 +97,7 @@ class ProtocolWorkers:
             _, key, run_id = heapq.heappop(waiting)
             self._free[address] -= 1
             now = time()
-            heapq.heappush(
-                self._ends, (now + self.seconds_of(key), now, address, key, run_id)
-            )
+            heapq.heappush(self._ends, (now + self.seconds_of(key), now, address, key, run_id))
 
     def running(self) -> int:
         """Count the tasks that run."""

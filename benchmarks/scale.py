@@ -205,9 +205,7 @@ async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> flo
     if slaq is None:
         return 1e3 * handled
     with Steps() as steps:
-        await until(
-            lambda: sum(len(ws.processing) for ws in scheduler.workers.values()) >= slots
-        )
+        await until(lambda: sum(len(ws.processing) for ws in scheduler.workers.values()) >= slots)
     return 1e3 * steps.ours
 
 
@@ -271,9 +269,7 @@ def measure(
         given = seed + repetition
         for suffix, side in (("", policy), ("_plain", "none")):
             runs["queue" + suffix].append(asyncio.run(queue(side, tasks, given)))
-            runs["crowd" + suffix].append(
-                asyncio.run(crowd(side, jobs, workers, seconds, given))
-            )
+            runs["crowd" + suffix].append(asyncio.run(crowd(side, jobs, workers, seconds, given)))
     found = {part: _least(many) for part, many in runs.items()}
     ours, plain = found["crowd"], found["crowd_plain"]
     kept = asyncio.run(history(jobs, seed))

@@ -94,9 +94,7 @@ def run(made: Round, *, faults: bool = True, plugin: bool = True) -> Outcome:
     try:
         with silence(), watch(outcome), tempfile.TemporaryDirectory() as directory:
             log = str(Path(directory) / "slaq.jsonl")
-            virtual.run(
-                _run, made, outcome, log, faults, plugin, seed=made.seed, limit=2 * LIMIT
-            )
+            virtual.run(_run, made, outcome, log, faults, plugin, seed=made.seed, limit=2 * LIMIT)
             if plugin:
                 replay_log(log, outcome)
     except Exception as error:
@@ -144,9 +142,7 @@ async def _take_part(person: Person, stage: Stage) -> None:
     await asyncio.sleep(person.start)
     results = stage.outcome.results
     async with contextlib.AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            stage.cluster.client(name=f"client-{person.name}")
-        )
+        client = await stack.enter_async_context(stage.cluster.client(name=f"client-{person.name}"))
         stage.clients[person.name] = client
         found: list[Any] = []
         results[person.name] = found

@@ -36,6 +36,8 @@ class Probe(SchedulerPlugin):
 
     Attributes
     ----------
+    arrived : dict of str to float
+        When the first task of a participant reached the scheduler.
     computed : list of Computed
         In the order of their starts.
     most_roots, most_bytes : int
@@ -48,6 +50,7 @@ class Probe(SchedulerPlugin):
     """
 
     name: str = "never-worse-probe"
+    arrived: dict[str, float] = field(default_factory=dict)
     computed: list[Computed] = field(default_factory=list)
     most_roots: int = 0
     most_bytes: int = 0
@@ -77,7 +80,9 @@ class Probe(SchedulerPlugin):
             self.ready.setdefault(who, []).append((since, now))
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Follow what is in memory."""
+        """Follow what arrives, and what is in memory."""
+        if start == "released":
+            self.arrived.setdefault(who_of(key), virtual.now())
         if finish == "memory":
             ts = self.scheduler.tasks[key]
             if ts.run_spec is not None:

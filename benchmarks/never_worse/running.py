@@ -18,6 +18,8 @@ __all__ = ["Outcome", "run"]
 
 #: Virtual seconds after which a scenario is taken for stuck.
 LIMIT = 120.0
+#: Seconds after which a block is left early.
+LEFT_EARLY = 0.3
 
 
 @dataclass
@@ -120,7 +122,7 @@ async def _compute(person: Participant, client: Any, policy: str) -> Any:
             parameters["report"] = report
         task = asyncio.ensure_future(shape(client, f"{person.name}.0", **parameters))
         if person.early:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(LEFT_EARLY)
         else:
             return await task
     return await task

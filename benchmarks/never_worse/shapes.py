@@ -176,10 +176,10 @@ async def priorities(client: Client, tag: str, n: int, seconds: float) -> Any:
 
 
 async def _secede(name: str, seconds: float) -> Any:
-    await asyncio.sleep(seconds)
+    value = await compute(name=name, seconds=seconds)
     await give_up_slot(name)
     await asyncio.sleep(5 * seconds)
-    return value_of(name, ())
+    return value
 
 
 async def seceding(client: Client, tag: str, n: int, seconds: float) -> Any:

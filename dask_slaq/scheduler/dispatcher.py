@@ -16,7 +16,7 @@ from dask_slaq.scheduler.matching import Matching
 from dask_slaq.scheduler.overtaking import Overtaking
 from dask_slaq.scheduler.places import Places
 from dask_slaq.scheduler.pool import ANY, Choice, Entry, Pool
-from dask_slaq.scheduler.slots import TRIVIAL, Place, Slots, load
+from dask_slaq.scheduler.slots import Slots, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
@@ -88,12 +88,13 @@ class Dispatcher:
 
     def _turn(self, pool: Pool) -> tuple[Any, ...] | None:
         """By what pools are ordered, the first first; None for one that may not be served."""
+        order = -pool.index, pool.service, bool(pool.running), pool.name
         if pool.is_short_of_floor() if self.fair else pool.is_behind():
             # Of those behind on their floor, who has nothing at all comes first.
-            return (BEHIND, bool(pool.running), -pool.index, pool.service, pool.name)
+            return (BEHIND, bool(pool.running), *order)
         if pool.is_within_cap():
-            return (WITHIN_CAP, False, -pool.index, pool.service, pool.name)
-        return (OVER_CAP, False, -pool.index, pool.service, pool.name) if self.lend else None
+            return (WITHIN_CAP, False, *order)
+        return (OVER_CAP, False, *order) if self.lend else None
 
     def _serve(
         self,
@@ -131,24 +132,27 @@ class Dispatcher:
             if turn[0] == BEHIND:
                 reason = "floor"
             yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
-            while (more := self._trivial(pool, entry, places.refresh(ws))) is not None:
+            while (more := self._next_trivial(pool, entry, ws, places)) is not None:
                 yield Choice(pool, more, ws, reason, monotonic())
             next_turn = self._turn(pool) if pool.ready else None
             if next_turn is not None:
                 heapq.heappush(queue, (next_turn, pool))
 
-    def _trivial(self, pool: Pool, before: Entry, place: Place | None) -> Entry | None:
-        """The next task of a pool if it may follow another one without a turn of its own: it takes
-        next to no time, like that one."""
-        if place is None or place.free_in > TRIVIAL or before.like.at_most > TRIVIAL:
+    def _next_trivial(
+        self, pool: Pool, before: Entry, ws: WorkerState, places: Places
+    ) -> Entry | None:
+        """The next task of a pool if it may follow another one, which this worker was sent, without
+        a turn of its own: they take next to no time, and nobody has a free thread for it."""
+        place = places.refresh(ws)
+        if place is None or not place.takes_at_once(before.like):
+            return None
+        if places.free and not place.free:
             return None
         if len(pool.kinds) > 1 or before.homes or self.matching.bound or not pool.is_within_cap():
             return None
         ready = pool.kinds.get(ANY)
         entry = None if ready is None or ready.homes else ready.anywhere()
-        if entry is None or entry.like is not before.like or entry.rootish > place.rootish:
-            return None
-        return entry
+        return entry if entry is not None and entry.like is before.like else None
 
     def _rank(self, pool: Pool, entry: Entry, ws: WorkerState) -> float:
         """By when it was sent; but a task takes the place of one of its own job that comes after it

@@ -55,9 +55,9 @@ class Filing:
             )
         like = pool.durations.like(ts)
         expected = self.expected(ts, like)
-        homes, moving = self._homes(pool, ts, kind, expected)
         rootish = kind is ANY and self._rootish(ts)
-        return Entry(ts.priority, count, ts, kind, homes, moving, expected, like, rootish)
+        entry = Entry(ts.priority, count, ts, kind, (), (), 0.0, expected, like, rootish)
+        return self._at_home(pool, entry) if ts.dependencies else entry
 
     def _rootish(self, ts: TaskState) -> bool:
         """Whether Dask would queue a task if it were not held."""
@@ -81,32 +81,27 @@ class Filing:
             return 2 * ts.prefix.max_exec_time
         return self.scheduler.UNKNOWN_TASK_DURATION
 
-    def _homes(
-        self, pool: Pool, ts: TaskState, kind: Kind, expected: float
-    ) -> tuple[tuple[str, ...], float]:
-        """Workers on which a task runs without moving much, none if that is anywhere; and the
-        seconds that moving its inputs elsewhere takes."""
-        if not ts.dependencies:
-            return (), 0.0
+    def _at_home(self, pool: Pool, entry: Entry) -> Entry:
+        """An entry with its homes, and how long it takes to move its inputs elsewhere."""
         held: dict[str, int] = {}
-        for dep in ts.dependencies:
+        for dep in entry.ts.dependencies:
             for ws in dep.who_has or ():
-                if kind is ANY or kind.allows(ws):
+                if entry.kind is ANY or entry.kind.allows(ws):
                     held[ws.address] = held.get(ws.address, 0) + dep.nbytes
         if not held:
-            return (), 0.0
-        most = max(held.values())
+            return entry
         for address, nbytes in held.items():
             pool.bytes_at[address] = pool.bytes_at.get(address, 0.0) + nbytes / len(held)
-        cheap = max(CHEAP_SECONDS, CHEAP_FRACTION * expected) * self.scheduler.bandwidth
-        if only := confined(pool, ts) & held.keys():
-            return tuple(sorted(only)), math.inf
-        if most <= cheap:
-            return (), most / self.scheduler.bandwidth
-        homes = sorted(address for address, nbytes in held.items() if most - nbytes <= cheap)
-        if len(homes) >= min(MOST_HOMES, len(self.scheduler.running)):
-            return (), most / self.scheduler.bandwidth
-        return tuple(homes), most / self.scheduler.bandwidth
+        if only := confined(pool, entry.ts) & held.keys():
+            return entry._replace(homes=tuple(sorted(only)), moving=math.inf)
+        most, bandwidth = max(held.values()), self.scheduler.bandwidth
+        cheap = max(CHEAP_SECONDS, CHEAP_FRACTION * entry.expected) * bandwidth
+        entry = entry._replace(moving=most / bandwidth)
+        enough = min(MOST_HOMES, len(self.scheduler.running))
+        homes = sorted(a for a, nbytes in held.items() if most - nbytes <= min(cheap, 0.9 * most))
+        if len(homes) >= enough:
+            return entry
+        return entry._replace(**{"near" if most <= cheap else "homes": tuple(homes)})
 
 
 def confined(pool: Pool, ts: TaskState) -> frozenset[str]:

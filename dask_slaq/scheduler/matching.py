@@ -71,12 +71,25 @@ class Matching:
                 best = entry, place.ws
         first = ready.anywhere()
         if first is not None and (best is None or first < best[0]):
-            picked = places.pick(pool, lambda place: self._may_use(pool, kind, first, place))
-            if picked is not None:
-                best = first, picked.ws
+            best = self._anywhere(pool, kind, ready, first, places) or best
         if best is None and move:
             return self._homeless(pool, kind, ready, places)
         return best
+
+    def _anywhere(
+        self, pool: Pool, kind: Kind, ready: Ready, first: Entry, places: Places
+    ) -> tuple[Entry, WorkerState] | None:
+        """The first task that any worker may take, or another one of its group that has its inputs
+        where the slot is: each copy that is made is one more place where Dask may compute later,
+        evenly or not."""
+
+        picked = places.pick(pool, lambda place: self._may_use(pool, kind, first, place))
+        if picked is None:
+            return None
+        near = ready.near(picked.ws.address)
+        if near is None or first.rootish or near.ts.group is not first.ts.group:
+            return first, picked.ws
+        return near if self._may_use(pool, kind, near, picked) else first, picked.ws
 
     def _at(self, ready: Ready, places: Places) -> Iterable[str]:
         """The first workers that have a slot and at which tasks are at home."""
@@ -96,13 +109,18 @@ class Matching:
                 return False
         if self.bound and self.slots.goes_on_with_others(ws, pool, self.bound):
             return False
-        if entry.rootish and not (place.rootish and self._keeps_up(pool, ws)):
-            return False
+        if entry.rootish:
+            in_time = place.rootish or place.takes_at_once(entry.like)
+            if not (in_time and self._keeps_up(pool, ws)):
+                return False
         if kind is ANY:
             return True
         if not kind.allows(ws):
             return False
-        return kind.suits(ws) or len(ws.processing) - len(ws.long_running) < ws.nthreads
+        if kind.suits(ws) or len(ws.processing) - len(ws.long_running) < ws.nthreads:
+            return True
+        # The resource is taken, but all threads are too: one task may wait for both.
+        return math.isfinite(place.free_in) and not blocked(ws)
 
     def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
         """Whether a worker gets through what a job has there and what needs a resource: under

@@ -27,6 +27,8 @@ class Places:
     Attributes
     ----------
     by_address : dict of str to Place
+    free : int
+        How many of them have a free thread.
     """
 
     def __init__(self, slots: Slots, workers: Iterable[WorkerState]) -> None:
@@ -35,6 +37,7 @@ class Places:
         having = [place for place in found if place is not None]
         having.sort(key=lambda place: (load(place.ws) / place.ws.nthreads, place.ws.address))
         self.by_address = {place.ws.address: place for place in having}
+        self.free = sum(place.free for place in having)
 
     def __len__(self) -> int:
         """How many workers have slots."""
@@ -59,10 +62,11 @@ class Places:
 
     def refresh(self, ws: WorkerState) -> Place | None:
         """Look at a worker again after it was sent a task."""
-        self.by_address.pop(ws.address, None)
+        self._drop(ws.address)
         place = self._slots.place(ws)
         if place is not None:
             self.by_address[ws.address] = place
+            self.free += place.free
         return place
 
     def keep_free(self) -> None:
@@ -74,4 +78,8 @@ class Places:
         for address in pool.passed:
             place = self.by_address.get(address)
             if place is not None and self._slots.backlog(place.ws) > 0:
-                del self.by_address[address]
+                self._drop(address)
+
+    def _drop(self, address: str) -> None:
+        place = self.by_address.pop(address, None)
+        self.free -= place is not None and place.free

@@ -43,6 +43,7 @@ class Entry(NamedTuple):
     ts: TaskState
     kind: Kind
     homes: tuple[str, ...]  # workers where it runs without moving much; none if anywhere will do
+    near: tuple[str, ...]  # workers that have its inputs, if anywhere will do
     moving: float  # seconds to move its inputs to another worker
     expected: float  # seconds that it computes
     like: Like  # what is known of tasks like it
@@ -81,6 +82,7 @@ class Ready:
         self._entries = entries
         self._anywhere: list[Entry] = []
         self._at: dict[str, list[Entry]] = {}
+        self._near: dict[str, list[Entry]] = {}
         self.seconds_at: dict[str, float] = {}  # expected work that waits for each home
         self.count_at: Counter[str] = Counter()  # tasks that wait for each home, or anywhere ("")
 
@@ -89,6 +91,8 @@ class Ready:
         if not entry.homes:
             self.count_at[""] += 1
             heapq.heappush(self._anywhere, entry)
+        for address in entry.near:
+            heapq.heappush(self._near.setdefault(address, []), entry)
         for home in entry.homes:
             self.count_at[home] += 1
             heapq.heappush(self._at.setdefault(home, []), entry)
@@ -123,6 +127,16 @@ class Ready:
         if entry is None:
             del self._at[home]
             self.seconds_at.pop(home, None)
+        return entry
+
+    def near(self, address: str) -> Entry | None:
+        """The first task of which a worker has the inputs, though any worker may take it."""
+        heap = self._near.get(address)
+        if heap is None:
+            return None
+        entry = self._top(heap)
+        if entry is None:
+            del self._near[address]
         return entry
 
     @property
@@ -168,6 +182,8 @@ class Pool:
     weight : float
     service : float
         Core-seconds used for its weight, as a start tag of fair queueing: see `Pools`.
+    is_new : bool
+        Whether it was not served yet.
     left_at : float
         When it last had a task, on the monotonic clock.
     made_at : Counter of str
@@ -196,6 +212,7 @@ class Pool:
     most: float = math.inf
     floor: bool = False
     service: float = 0.0
+    is_new: bool = True
     left_at: float = -math.inf
     gap: float = math.inf
     durations: Durations = field(default_factory=Durations)

@@ -40,8 +40,8 @@ OWED = 0.25
 #: Times as long as a dispatch took for which there is no other: with hundreds of jobs, what ends
 #: meanwhile is served together. Threads may idle meanwhile, hence the most in seconds.
 REST, MOST_REST = 3.0, 0.010
-#: Seconds of contention after which the job that is left alone is still held for a while.
-AT_LEAST = 1.0
+#: Seconds for which the tasks of a job that is left alone are held at least.
+LINGER = 10.0
 
 
 class Pools:
@@ -97,8 +97,10 @@ class Pools:
         self._told = told
         self._owner: dict[Any, Pool] = {}
         self._look_at: set[str] = set()  # workers that may have a slot
-        self._seceded: dict[Any, float] = {}  # running tasks by key: when they gave up their slot
+        # Running tasks by key: when they gave up their slot, and core-seconds charged so far.
+        self._seceded: dict[Any, tuple[float, float]] = {}
         self._count, self._dispatches = itertools.count(), itertools.count()
+        self.linger = LINGER
         self._contended_since = self._hold_until = 0.0
         self._dispatch_due = False
         self._rested = -math.inf  # when the next dispatch may be
@@ -174,16 +176,17 @@ class Pools:
 
     @property
     def contended(self) -> bool:
-        """Whether there are several pools, or were for long until a moment ago.
+        """Whether there are several pools, or were until lately.
 
-        Tasks of one that is left alone are held for about as long again as there was contention:
-        its data lies where slots were then, and Dask would send its tasks after the data.
+        Tasks of one that is left alone are held for some time, and for as long again as there was
+        contention: its data lies where slots were then, unevenly, and Dask would send its tasks
+        after the data.
         """
         now = monotonic()
         if len(self.pools) > 1:
             if not self.holding.on:
                 self._contended_since = now
-            self._hold_until = 2 * now - self._contended_since - AT_LEAST
+            self._hold_until = now + max(now - self._contended_since, self.linger)
             return True
         return self.holding.on and len(self.pools) == 1 and now < self._hold_until
 
@@ -304,12 +307,15 @@ class Pools:
             pool.left_at = monotonic()
 
     def seceded(self, key: Any) -> None:
-        """A task gave up its slot; when it ends it is charged for the time until now."""
+        """A task gave up its slot: it is charged for the time until now, as exactly as can be told
+        before it ends."""
         pool = self._owner.get(key)
         if pool is not None:
             ts = self.scheduler.tasks[key]
-            self._seceded[key] = time()
-            self._left_slot(pool, ts, 0.0)
+            sent = self.slots.get(ts)
+            used = monotonic() - sent.start if sent is not None and sent.start is not None else 0.0
+            self._seceded[key] = time(), used
+            self._left_slot(pool, ts, used)
         ts = self.scheduler.tasks.get(key)
         self._freed(ts.processing_on.address if ts and ts.processing_on else None)
 
@@ -418,6 +424,7 @@ class Pools:
         if not choice.entry.homes:
             pool.made_at[ws.address] += 1
         pool.running[ts] = expected
+        pool.is_new = False
         pool.charge(expected)
         self.bindings.append(Binding(time(), ts.key, pool.name, ws.address, choice.reason))
 
@@ -442,7 +449,7 @@ class Pools:
         self.schedule_dispatch()
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
-        left, seconds = self._seceded.pop(ts.key, math.inf), 0.0
+        (left, charged), seconds = self._seceded.pop(ts.key, (math.inf, 0.0)), 0.0
         # A key that is computed again on the same worker brings its earlier runs along.
         for run in reversed(list(startstops)):
             if run["action"] == "compute":
@@ -450,7 +457,7 @@ class Pools:
                 pool.durations.observe(self._like(pool, ts), seconds)
                 break
         at_once = pool.demand
-        self._left_slot(pool, ts, seconds)
+        self._left_slot(pool, ts, seconds - charged)
         self._charge(pool.name, seconds, at_once)
 
     def _like(self, pool: Pool, ts: TaskState) -> Like:
@@ -502,6 +509,7 @@ class Pools:
 
     def dispatch(self) -> list[Choice]:
         """Fill free slots; returns what was bound to which worker."""
+        self._place_newcomers()
         looked_at, self._look_at = self._look_at, set()
         bound = []
         choices = self.dispatcher.choices(self.pools.values(), looked_at, self.served)
@@ -518,6 +526,16 @@ class Pools:
         if self.scheduler.validate and next(self._dispatches) % (1 + len(self._owner) // 100) == 0:
             self.check()
         return bound
+
+    def _place_newcomers(self) -> None:
+        """A job that was not served yet is not behind the one that was served least: what that was
+        charged when the newcomer came may have been too much."""
+        if any(pool.is_new and pool.ready for pool in self.pools.values()):
+            served = (p.service for p in self.pools.values() if p.ready and not p.is_new)
+            least = min(served, default=math.inf)
+            for pool in self.pools.values():
+                if pool.is_new:
+                    pool.service = min(pool.service, least)
 
     def _bind(self, choice: Choice) -> None:
         pool, ts = choice.pool, choice.entry.ts

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+    from dask_slaq.scheduler.durations import Like
     from dask_slaq.scheduler.pool import Entry, Pool
 
 #: Tasks a thread that a worker may be sent ahead at most.
 MOST_AHEAD = 8
-#: Seconds of work a worker is sent at least, if that is so many tasks: it reports those that end
-#: every two milliseconds, and would wait for more in between.
+#: Tasks that are known to take less are sent ahead until they take as long together: a worker
+#: reports those that end every two milliseconds, and would wait for more in between. In seconds.
 TRIVIAL = 0.001
 
 
@@ -80,13 +81,17 @@ class Place(NamedTuple):
         Seconds until a task that is sent now would start, infinite where that is not known.
     rootish : bool
         Whether it may be sent a task of a kind that Dask would queue: no more of these are sent
-        ahead than Dask sends, by its ``worker-saturation``, and what takes no time.
+        ahead than Dask sends, by its ``worker-saturation``.
     """
 
     ws: WorkerState
     free: bool
     free_in: float
     rootish: bool
+
+    def takes_at_once(self, like: Like) -> bool:
+        """Whether a task that takes no time, like these, would be through at once."""
+        return like.at_most < TRIVIAL and self.free_in < TRIVIAL
 
 
 class _On:
@@ -273,7 +278,7 @@ class Slots:
         free_in = self.free_in(ws)
         if free_in >= self.ahead or waiting >= MOST_AHEAD * threads:
             return None
-        return Place(ws, False, free_in, rootish or free_in < TRIVIAL)
+        return Place(ws, False, free_in, rootish)
 
     def is_low(self, ws: WorkerState) -> bool:
         """Whether a worker has got through most of what it may be sent ahead: it is sent more then,

@@ -81,4 +81,3 @@ async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, a):
         assert await c.gather(held) == list(range(1, 9))
         await first
     assert plugin.failed is None
-

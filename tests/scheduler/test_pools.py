@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import dask
 import distributed
@@ -89,7 +90,8 @@ async def test_what_is_held_goes_on_under_dask_when_the_other_job_ends(c, s, a, 
             with tasks_of("a"):
                 futures = c.map(wait_for, ["go"] * 12, pure=False)
             await until(lambda: len(plugin.pools.pools["a"].ready) == 10)
-        assert not plugin.pools.holding
+            plugin.pools.linger = 0
+        await until(lambda: plugin.run_once() or not plugin.pools.holding)
         assert not restricted_by_us(s, plugin)
         assert not s.unrunnable
         await Event("go").set()
@@ -623,6 +625,12 @@ async def test_a_running_task_counts_against_the_floor_from_its_start(c, s, a):
         assert pool.service == pytest.approx(service - expected + seconds)
 
 
+def wait_a_while_for(event):
+    """Of a task that takes no time several are sent ahead."""
+    time.sleep(0.005)
+    return wait_for(event)
+
+
 @pytest.mark.parametrize("saturation, most", [(1.0, 2), (1.5, 3)])
 def test_root_tasks_are_sent_ahead_by_the_users_worker_saturation(saturation, most):
     @gen_cluster(
@@ -640,9 +648,9 @@ def test_root_tasks_are_sent_ahead_by_the_users_worker_saturation(saturation, mo
             go = Event("go")
             await go.set()
             with tasks_of("a"):
-                await c.gather(c.map(wait_for, ["go"] * 8, pure=False))
+                await c.gather(c.map(wait_a_while_for, ["go"] * 8, pure=False))
                 await go.clear()
-                futures = c.map(wait_for, ["go"] * 8, pure=False)
+                futures = c.map(wait_a_while_for, ["go"] * 8, pure=False)
             await until(lambda: len(ws.processing) == most)
             plugin.pools.tick(1.0)
             assert len(ws.processing) == most
