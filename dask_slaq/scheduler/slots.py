@@ -229,12 +229,22 @@ class Slots:
         if load(ws) < threads:
             return 0.0
         on, now = self._on.get(ws.address, _NOTHING), monotonic()
-        started = (s for s in on.sent.values() if s.start is not None)
-        left = sorted(math.inf if s.fetches else s.left(now) for s in started)[:threads]
+        left: list[float] = []
+        waits: list[float] = []
+        for sent in on.sent.values():
+            if sent.start is None:
+                waits.append(sent.expected)
+            else:
+                left.append(math.inf if sent.fetches else sent.left(now))
         left += [math.inf] * (threads - len(left))
-        if on.waits and left[0] < math.inf:
-            for waits in sorted(on.waiting(), key=lambda s: s.rank):
-                heapq.heapreplace(left, left[0] + waits.expected)
+        left.sort()
+        if not waits or left[0] == math.inf:
+            return left[0]
+        if threads == 1:
+            return left[0] + sum(waits)
+        del left[threads:]
+        for expected in waits:
+            heapq.heapreplace(left, left[0] + expected)
         return left[0]
 
     def next_end(self, ws: WorkerState) -> float:
