@@ -229,8 +229,10 @@ class Pool:
         return len(self.running) < self.most
 
     def is_behind(self) -> bool:
-        """Whether it is behind on its floor, or new and not granted anything yet."""
-        return (self.tokens > 0 or self.index == math.inf) and len(self.running) < self.most
+        """Whether it is behind on its floor, new and not granted anything yet, or has nothing that
+        runs though it was granted a thread: floors come in bursts, for which it would wait."""
+        first = self.tokens > 0 or self.index == math.inf or (self.share >= 1 and not self.running)
+        return first and len(self.running) < self.most
 
     def is_short_of_floor(self) -> bool:
         """Whether it is behind on a floor that it was given besides its fair share."""

@@ -530,12 +530,12 @@ class Pools:
     def _place_newcomers(self) -> None:
         """A job that was not served yet is not behind the one that was served least: what that was
         charged when the newcomer came may have been too much."""
-        if any(pool.is_new and pool.ready for pool in self.pools.values()):
+        newcomers = [p for p in self.pools.values() if p.is_new and p.ready]
+        if newcomers:
             served = (p.service for p in self.pools.values() if p.ready and not p.is_new)
             least = min(served, default=math.inf)
-            for pool in self.pools.values():
-                if pool.is_new:
-                    pool.service = min(pool.service, least)
+            for pool in newcomers:
+                pool.service = min(pool.service, least)
 
     def _bind(self, choice: Choice) -> None:
         pool, ts = choice.pool, choice.entry.ts

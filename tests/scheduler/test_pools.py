@@ -673,3 +673,70 @@ async def test_restrictions_that_changed_hold_when_a_task_runs_again(c, s, a, b)
         s.set_restrictions({here.key: [a.address, b.address]})
         await a.close()
         assert await here == b.address
+
+
+def test_who_was_granted_a_thread_and_runs_nothing_does_not_wait_for_the_floors_of_others():
+    from dask_slaq.scheduler.pool import Pool
+
+    pool = Pool("a", "client", index=1.0, share=4 / 3)
+    assert pool.is_behind()
+    pool.running["task"] = 0.1
+    assert not pool.is_behind()
+    pool.tokens = 0.5
+    assert pool.is_behind()
+    pool.most = 1
+    assert not pool.is_behind()
+    assert not Pool("b", "client", index=1.0, share=0.9).is_behind()
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 4)
+async def test_tasks_that_may_go_anywhere_go_where_their_inputs_are(c, s, *workers):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            data = c.map(inc, range(12), pure=False)
+            await c.gather(data)
+        made = {future.key: set(s.tasks[future.key].who_has) for future in data}
+        with tasks_of("b"):
+            busy = c.map(wait_for, ["go"] * 4, pure=False)
+        await until(lambda: sum(len(ws.processing) for ws in s.workers.values()) == 4)
+        with tasks_of("a"):
+            used = c.map(inc, data, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].ready) == 12)
+        await Event("go").set()
+        await c.gather(used + busy)
+        stayed = sum(
+            binding.worker in {ws.address for ws in made[next(iter(s.tasks[key].dependencies)).key]}
+            for binding in plugin.pools.bindings
+            if (key := binding.key) in {future.key for future in used}
+        )
+        assert stayed >= 8  # of 12; at the end a free thread takes what is left
+
+
+def test_a_seceded_task_is_charged_before_it_ends():
+    from dask_slaq.simulation import virtual
+
+    async def long_after_it_gave_up_its_slot(key):
+        from distributed import get_worker
+        from distributed.worker_state_machine import SecedeEvent
+
+        await asyncio.sleep(0.5)
+        event = SecedeEvent(key=key, compute_duration=0.0, stimulus_id="secede")
+        get_worker().handle_stimulus(event)
+        await asyncio.sleep(5)
+
+    async def run():
+        async with virtual.Cluster([1]) as cluster, cluster.client() as client:
+            await client.register_plugin(slaq.SlaqPlugin(policy="fair"))
+            plugin = cluster.scheduler.plugins["slaq"]
+            async with slaq.job("a", client=client), slaq.job("b", client=client):
+                with dask.annotate(slaq_job="a"):
+                    task = client.submit(long_after_it_gave_up_its_slot, "long", key="long")
+                await asyncio.sleep(1)
+                seen = plugin.pools.pools["a"].service
+                await task
+                return seen, plugin.pools.pools["a"].service
+
+    seen, finally_ = virtual.run(run)
+    assert seen == pytest.approx(0.5, abs=0.05)
+    assert finally_ == pytest.approx(seen, abs=0.05)
