@@ -101,7 +101,7 @@ async def _settled(scheduler: Scheduler) -> None:
     """Wait until what was put off to later steps is done."""
     await asyncio.sleep(0.05)
     slaq = scheduler.plugins.get("slaq")
-    await until(lambda: slaq is None or not (len(slaq.pools.holding) or slaq.pools._dispatch_due))
+    await until(lambda: slaq is None or not (len(slaq.pools.holding) or slaq.pools.wakeups.due))
     await asyncio.sleep(0.05)
 
 

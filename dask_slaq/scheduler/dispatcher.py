@@ -70,7 +70,7 @@ class Dispatcher:
         Parameters
         ----------
         served : float
-            Service of the pool that was served last: see `Pools`.
+            Service of the pool that was served last: see `FairQueueing`.
         """
         workers = self.scheduler.workers
         self.kept = False

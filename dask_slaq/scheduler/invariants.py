@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pool import Pool
     from dask_slaq.scheduler.pools import Pools
 
-__all__ = ["check_all", "check_task"]
+__all__ = ["check_all", "check_task", "left_over"]
 
 #: States of the tasks that a pool counts as unfinished. A task is `released` for a moment only.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
@@ -73,7 +73,23 @@ def check_all(pools: Pools) -> None:
     pools.slots.check(pools.pools)
     assert pools._seceded.keys() <= pools._owner.keys(), "a secession of an unknown task"
     workers = pools.scheduler.workers
-    assert all(not w or w in workers for w in pools._timers), "a timer for a worker that is gone"
+    assert all(not w or w in workers for w in pools.wakeups.timers), (
+        "a timer for a worker that is gone"
+    )
     if not (pools.holding.on or len(pools.holding)):
         held_by_us = [ts for ts in tasks.values() if pools.custody.holds(ts)]
         assert not held_by_us, f"{held_by_us} are held, though nothing is"
+
+
+def left_over(pools: Pools) -> list[str]:
+    """Say what is left although there is no job any more."""
+    found = [f"pool {name}" for name in pools.pools]
+    found += [f"owner of {key}" for key in pools._owner]
+    found += [f"time of secession of {key}" for key in pools._seceded]
+    found += [f"timer for {worker}" for worker in pools.wakeups.timers if worker]
+    if len(pools.slots):
+        found.append(f"{len(pools.slots)} tasks on workers")
+    if pools.holding.on or len(pools.holding):
+        found.append("tasks are held, or to be given back")
+    tasks = pools.scheduler.tasks.values()
+    return found + [f"restriction of {ts.key}" for ts in tasks if pools.custody.has(ts)]

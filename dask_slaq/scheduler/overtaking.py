@@ -59,7 +59,7 @@ class Overtaking:
         bound : collection of Pool
             Pools that have tasks on workers without a slot.
         served : float
-            Service of the pool that was served last: see `Pools`.
+            Service of the pool that was served last: see `FairQueueing`.
         """
         queueing: list[WorkerState] | None = None  # workers where tasks wait
         busy: dict[float, bool] = {}  # whether workers have tasks as long as that

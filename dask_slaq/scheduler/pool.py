@@ -181,7 +181,7 @@ class Pool:
         Whether it was given a floor besides its share.
     weight : float
     service : float
-        Core-seconds used for its weight, as a start tag of fair queueing: see `Pools`.
+        Core-seconds used for its weight, as a start tag of fair queueing: see `FairQueueing`.
     is_new : bool
         Whether it was not served yet.
     left_at : float

@@ -3,16 +3,10 @@
 While several jobs have tasks, these wait in their pools, state ``no-worker``, until a slot is free;
 then one is bound to that slot's worker. Nothing is committed early, so a reclaimed worker is free
 after the task that runs on it. On any error everything held is given back to Dask, once and loudly.
-
-Jobs of equal index are served by start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996): each
-has a `service`, its core-seconds over its weight, charged when a task is sent and corrected when it
-ends; the least is served first. A job that comes back starts from what is served now, less a
-moment's worth: it is owed what it waited for and not what it left to others.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import math
@@ -23,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.custody import Custody
 from dask_slaq.scheduler.dispatcher import BACK_WITHIN, Dispatcher
+from dask_slaq.scheduler.fair_queueing import FairQueueing
 from dask_slaq.scheduler.holding import Holding
-from dask_slaq.scheduler.invariants import check_all, check_task
+from dask_slaq.scheduler.invariants import check_all, check_task, left_over
 from dask_slaq.scheduler.pool import Binding, Choice, Kind, Pool
 from dask_slaq.scheduler.slots import Slots, has_thread
+from dask_slaq.scheduler.wakeups import Wakeups
 from dask_slaq.scheduler.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -35,11 +31,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.engine import Grant
     from dask_slaq.scheduler.durations import Like
 
-#: Seconds for which a job that was away is owed what it would have been served meanwhile.
-OWED = 0.25
-#: Times as long as a dispatch took for which there is no other: with hundreds of jobs, what ends
-#: meanwhile is served together. Threads may idle meanwhile, hence the most in seconds.
-REST, MOST_REST = 3.0, 0.010
 #: Seconds for which the tasks of a job that is left alone are held at least.
 LINGER = 10.0
 
@@ -91,21 +82,17 @@ class Pools:
         self.holding = Holding(self.custody, self._user_of, fail)
         self.pools: dict[str, Pool] = {}
         self.bindings: deque[Binding] = deque(maxlen=log_length)
-        self.served = 0.0  # service of the pool that was served last, at that time
+        self.queueing = FairQueueing()
+        self.wakeups = Wakeups(self._dispatch_if_told, wanted=self._wanted, fail=fail)
         self._charge = charge
-        self._fail = fail
         self._told = told
         self._owner: dict[Any, Pool] = {}
-        self._look_at: set[str] = set()  # workers that may have a slot
         # Running tasks by key: when they gave up their slot, and core-seconds charged so far.
         self._seceded: dict[Any, tuple[float, float]] = {}
         self._count, self._dispatches = itertools.count(), itertools.count()
         self.linger = LINGER
         self._contended_since = self._hold_until = 0.0
-        self._dispatch_due = False
-        self._rested = -math.inf  # when the next dispatch may be
         self._sending: Choice | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     # Jobs come and go
 
@@ -123,7 +110,7 @@ class Pools:
             self.slots.sent_any(self.scheduler.workers.values())
         pool = self.pools[name] = Pool(name, client, reports, gang, weight)
         pool.workers = frozenset(self.scheduler.workers)
-        pool.service = self.served
+        self.queueing.begin(pool)
         return pool
 
     def remove(self, name: str, heir: Pool | None = None) -> None:
@@ -132,9 +119,7 @@ class Pools:
         if pool is None:
             return
         if not self.pools:
-            for timer in self._timers.values():
-                timer.cancel()
-            self._timers.clear()
+            self.wakeups.cancel_all()
         if heir is not None:
             self._bequeath(pool, heir)
             return
@@ -196,8 +181,8 @@ class Pools:
             return
         if holding:
             for pool in self.pools.values():
-                pool.service = self.served
-        self._look_at = set(self.scheduler.workers)
+                self.queueing.begin(pool)
+        self.wakeups.look_at = set(self.scheduler.workers)
         tasks = [ts for pool in self.pools.values() for ts in pool.unfinished]
         self.holding.switch(holding, tasks)
 
@@ -217,7 +202,7 @@ class Pools:
         for pool in self.pools.values():
             # As many anew as before are no change. The engine is told of a task when it ends.
             pool.tokens = pool.granted - sum(pool.running.values())
-        self.schedule_dispatch()
+        self.wakeups.soon()
 
     def tick(self, factor: float) -> int:
         """Once an epoch: fade what is remembered, look at every worker for a free slot.
@@ -229,15 +214,17 @@ class Pools:
         """
         for pool in self.pools.values():
             pool.fade(factor)
-        if self._dispatch_due:
+        if self.wakeups.due:
             return 0
         stranded = 0
         for choice in self.watchdog.stranded(self.pools.values()):
             self._bind(choice)
             stranded += 1
         workers = self.scheduler.workers
-        overlooked = {a for a, ws in workers.items() if a not in self._look_at and has_thread(ws)}
-        self._look_at = set(workers)
+        overlooked = {
+            a for a, ws in workers.items() if a not in self.wakeups.look_at and has_thread(ws)
+        }
+        self.wakeups.look_at = set(workers)
         bound = self.dispatch()
         return stranded + sum(
             choice.ws.address in overlooked
@@ -345,15 +332,15 @@ class Pools:
         else:
             self._discard_passed(pool, ts)
             pool.passed.setdefault(after.address, set()).add(ts)
-        self._look_at |= {before.address, after.address}
-        self.schedule_dispatch()
+        self.wakeups.look_at |= {before.address, after.address}
+        self.wakeups.soon()
 
     def _unstick(self) -> None:
         """Move tasks that wait on a worker, whose thread is not free when it should be, to one
         that has a free thread and nothing else to do."""
         # Who has a free thread had it in the last dispatch already, which has found no use for it.
         workers, running = self.scheduler.workers, self.scheduler.running
-        known = [workers[address] for address in sorted(self._look_at) if address in workers]
+        known = [workers[address] for address in sorted(self.wakeups.look_at) if address in workers]
         free = [ws for ws in known if ws in running and has_thread(ws)]
         if not free or not self.slots.any_wait:
             return
@@ -367,47 +354,34 @@ class Pools:
                     self.custody.move(ts, ws)
                     free.remove(ws)
                     break
-        self._call_later("", 2 * self.slots.ahead)
+        self.wakeups.later("", 2 * self.slots.ahead)
 
     def slots_changed(self, worker: str) -> None:
         """A worker came, runs again, or is about to have a free thread."""
-        self._look_at.add(worker)
-        self.schedule_dispatch()
+        self.wakeups.look(worker)
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker."""
-        self._look_at.discard(worker)
-        timer = self._timers.pop(worker, None)
-        if timer is not None:
-            timer.cancel()
+        self.wakeups.forget(worker)
 
     def _freed(self, worker: str | None) -> None:
         if worker is None:
-            self._look_at.update(self.scheduler.workers)
+            self.wakeups.look_at.update(self.scheduler.workers)
         else:
-            self._look_at.add(worker)
+            self.wakeups.look_at.add(worker)
             self.slots.thread_freed(worker)
             ws = self.scheduler.workers.get(worker)
             if ws is not None and not self.slots.is_low(ws):
                 return
-        self.schedule_dispatch()
+        self.wakeups.soon()
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task."""
         if not pool.ready and not pool.running:
-            self._is_back(pool)
+            threads = self.scheduler.total_nthreads
+            self.queueing.is_back(pool, self.pools.values(), threads)
         pool.push(self.dispatcher.filing.entry(pool, ts, pool.tasks[ts], next(self._count)))
-        self.schedule_dispatch()
-
-    def _is_back(self, pool: Pool) -> None:
-        """A pool has something to run again: it is owed a moment's service at most."""
-        now = monotonic()
-        if math.isfinite(pool.left_at):
-            away = now - pool.left_at
-            pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
-        threads = self.scheduler.total_nthreads
-        weights = sum(p.weight for p in self.pools.values() if p.unfinished) or pool.weight
-        pool.service = max(pool.service, self.served - OWED * threads / weights)
+        self.wakeups.soon()
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
@@ -420,11 +394,10 @@ class Pools:
             return
         expected = self.dispatcher.filing.expected(ts, choice.entry.like)
         self.slots.sent(ts, ws, pool, choice.entry, choice.rank)
-        self.served = max(self.served, pool.service)
+        self.queueing.sent(pool)
         if not choice.entry.homes:
             pool.made_at[ws.address] += 1
         pool.running[ts] = expected
-        pool.is_new = False
         pool.charge(expected)
         self.bindings.append(Binding(time(), ts.key, pool.name, ws.address, choice.reason))
 
@@ -432,21 +405,7 @@ class Pools:
         """Look at a worker when it is about to have a free thread."""
         free_in = self.slots.free_in(ws) - self.slots.ahead
         if 0 < free_in < math.inf:
-            self._call_later(ws.address, free_in)
-
-    def _call_later(self, worker: str, seconds: float) -> None:
-        timer = self._timers.get(worker)
-        if timer is not None:
-            timer.cancel()
-        self._timers[worker] = asyncio.get_running_loop().call_later(
-            seconds + 1e-6, self._timer_rang, worker
-        )
-
-    def _timer_rang(self, worker: str) -> None:
-        self._timers.pop(worker, None)
-        if worker:
-            self._look_at.add(worker)
-        self.schedule_dispatch()
+            self.wakeups.later(ws.address, free_in)
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
         (left, charged), seconds = self._seceded.pop(ts.key, (math.inf, 0.0)), 0.0
@@ -482,60 +441,33 @@ class Pools:
 
     # Slots are filled
 
-    def schedule_dispatch(self) -> None:
-        """Dispatch once the events at hand are through."""
-        if self._dispatch_due:
-            return
-        if len(self.slots) or any(pool.ready for pool in self.pools.values()):
-            self._dispatch_due = True
-            loop = asyncio.get_running_loop()
-            delay = self._rested - monotonic()
-            if delay > 0:
-                loop.call_later(delay, self._dispatch_soon)
-            else:
-                loop.call_soon(self._dispatch_soon)
+    def _wanted(self) -> bool:
+        """Whether there is anything for which a slot is wanted, or which may be in a wrong one."""
+        return len(self.slots) > 0 or any(pool.ready for pool in self.pools.values())
 
-    def _dispatch_soon(self) -> None:
-        self._dispatch_due = False
-        if not self._told():
-            return
-        begin = monotonic()
-        try:
+    def _dispatch_if_told(self) -> None:
+        if self._told():
             self.dispatch()
-        except Exception as error:
-            self._fail(error)
-        end = monotonic()
-        self._rested = end + min(REST * (end - begin), MOST_REST)
 
     def dispatch(self) -> list[Choice]:
         """Fill free slots; returns what was bound to which worker."""
-        self._place_newcomers()
-        looked_at, self._look_at = self._look_at, set()
+        self.queueing.place_newcomers(self.pools.values())
+        looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
         bound = []
-        choices = self.dispatcher.choices(self.pools.values(), looked_at, self.served)
+        choices = self.dispatcher.choices(self.pools.values(), looked_at, self.queueing.served)
         for choice in choices:
             self._bind(choice)
             bound.append(choice)
         for ws in dict.fromkeys(choice.ws for choice in bound):
             self._look_again(ws)
-        self._look_at |= self.dispatcher.left
+        self.wakeups.look_at |= self.dispatcher.left
         if self.dispatcher.kept:
-            self._call_later("", BACK_WITHIN)
+            self.wakeups.later("", BACK_WITHIN)
         self._unstick()
         # All of a large pool is looked at now and then only: it would take most of the time.
         if self.scheduler.validate and next(self._dispatches) % (1 + len(self._owner) // 100) == 0:
             self.check()
         return bound
-
-    def _place_newcomers(self) -> None:
-        """A job that was not served yet is not behind the one that was served least: what that was
-        charged when the newcomer came may have been too much."""
-        newcomers = [p for p in self.pools.values() if p.is_new and p.ready]
-        if newcomers:
-            served = (p.service for p in self.pools.values() if p.ready and not p.is_new)
-            least = min(served, default=math.inf)
-            for pool in newcomers:
-                pool.service = min(pool.service, least)
 
     def _bind(self, choice: Choice) -> None:
         pool, ts = choice.pool, choice.entry.ts
@@ -550,20 +482,7 @@ class Pools:
 
     def left_over(self) -> list[str]:
         """Say what is left although there is no job any more; nothing if all is as it should be."""
-        found = [f"pool {name}" for name in self.pools]
-        found += [f"owner of {key}" for key in self._owner]
-        found += [f"time of secession of {key}" for key in self._seceded]
-        found += [f"timer for {worker}" for worker in self._timers if worker]
-        if len(self.slots):
-            found.append(f"{len(self.slots)} tasks on workers")
-        if self.holding.on or len(self.holding):
-            found.append("tasks are held, or to be given back")
-        found += [
-            f"restriction of {ts.key}"
-            for ts in self.scheduler.tasks.values()
-            if self.custody.has(ts)
-        ]
-        return found
+        return left_over(self)
 
     def check(self) -> None:
         """Raise `AssertionError` unless all that is kept of tasks agrees with the scheduler."""

@@ -421,6 +421,7 @@ async def test_more_jobs_than_threads_all_progress(c, s, a, b, policy, lend):
 @gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin.pools.linger = 0
     other = f"other:{c.id}"
     async with jobs(c, "a"):
         with tasks_of("a"):
@@ -435,7 +436,6 @@ async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, a, b):
         assert not (await slaq.status(c))["jobs"][other]["reports"]
         await Event("go").set()
         await c.gather(busy + plain)
-        plugin.pools.linger = 0
         await until(lambda: plugin.run_once() or set(plugin.pools.pools) == {"a"})
         await until(lambda: plugin.run_once() or not plugin.pools.holding)
     assert_nothing_left(s, plugin)

@@ -85,12 +85,12 @@ async def test_tasks_that_wait_already_are_held_when_a_second_job_comes(c, s, a,
 @gen_cluster(client=True, nthreads=TWO)
 async def test_what_is_held_goes_on_under_dask_when_the_other_job_ends(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin.pools.linger = 0
     async with jobs(c, "a"):
         async with jobs(c, "b"):
             with tasks_of("a"):
                 futures = c.map(wait_for, ["go"] * 12, pure=False)
             await until(lambda: len(plugin.pools.pools["a"].ready) == 10)
-            plugin.pools.linger = 0
         await until(lambda: plugin.run_once() or not plugin.pools.holding)
         assert not restricted_by_us(s, plugin)
         assert not s.unrunnable
@@ -360,7 +360,7 @@ async def test_short_tasks_run_before_what_a_worker_was_sent_ahead(c, s, a):
             long = [c.submit(wait_for, "go", key=f"long-{n}") for n in range(2)]
             await state_of(s, long[1], "processing")
         plugin.pools.slots.ahead = 0.0
-        plugin.pools.served = plugin.pools.pools["b"].service
+        plugin.pools.queueing.served = plugin.pools.pools["b"].service
         with tasks_of("b"):
             quick = c.submit(inc, 1, key="quick-3")
         await state_of(s, quick, "processing")
@@ -579,12 +579,12 @@ async def test_the_watchdog_counts_what_waited_beside_a_free_slot(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0)
     async with jobs(c, "a", "b"):
         pools = plugin.pools
-        pools._dispatch_due = True  # as if a dispatch had been lost
+        pools.wakeups.due = True  # as if a dispatch had been lost
         with tasks_of("a"):
             future = c.submit(inc, 1)
         await until(lambda: pools.pools["a"].ready)
-        pools._dispatch_due = False
-        pools._look_at.clear()
+        pools.wakeups.due = False
+        pools.wakeups.look_at.clear()
         assert pools.tick(1.0) == 1
         assert await future == 2
 

@@ -90,7 +90,7 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, pa
                     futures.append(c.submit(inc, 7))
                 await until(lambda: plugin.failed)
             elif part == "dispatch":
-                plugin.pools.schedule_dispatch()
+                plugin.pools.wakeups.soon()
             await until(lambda: (plugin.run_once(), plugin.failed)[1])
             assert plugin.failed == "ZeroDivisionError: on purpose"
             await until(lambda: not plugin.pools.holding)
