@@ -251,7 +251,11 @@ log_files
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
         """Every transition of every task: nothing at all while there is no job."""
-        if not self.jobs.reports or self.failed is not None:
+        if not self.jobs.reports:
+            return
+        if self.failed is not None:
+            if finish == "forgotten":
+                self.pools.drop(key)
             return
         try:
             if self.occupancy is not None:

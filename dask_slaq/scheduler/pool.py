@@ -71,36 +71,43 @@ class Kind(NamedTuple):
 
 ANY = Kind(None, None)
 
+_Place = tuple[tuple[Any, ...], int]  # priority and count of an entry
+
 
 class Ready:
     """Ready tasks of one kind, by home and in Dask's order.
 
     A task with several homes stands at each of them; what left is dropped when it comes to the top.
+    No reference is kept to it: Dask's queue takes a forgotten task that is still referred to for
+    a new one of the same key.
     """
 
-    def __init__(self, entries: dict[TaskState, Entry]) -> None:
-        self._entries = entries
-        self._anywhere: list[Entry] = []
-        self._at: dict[str, list[Entry]] = {}
-        self._near: dict[str, list[Entry]] = {}
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}  # by count
+        self._anywhere: list[_Place] = []
+        self._at: dict[str, list[_Place]] = {}
+        self._near: dict[str, list[_Place]] = {}
         self.seconds_at: dict[str, float] = {}  # expected work that waits for each home
         self.count_at: Counter[str] = Counter()  # tasks that wait for each home, or anywhere ("")
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
+        place = entry.priority, entry.count
+        self._entries[entry.count] = entry
         if not entry.homes:
             self.count_at[""] += 1
-            heapq.heappush(self._anywhere, entry)
+            heapq.heappush(self._anywhere, place)
         for address in entry.near:
-            heapq.heappush(self._near.setdefault(address, []), entry)
+            heapq.heappush(self._near.setdefault(address, []), place)
         for home in entry.homes:
             self.count_at[home] += 1
-            heapq.heappush(self._at.setdefault(home, []), entry)
+            heapq.heappush(self._at.setdefault(home, []), place)
             part = entry.expected / len(entry.homes)
             self.seconds_at[home] = self.seconds_at.get(home, 0.0) + part
 
     def left(self, entry: Entry) -> None:
         """Note that a task is no longer ready."""
+        self._entries.pop(entry.count, None)
         if not entry.homes:
             self.count_at[""] -= 1
         for home in entry.homes:
@@ -110,9 +117,10 @@ class Ready:
 
     def has(self, entry: Entry) -> bool:
         """Whether a task is to be found; slow, for checks."""
+        place = entry.priority, entry.count
         if not entry.homes:
-            return entry in self._anywhere
-        return all(entry in self._at.get(home, ()) for home in entry.homes)
+            return place in self._anywhere
+        return all(place in self._at.get(home, ()) for home in entry.homes)
 
     def anywhere(self) -> Entry | None:
         """The first task that any worker may take."""
@@ -144,10 +152,11 @@ class Ready:
         """Workers at which tasks are, or were, at home."""
         return self._at.keys()
 
-    def _top(self, heap: list[Entry]) -> Entry | None:
+    def _top(self, heap: list[_Place]) -> Entry | None:
         while heap:
-            if self._entries.get(heap[0].ts) is heap[0]:
-                return heap[0]
+            entry = self._entries.get(heap[0][1])
+            if entry is not None:
+                return entry
             heapq.heappop(heap)
         return None
 
@@ -248,7 +257,7 @@ class Pool:
         self.ready[entry.ts] = entry
         kind = self.kinds.get(entry.kind)
         if kind is None:
-            kind = self.kinds[entry.kind] = Ready(self.ready)
+            kind = self.kinds[entry.kind] = Ready()
         kind.push(entry)
 
     def pop(self, ts: TaskState) -> Entry | None:
@@ -259,6 +268,15 @@ class Pool:
         elif entry is not None:
             self.kinds[entry.kind].left(entry)
         return entry
+
+    def drop(self, ts: TaskState) -> None:
+        """Keep nothing of a task, wherever it is."""
+        self.pop(ts)
+        self.tasks.pop(ts, None)
+        self.running.pop(ts, None)
+        self.unfinished.discard(ts)
+        for tasks in self.passed.values():
+            tasks.discard(ts)
 
     def first_ready(self) -> Iterator[Entry]:
         """The first tasks of each kind, wherever they are at home."""

@@ -277,6 +277,16 @@ class Pools:
             del self._owner[key]
             pool.tasks.pop(ts, None)
 
+    def drop(self, key: Any) -> None:
+        """Keep nothing of a task that is forgotten, after a failure too."""
+        pool = self._owner.pop(key, None)
+        if pool is not None:
+            ts = self.scheduler.tasks[key]
+            self._seceded.pop(key, None)
+            self.slots.ended(ts)
+            self.custody.restore(ts, pool.tasks.get(ts))
+            pool.drop(ts)
+
     def _awaits(self, pool: Pool, ts: TaskState) -> None:
         """A task waits for its inputs, and then for a slot."""
         pool.unfinished.add(ts)
