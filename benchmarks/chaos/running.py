@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import tempfile
 import traceback
 from collections import Counter
@@ -25,7 +26,7 @@ __all__ = ["CONFIG", "Stage", "run"]
 LIMIT = 200.0
 #: Times that somebody who was hit by a fault begins anew at most.
 MOST_ATTEMPTS = 40
-#: Seconds for which who was hit may meet errors: a suspended client learns late of it.
+#: Seconds for which who begins anew may meet errors of before: a suspended client learns late.
 EXCUSED = 6.0
 CONFIG = {
     "distributed.scheduler.validate": True,
@@ -71,9 +72,10 @@ class Stage:
         """Note that the work of these is cancelled now."""
         self.hit.update(dict.fromkeys(names, virtual.now()))
 
-    def was_hit(self, name: str) -> bool:
-        """Whether the work of somebody was cancelled, as they may learn only now."""
-        return virtual.now() - self.hit.get(name, -EXCUSED) < EXCUSED
+    def was_hit(self, name: str, since: float) -> bool:
+        """Whether the work of somebody was cancelled since some time, or shortly before: whoever
+        sends many futures learns of it when it gathers them."""
+        return self.hit.get(name, -math.inf) > since - EXCUSED
 
     async def register(self) -> None:
         """Register a new plugin."""
@@ -158,10 +160,11 @@ async def _take_part(person: Person, stage: Stage) -> None:
 async def _compute_at_last(person: Person, number: int, client: Any, stage: Stage) -> Any:
     """Compute one thing, anew as often as faults have cancelled it."""
     for _ in range(MOST_ATTEMPTS):
+        begun = virtual.now()
         try:
             return await _compute(person, number, client, stage)
         except Exception as error:
-            if not (stage.was_hit(person.name) and isinstance(error, cancelled())):
+            if not (stage.was_hit(person.name, begun) and isinstance(error, cancelled())):
                 raise
         if client.status == "closed":  # Dask gave up connecting it again
             stage.outcome.excused.add(person.name)
