@@ -62,7 +62,7 @@ async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWo
         stack.enter_context(dask.config.set(QUIET))
         logging.getLogger("distributed").setLevel(logging.WARNING)
         scheduler = await Scheduler(protocol="inproc://", dashboard=False, dashboard_address=":0")
-        workers = ProtocolWorkers(scheduler, lambda key: draw.uniform(0.2, 0.6))
+        workers = ProtocolWorkers(scheduler, lambda key: draw.uniform(0.5, 1.5))
         stack.push_async_callback(workers.close)
         stack.push_async_callback(scheduler.close)
         client = await stack.enter_async_context(
