@@ -297,7 +297,7 @@ def _least(runs: list[dict[str, float]]) -> dict[str, float]:
 def main(policy: str, repetitions: int, seed: int, quick: bool, output: str | None) -> None:
     """Steps of the event loop and scheduler time at scale, the plugin beside plain Dask."""
     if quick:
-        size = {"tasks": 5_000, "jobs": 20, "workers": 50, "seconds": 1.0}
+        size = {"tasks": 5_000, "jobs": 20, "workers": 50, "seconds": 2.0}
         result = measure(policy, repetitions=1, seed=seed, **size)
     else:
         result = measure(policy, repetitions=repetitions, seed=seed)

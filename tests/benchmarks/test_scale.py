@@ -9,7 +9,7 @@ from benchmarks import scale
 
 @pytest.mark.slow
 def test_both_sides_are_measured_at_every_occasion():
-    found = scale.measure(tasks=300, jobs=4, workers=8, seconds=0.5, repetitions=1)
+    found = scale.measure(tasks=300, jobs=4, workers=8, seconds=2.0, repetitions=1)
     for key in ("longest_step_ms", "longest_step_plain_ms"):
         assert set(found[key]) == {"open", "close", "worker"}
         assert all(ms >= 0 for ms in found[key].values())
