@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NEWEST = 0.5
 #: Tasks of a kind after which its mean is trusted.
 ENOUGH = 3
+#: Tasks that take less, in seconds, are sent ahead until they take as long together: a worker
+#: reports those that end every two milliseconds, and would wait for more in between.
+TRIVIAL = 0.001
 
 
 @dataclass(slots=True)
@@ -31,11 +34,15 @@ class Like:
         before the first of them has ended.
     count : int
         Tasks that have ended.
+    elsewhere : Like, optional
+        The same of all jobs. Until several of this job have ended it is believed if it says that
+        they are trivial: with many jobs, hardly anything else is known of most of them.
     """
 
     mean: float = math.inf
     deviation: float = 0.0
     count: int = 0
+    elsewhere: Like | None = None
 
     def observe(self, seconds: float) -> None:
         """Take in the compute time of a task that has ended."""
@@ -45,6 +52,22 @@ class Like:
         self.mean += NEWEST * off
         self.deviation += NEWEST * (abs(off) - self.deviation)
         self.count += 1
+        if self.elsewhere is not None:
+            self.elsewhere.observe(seconds)
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether one takes next to no time, as a rule."""
+        if self.count >= ENOUGH or self.elsewhere is None:
+            return self.at_most < TRIVIAL
+        return self.elsewhere.at_most < TRIVIAL and (not self.count or self.mean < TRIVIAL)
+
+    @property
+    def typical(self) -> float:
+        """How long one takes, infinite where that is not known."""
+        if self.count or self.elsewhere is None or not self.is_trivial:
+            return self.mean
+        return self.elsewhere.mean
 
     @property
     def at_most(self) -> float:
@@ -60,14 +83,20 @@ class Like:
 class Durations:
     """Running means of compute times, in seconds.
 
+    Parameters
+    ----------
+    everywhere : Durations, optional
+        The same of all jobs.
+
     Attributes
     ----------
     shortest : float
         The least `Like.at_most` of all tasks, as far as there are any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, everywhere: Durations | None = None) -> None:
         self._groups: dict[tuple[str, int], Like] = {}
+        self._everywhere = everywhere
         self.shortest = math.inf
 
     def like(self, ts: TaskState) -> Like:
@@ -76,10 +105,13 @@ class Durations:
         for dep in ts.dependencies:
             if dep.nbytes > 0:
                 inputs += dep.nbytes
-        key = ts.prefix.name, inputs.bit_length() // 2
+        return self._like((ts.prefix.name, inputs.bit_length() // 2))
+
+    def _like(self, key: tuple[str, int]) -> Like:
         found = self._groups.get(key)
         if found is None:
-            found = self._groups[key] = Like()
+            elsewhere = None if self._everywhere is None else self._everywhere._like(key)
+            found = self._groups[key] = Like(elsewhere=elsewhere)
         return found
 
     def observe(self, like: Like, seconds: float) -> None:

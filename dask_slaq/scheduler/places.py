@@ -33,7 +33,9 @@ class Places:
 
     def __init__(self, slots: Slots, workers: Iterable[WorkerState]) -> None:
         self._slots = slots
-        found = [slots.place(ws) for ws in workers if slots.is_low(ws)]
+        workers = list(workers)
+        low = any(slots.is_low(ws) for ws in workers)
+        found = [slots.place(ws) for ws in workers] if low else []
         having = [place for place in found if place is not None]
         having.sort(key=lambda place: (load(place.ws) / place.ws.nthreads, place.ws.address))
         self.by_address = {place.ws.address: place for place in having}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.custody import Custody
 from dask_slaq.scheduler.dispatcher import BACK_WITHIN, Dispatcher
+from dask_slaq.scheduler.durations import Durations
 from dask_slaq.scheduler.fair_queueing import FairQueueing
 from dask_slaq.scheduler.holding import Holding
 from dask_slaq.scheduler.invariants import check_all, check_task, left_over
@@ -83,6 +84,7 @@ class Pools:
         self.pools: dict[str, Pool] = {}
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.queueing = FairQueueing()
+        self.durations = Durations()  # of all jobs, while there are any
         self.wakeups = Wakeups(self._dispatch_if_told, wanted=self._wanted, fail=fail)
         self._charge = charge
         self._told = told
@@ -108,7 +110,10 @@ class Pools:
         """Open a pool for a job of a client."""
         if not self.pools:
             self.slots.sent_any(self.scheduler.workers.values())
-        pool = self.pools[name] = Pool(name, client, reports, gang, weight)
+            self.durations = Durations()
+        pool = self.pools[name] = Pool(
+            name, client, reports, gang, weight, durations=Durations(self.durations)
+        )
         pool.workers = frozenset(self.scheduler.workers)
         self.queueing.begin(pool)
         return pool

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from dask_slaq.scheduler.durations import TRIVIAL
+
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.scheduler.durations import Like
     from dask_slaq.scheduler.pool import Entry, Pool
 
+#: Seconds after its end in which the scheduler learns of it.
+REPORTED = 0.005
 #: Tasks a thread that a worker may be sent ahead at most.
 MOST_AHEAD = 8
-#: Tasks that are known to take less are sent ahead until they take as long together: a worker
-#: reports those that end every two milliseconds, and would wait for more in between. In seconds.
-TRIVIAL = 0.001
 
 
 @dataclass(slots=True)
@@ -66,7 +67,7 @@ class Sent:
         elapsed = now - self.start
         if elapsed < self.expected:
             return max(self.soonest - elapsed, 0.0)
-        return elapsed - self.expected
+        return max(elapsed - self.expected - REPORTED, 0.0)
 
 
 class Place(NamedTuple):
@@ -91,7 +92,7 @@ class Place(NamedTuple):
 
     def takes_at_once(self, like: Like) -> bool:
         """Whether a task that takes no time, like these, would be through at once."""
-        return like.at_most < TRIVIAL and self.free_in < TRIVIAL
+        return like.is_trivial and self.free_in < TRIVIAL
 
 
 class _On:
@@ -153,7 +154,7 @@ class Slots:
         known, now = entry.like, monotonic()
         start = now if load(ws) <= ws.nthreads else None
         fetches = any(ws not in dep.who_has for dep in ts.dependencies)
-        sent = Sent(entry, pool, rank, known.mean, known.soonest, start, now, fetches)
+        sent = Sent(entry, pool, rank, known.typical, known.soonest, start, now, fetches)
         self._put(ts, ws, sent)
 
     def _put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
