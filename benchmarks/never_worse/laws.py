@@ -91,7 +91,7 @@ def _last_job(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Fin
     """Jobs end in another order, so a last task may be alone on another thread: one of them.
 
     Under plain Dask jobs whose tasks wait for each other may hang, which is no time to compare."""
-    if ours.ended.keys() - plain.ended.keys():
+    if not plain.ended or ours.ended.keys() - plain.ended.keys():
         return
     before, now = max(plain.ended.values()), max(ours.ended.values(), default=1e9)
     longest = max((run.stop - run.start for run in plain.probe.computed), default=0.0)

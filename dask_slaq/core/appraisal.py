@@ -87,7 +87,7 @@ class Appraisal:
             normalized=normalized,
             gain=gain,
             speed=Progress(speeds, work),
-            reporting=column["reports"][rows],
+            reporting=jobs.reporting(capacity, self.epoch),
             age=jobs.age(rows, now),
             attained=attained,
             efficient=speeds.efficient,

@@ -285,7 +285,9 @@ class Engine:
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
-            tokens=self.jobs.refill(share, self.floor, self.epoch, elapsed),
+            tokens=self.jobs.refill(
+                share, snapshot.reporting, self.floor, self.epoch, elapsed
+            ),
             most=column["most"][rows],
             iteration=seen["reports"][rows],
             loss=seen["loss"][rows],

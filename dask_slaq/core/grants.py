@@ -112,7 +112,7 @@ class Decision:
 
     def _why(self, reports: bool, predicted: float, tokens: float) -> str:
         if not reports:
-            reason = "reports no loss: fair share"
+            reason = "has reported no loss: fair share"
         elif self.blind:
             reason = "equal shares by weight"
         elif math.isnan(predicted):

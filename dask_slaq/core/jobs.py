@@ -19,8 +19,14 @@ __all__ = ["Job", "JobRuntime", "Jobs", "Order", "check_job_settings"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
+#: Epochs' worth of its fair share after which a job that has not reported yet is taken for one that
+#: never does: it would come before all others as long as it runs.
+EXPLORED = 2.0
+#: Epochs' worth of its share that a job without a loss may owe.
+LENT = 1.0
 #: Bounds of what may be set, so that no sum over jobs overflows.
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
 MOST_THREADS = 1e9
@@ -156,6 +162,15 @@ class Jobs(Mapping[str, "Job"]):
         if total > 0:
             column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
 
+    def reporting(self, capacity: float, epoch: float) -> BoolArray:
+        """Which jobs (n_jobs,) report a loss, or may do so yet."""
+        rows, column, seen = self.order().rows, self.table.column, self.runtimes.column
+        weight = column["weight"][rows]
+        explored = EXPLORED * epoch * capacity * weight / weight.sum()
+        silent = (seen["reports"][rows] == 0) & (seen["attained"][rows] > explored)
+        reporting: BoolArray = column["reports"][rows] & ~silent
+        return reporting
+
     def age(self, rows: IntArray, now: float) -> FloatArray:
         """Seconds (n_jobs,) since they came."""
         age: FloatArray = np.maximum(now - self.table.column["arrival"][rows], 0.0)
@@ -167,19 +182,30 @@ class Jobs(Mapping[str, "Job"]):
         left = self.table.column["max_iter"][rows] - reports
         return np.where(left > 0, left, math.inf)
 
-    def refill(self, share: FloatArray, credit: float, epoch: float, elapsed: float) -> FloatArray:
+    def refill(
+        self,
+        share: FloatArray,
+        reporting: BoolArray,
+        credit: float,
+        epoch: float,
+        elapsed: float,
+    ) -> FloatArray:
         """Grant tokens (n_jobs,), core-seconds to serve before any index: what a job has less than
         the part `credit` of its entitlement, and its floor in threads for the seconds `elapsed`,
         with what is left of it from before, at most an epoch's. What never reports comes last, so
         its share is its floor."""
         rows, column = self.order().rows, self.table.column
         attained = self.runtimes.column["attained"][rows]
-        floor = np.where(column["reports"][rows], column["floor"][rows], share)
-        left = np.maximum(column["bucket"][rows] - attained + column["attained_before"][rows], 0.0)
+        least = column["floor"][rows]
+        floor = np.where(reporting, least, share)
+        # What it was lent beyond that comes off later: who lent it is behind.
+        debt = LENT * np.maximum(floor - least, 0.0) * epoch
+        used = attained - column["attained_before"][rows]
+        left = np.maximum(column["bucket"][rows] - used, -debt)
         bucket = np.minimum(left + floor * elapsed, floor * epoch)
         column["bucket"][rows], column["attained_before"][rows] = bucket, attained
         behind = credit * column["entitled"][rows] - attained
-        tokens: FloatArray = np.maximum(behind, bucket)
+        tokens: FloatArray = np.maximum(np.maximum(behind, bucket), 0.0)
         return tokens
 
 

@@ -6,12 +6,12 @@ Jobs behind on their floor come first, then all by their order, those over their
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Collection, Iterable, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.filing import Filing
+from dask_slaq.scheduler.keeping import Keeping
 from dask_slaq.scheduler.matching import Matching
 from dask_slaq.scheduler.overtaking import Overtaking
 from dask_slaq.scheduler.places import Places
@@ -21,11 +21,6 @@ from dask_slaq.scheduler.slots import Slots, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
-# A slot is kept from long tasks for a job that is likely to be back within these seconds.
-BACK_WITHIN = 0.020
-# Seconds of a fair share by which it is behind then: who comes back finds its turn soon enough, and
-# catches up, unless it falls behind further each time.
-KEPT_FOR = 0.125
 # Turns, in this order: of jobs behind on their floor, of those within their cap, of the others.
 BEHIND, WITHIN_CAP, OVER_CAP = range(3)
 
@@ -56,6 +51,7 @@ class Dispatcher:
         self.fair = fair
         self.filing = Filing(scheduler)
         self.matching = Matching(scheduler, slots, lend=lend)
+        self.keeping = Keeping(scheduler, slots, fair=fair)
         self.overtaking = Overtaking(scheduler, slots, lend=lend, short=short, fair=fair)
         self.left: set[str] = set()  # workers that had slots left at the end
         self.kept = False  # whether slots were kept for jobs that are about to come back
@@ -79,11 +75,13 @@ class Dispatcher:
         )
         self.matching.bound = bound = [pool for pool in pools if pool.passed]
         if places:
-            coming = self._coming(pools) if self.fair else []
-            yield from self._serve(pools, places, coming)
+            self.keeping.begin(pools)
+            yield from self._serve(pools, places)
             if places and any(r.homes for pool in pools for r in pool.kinds.values()):
-                yield from self._serve(pools, places, coming, move=True)
+                yield from self._serve(pools, places, move=True)
         yield from self.overtaking.choices(pools, bound, served)
+        if self.kept:
+            self.keeping.end(places.free)
         self.left = set(places.by_address)
 
     def _turn(self, pool: Pool) -> tuple[Any, ...] | None:
@@ -97,12 +95,7 @@ class Dispatcher:
         return (OVER_CAP, False, *order) if self.lend else None
 
     def _serve(
-        self,
-        pools: Collection[Pool],
-        places: Places,
-        coming: Collection[Pool],
-        *,
-        move: bool = False,
+        self, pools: Collection[Pool], places: Places, *, move: bool = False
     ) -> Iterator[Choice]:
         """Serve pools by their turns, one task at a time, until slots or tasks run out."""
         turns = ((self._turn(pool), pool) for pool in pools if pool.ready or pool.passed)
@@ -125,7 +118,8 @@ class Dispatcher:
                     places.keep_free()
                 continue
             entry, ws = found
-            if coming and self._kept(coming, pool, entry, ws) >= len(places):
+            expected = self.filing.expected(entry.ts, entry.like)
+            if self.keeping.kept_from(pool, expected, ws) >= len(places):
                 self.kept = True
                 continue
             reason = "granted" if ws.address in pool.workers else "lent"
@@ -163,36 +157,6 @@ class Dispatcher:
         waiting = self.slots.waiting_tasks(ws.address, pool)
         later = [sent.rank for ts, sent in waiting if ts.priority > entry.priority]
         return min(later, default=now)
-
-    def _coming(self, pools: Collection[Pool]) -> Collection[Pool]:
-        """Pools that iterate: when they have no ready task they are likely to have some in a
-        moment, or in a moment after what they run has ended."""
-        now = monotonic()
-        return [
-            pool
-            for pool in pools
-            if pool.gap < BACK_WITHIN
-            and (pool.ready or pool.running or now - pool.left_at < BACK_WITHIN)
-        ]
-
-    def _kept(self, coming: Collection[Pool], pool: Pool, entry: Entry, ws: WorkerState) -> int:
-        """Slots to keep from a long task for jobs that are behind its own and will be back within
-        a moment after this slot's thread is free."""
-        if self.filing.expected(entry.ts, entry.like) <= BACK_WITHIN:
-            return 0
-        until = self.slots.next_end(ws) + 2 * BACK_WITHIN
-        threads = self.scheduler.total_nthreads
-        behind = [
-            other
-            for other in coming
-            if not other.ready
-            and other.service + KEPT_FOR * threads / (other.weight + pool.weight) < pool.service
-            and self.slots.all_end_in(other) < until
-        ]
-        if not behind:
-            return 0
-        weight = sum(other.weight for other in behind)
-        return math.ceil(threads * weight / (weight + pool.weight))
 
     def _together(self, pool: Pool) -> bool:
         """Whether all ready tasks of a gang find a slot now, or as many as there can be."""

@@ -16,11 +16,12 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.custody import Custody
-from dask_slaq.scheduler.dispatcher import BACK_WITHIN, Dispatcher
+from dask_slaq.scheduler.dispatcher import Dispatcher
 from dask_slaq.scheduler.durations import Durations
 from dask_slaq.scheduler.fair_queueing import FairQueueing
 from dask_slaq.scheduler.holding import Holding
 from dask_slaq.scheduler.invariants import check_all, check_task, left_over
+from dask_slaq.scheduler.keeping import BACK_WITHIN
 from dask_slaq.scheduler.pool import Binding, Choice, Kind, Pool
 from dask_slaq.scheduler.slots import Slots, has_thread
 from dask_slaq.scheduler.wakeups import Wakeups

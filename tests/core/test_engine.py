@@ -191,7 +191,7 @@ def test_what_never_reports_gets_a_fair_share(policy):
     engine.add_job("other", 1.0, reports=False)
     engine.reallocate(WORKERS, 1.0)
     assert engine.grants["other"].share == pytest.approx(2.0, abs=0.5)
-    assert "reports no loss" in engine.grants["other"].why
+    assert "reported no loss" in engine.grants["other"].why
 
 
 def test_floors_and_caps_are_kept():
@@ -320,10 +320,42 @@ def test_a_job_behind_its_credit_floor_gets_tokens():
     engine.reallocate(WORKERS, 0.0)
     assert engine.grants["a"].tokens == engine.grants["b"].tokens == 0
     engine.observe_task("a", 40.0)
+    engine.report("a", 1.0, 9.0)
     engine.reallocate(WORKERS, 10.0)  # each was entitled to 40 core-seconds
     assert engine.grants["a"].tokens == 0
     assert engine.grants["b"].tokens == pytest.approx(20.0)
     assert "core-seconds behind its floor" in engine.grants["b"].why
+
+
+def test_a_job_that_has_not_reported_for_two_epochs_gets_its_fair_share_until_it_does():
+    engine = trained("max-total")
+    engine.add_job("silent", 2.0)
+    engine.observe_demand("silent", 100)
+    engine.reallocate(WORKERS, 2.0)
+    indices = {name: grant.index for name, grant in engine.grants.items()}
+    assert max(indices, key=indices.get) == "silent"
+    fair = engine.jobs["silent"].weight * sum(WORKERS.values()) / len(engine.jobs)
+    engine.observe_task("silent", 2.1 * fair)
+    engine.reallocate(WORKERS, 3.0)
+    assert engine.grants["silent"].index == -1
+    assert engine.grants["silent"].share == pytest.approx(fair)
+    assert "no loss" in engine.grants["silent"].why
+    engine.report("silent", 1.0, 3.5)
+    engine.reallocate(WORKERS, 4.0)
+    assert engine.grants["silent"].index > 0
+
+
+def test_what_a_job_without_a_loss_was_lent_comes_off_its_share():
+    engine = trained("max-total")
+    engine.add_job("other", 2.0, reports=False)
+    engine.observe_demand("other", 100)
+    engine.reallocate(WORKERS, 2.0)
+    engine.reallocate(WORKERS, 3.0)
+    share = engine.grants["other"].share
+    assert engine.grants["other"].tokens == pytest.approx(share)
+    engine.observe_task("other", 1.5 * share)
+    engine.reallocate(WORKERS, 4.0)
+    assert engine.grants["other"].tokens == pytest.approx(0.5 * share)
 
 
 def test_only_work_that_was_there_to_do_is_entitled():
@@ -361,6 +393,7 @@ def test_a_floor_is_not_granted_anew_at_every_decision():
     engine.add_job("a", 0.0, min_share=3)
     engine.reallocate(WORKERS, 1.0)
     engine.observe_task("a", 5.0)
+    engine.report("a", 1.0, 1.2)
     engine.reallocate(WORKERS, 1.5)  # as when a job comes amid an epoch
     assert engine.grants["a"].tokens == pytest.approx(6.0 - 5.0 + 0.5 * 3)
     engine.observe_task("a", 50.0)  # of which much was no floor's
