@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS, Belief
-from dask_slaq.core.history import Rows
 from dask_slaq.core.projection import product
+from dask_slaq.core.rows import Rows
 from dask_slaq.core.view import MOST, View
 
 __all__ = ["Backtest"]

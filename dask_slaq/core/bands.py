@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS
-from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.history import Histories
 from dask_slaq.core.projection import product
+from dask_slaq.core.rows import Rows
 
 __all__ = ["LEADS", "Bands"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.checks import shown
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
-from dask_slaq.core.history import Rows
+from dask_slaq.core.rows import Rows
 from dask_slaq.core.runtime import Runtimes
 from dask_slaq.core.sets import Workers
 

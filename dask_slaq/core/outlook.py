@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.belief import HORIZONS
 from dask_slaq.core.forecast import Status, as_usual, hold_beyond
-from dask_slaq.core.history import Histories, Rows
+from dask_slaq.core.history import Histories
 from dask_slaq.core.projection import product
+from dask_slaq.core.rows import Rows
 from dask_slaq.core.view import MOST, View
 
 __all__ = ["Outlook"]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core import scaling
-from dask_slaq.core.history import Rows
 from dask_slaq.core.population import GOOD, Population, clearly_better
+from dask_slaq.core.rows import Rows
 from dask_slaq.core.speeds import Speeds, waves
 
 __all__ = ["Runtimes"]

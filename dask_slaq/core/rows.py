@@ -1,0 +1,52 @@
+"""Arrays with one row per job, of which rows are reused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+__all__ = ["Rows"]
+
+
+class Rows:
+    """Arrays that share their first axis; rows are reused, and doubled when all are taken.
+
+    Parameters
+    ----------
+    columns : mapping of str to (shape of one row, dtype, fill value)
+        The arrays to keep.
+    """
+
+    def __init__(self, columns: Mapping[str, tuple[tuple[int, ...], DTypeLike, float]]) -> None:
+        self._fill = {name: fill for name, (_, _, fill) in columns.items()}
+        self._free: list[int] = []
+        self._capacity = 0
+        self.column: dict[str, NDArray[Any]] = {
+            name: np.empty((0, *shape), dtype) for name, (shape, dtype, _) in columns.items()
+        }
+
+    def acquire(self) -> int:
+        """Return the number of a blank row."""
+        if not self._free:
+            self._grow()
+        row = self._free.pop()
+        for name, array in self.column.items():
+            array[row] = self._fill[name]
+        return row
+
+    def release(self, row: int) -> None:
+        """Give `row` back for reuse."""
+        self._free.append(row)
+
+    def _grow(self) -> None:
+        # Fresh zeros take no memory before they are written to, so doubling wastes none.
+        capacity = max(16, 2 * self._capacity)
+        for name, array in self.column.items():
+            grown = np.zeros((capacity, *array.shape[1:]), array.dtype)
+            grown[: self._capacity] = array
+            self.column[name] = grown
+        self._free.extend(range(capacity - 1, self._capacity - 1, -1))
+        self._capacity = capacity
