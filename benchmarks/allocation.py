@@ -17,10 +17,10 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.results import give, json_option
-from benchmarks.slaq2017 import algorithm_1
-from dask_slaq.core.allocation import water_fill
-from dask_slaq.core.belief import HORIZONS
+from benchmarks.common.results import give, json_option
+from benchmarks.common.slaq2017 import algorithm_1
+from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.policies.water_filling import water_fill
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]
 

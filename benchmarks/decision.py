@@ -21,13 +21,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.allocation import EPOCH, SIZES
-from benchmarks.results import give, json_option
-from benchmarks.slaq2017 import algorithm_1, fit_curve
+from benchmarks.common.results import give, json_option
+from benchmarks.common.slaq2017 import algorithm_1, fit_curve
 from dask_slaq.core import engine as engine_module
-from dask_slaq.core import placement
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.loss import LossPredictor
-from dask_slaq.core.policies import POLICIES, Policy
+from dask_slaq.core.forecast.predictor import LossPredictor
+from dask_slaq.core.placement import place as placement
+from dask_slaq.core.policies.quality_driven import POLICIES, Policy
 
 __all__ = ["Training", "main", "measure"]
 

@@ -1,8 +1,9 @@
 """Runs distributed's own tests with the plugin on every scheduler, against the same without it.
 
-Every client is a job (`benchmarks.suite_plugin`): `alone`, where Dask schedules its tasks as ever,
-or `contended`, where each goes through its pool. A test that passes without us and not with us runs
-again on its own, on both sides. The checkout, with its tests, is the user's; nothing is copied.
+Every client is a job (`benchmarks.suites.preload`): `alone`, where Dask schedules its tasks as
+ever, or `contended`, where each goes through its pool. A test that passes without us and not with
+us runs again on its own, on both sides. The checkout, with its tests, is the user's; nothing is
+copied.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 
 import click
 
+from benchmarks.common.results import give, json_option
 from benchmarks.library_suites import GOOD, ROOT, Run, run_suite
-from benchmarks.results import give, json_option
 
 __all__ = ["FILES", "MODES", "differences", "main"]
 
@@ -39,7 +40,7 @@ ARGUMENTS = ("-pno:cacheprovider", "-otimeout_method=signal", "--timeout=120")
 # Some tests hang where they wait for what they know Dask to do: not for the usual 30 s.
 PATIENCE = "15"
 PLUGIN = {
-    "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "benchmarks.suite_plugin",
+    "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "benchmarks.suites.preload",
     "DASK_SLAQ__EPOCH": "100ms",
 }
 

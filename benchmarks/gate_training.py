@@ -15,9 +15,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gate_curves import training_curves
-from benchmarks.gate_lessons import Lessons, lessons
-from dask_slaq.core.gate import MOST_SCALE, Mixture, mixture
+from benchmarks.curves.gating_curves import training_curves
+from benchmarks.curves.gating_lessons import Lessons, lessons
+from dask_slaq.core.forecast.gating import MOST_SCALE, Mixture, mixture
 
 __all__ = ["average", "learn", "main", "module"]
 
@@ -180,7 +180,7 @@ def module(coefficients: dict[str, Array]) -> str:
 @click.option("--nets", default=1500, show_default=True, help="Curves of small networks.")
 @click.option("--epochs", default=EPOCHS, show_default=True, help="Passes over the lessons.")
 def main(out: Any, trained: int, made: int, nets: int, epochs: int) -> None:
-    """Train the gate; `dask_slaq/core/gate_coefficients.py` is what it wrote."""
+    """Train the gate; `dask_slaq/core/forecast/gating_coefficients.py` is what it wrote."""
     some = lessons(training_curves(trained, made, nets))
     out.write(module(average([learn(some, epochs, seed) for seed in range(NETWORKS)])))
 

@@ -24,8 +24,8 @@ from distributed import Client, LocalCluster, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 from threadpoolctl import threadpool_limits
 
-from benchmarks.cluster import local_cluster
-from benchmarks.results import give, json_option
+from benchmarks.common.cluster import local_cluster
+from benchmarks.common.results import give, json_option
 
 __all__ = ["CASES", "main", "measure"]
 
@@ -217,7 +217,7 @@ def main(
     quick: bool, output: str | None,
 ) -> None:  # fmt: skip
     """Seconds of dask-ml's fits that report their losses, over those of fits that do not."""
-    from dask_slaq.adapters import repairs
+    from dask_slaq.adapters.compat import repairs
 
     if quick:
         rows, repetitions = min(rows, 20_000), min(repetitions, 3)

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 import click
 
-from benchmarks.results import give, json_option
+from benchmarks.common.results import give, json_option
 
 __all__ = ["Run", "compare", "main", "run_suite"]
 
@@ -31,8 +31,8 @@ RUN = "import sys; sys.path.pop(0); import pytest; sys.exit(pytest.main(sys.argv
 GOOD = ("passed", "skipped")
 STDERR = 2
 WIDTH = 200  # characters of what a test said
-OBSERVED = ("benchmarks.observed_suite",)
-AS_JOBS = (*OBSERVED, "benchmarks.job_suite")
+OBSERVED = ("benchmarks.suites.observed",)
+AS_JOBS = (*OBSERVED, "benchmarks.suites.jobs")
 # Of all schedulers that a suite starts, those in processes of their own too. Short epochs: tests
 # last a second or two.
 PLUGIN = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "dask_slaq", "DASK_SLAQ__EPOCH": "100ms"}

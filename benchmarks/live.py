@@ -16,11 +16,11 @@ from typing import Any
 
 import click
 
-from benchmarks import jobs as job_makers
-from benchmarks.measure import LATE, Run, ratios, summarize, table
-from benchmarks.results import give, json_option
-from dask_slaq.simulation import curves as curve_files
+from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
+from benchmarks.common.results import give, json_option
+from benchmarks.live_jobs import emulated as job_makers
 from dask_slaq.simulation import virtual
+from dask_slaq.simulation.workload import curves as curve_files
 
 EMULATED = ("staggered", "burst")
 REAL = ("dask-ml", "nine")
@@ -107,10 +107,10 @@ class Emulated:
 def _run_on(clock: str) -> Callable[..., Run]:
     """What runs emulated jobs on a clock."""
     if clock == "virtual":
-        from benchmarks.virtual_emulation import run_virtual
+        from benchmarks.live_jobs.virtual_time import run_virtual
 
         return run_virtual
-    from benchmarks.emulation import run_emulated
+    from benchmarks.live_jobs.real_time import run_emulated
 
     return run_emulated
 
@@ -226,7 +226,7 @@ def _curves(files: tuple[str, ...]) -> list[curve_files.Curve]:
 
 def _runner(workload: str, curves: list[curve_files.Curve], options: dict[str, Any]) -> Runner:
     if workload in REAL:
-        from benchmarks import real_fits
+        from benchmarks.live_jobs import real_fits
 
         size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
         return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)

@@ -19,7 +19,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.training import ALGORITHMS
+from benchmarks.curves.training import ALGORITHMS
 
 __all__ = ["ALGORITHMS", "generate", "main", "train"]
 

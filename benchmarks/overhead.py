@@ -18,8 +18,8 @@ import click
 import dask
 from distributed import Client, wait
 
-from benchmarks.cluster import local_cluster, register
-from benchmarks.results import give, json_option
+from benchmarks.common.cluster import local_cluster, register
+from benchmarks.common.results import give, json_option
 
 __all__ = ["main", "measure"]
 

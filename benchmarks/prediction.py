@@ -3,8 +3,8 @@
 All predictors forecast 1, 5 and 10 iterations ahead from the same origins: every iteration
 from the fifth report on in short curves, some in long curves, dense where the curve is young,
 and weighted by the iterations that they stand for. The default predictor follows all curves as
-the jobs of one cluster and sees every report; `benchmarks.scores` says how errors are averaged,
-`benchmarks.rivals` what the rivals do.
+the jobs of one cluster and sees every report; `benchmarks.forecasting.scores` says how errors are
+averaged, `benchmarks.forecasting.rivals` what the rivals do.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import nine_algorithms, rivals, scores
-from benchmarks.default_predictor import Heard, fit_seconds, listen
-from benchmarks.results import give, json_option
-from benchmarks.scores import HORIZONS, Trial
-from dask_slaq.simulation import curves as curve_files
+from benchmarks import nine_algorithms
+from benchmarks.common.results import give, json_option
+from benchmarks.forecasting import rivals, scores
+from benchmarks.forecasting.default_predictor import Heard, fit_seconds, listen
+from benchmarks.forecasting.scores import HORIZONS, Trial
+from dask_slaq.simulation.workload import curves as curve_files
 
 __all__ = ["DEFAULT", "main", "measure", "summarize", "table"]
 
@@ -226,7 +227,7 @@ def main(
         "too_short": len(curves) - len(trials),
     }  # fmt: skip
     if plots:
-        from benchmarks import prediction_plots
+        from benchmarks.forecasting import plots as prediction_plots
 
         written = prediction_plots.write(plots, trials, forecasts, heard.band(trials), result)
         _say(f"{written} pictures in {plots}")

@@ -22,9 +22,9 @@ import click
 import dask
 from distributed import Client, Scheduler
 
-from benchmarks.cluster import job_block, plugin
-from benchmarks.protocol_workers import ProtocolWorkers, Steps
-from benchmarks.results import give, json_option
+from benchmarks.common.cluster import job_block, plugin
+from benchmarks.common.protocol_workers import ProtocolWorkers, Steps
+from benchmarks.common.results import give, json_option
 from dask_slaq.simulation.virtual.cluster import CONFIG
 
 __all__ = ["main", "measure"]

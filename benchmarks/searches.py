@@ -16,11 +16,11 @@ import numpy as np
 from dask_ml.model_selection import HyperbandSearchCV, SuccessiveHalvingSearchCV
 from sklearn.base import BaseEstimator
 
-from benchmarks import cluster as clusters
-from benchmarks.emulation import Driver
-from benchmarks.jobs import EmulatedJob
-from benchmarks.results import give, json_option
-from dask_slaq.adapters import repairs
+from benchmarks.common import cluster as clusters
+from benchmarks.common.results import give, json_option
+from benchmarks.live_jobs.emulated import EmulatedJob
+from benchmarks.live_jobs.real_time import Driver
+from dask_slaq.adapters.compat import repairs
 
 SIDES = ("slaq", "none")
 #: Of the other jobs: what is left of the loss after each iteration.

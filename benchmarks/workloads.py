@@ -21,9 +21,9 @@ from distributed import Client, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_slaq as slaq
-from benchmarks.cluster import local_cluster, register
-from benchmarks.references import Fit, compare, difference
-from benchmarks.results import give, json_option
+from benchmarks.common.cluster import local_cluster, register
+from benchmarks.common.references import Fit, compare, difference
+from benchmarks.common.results import give, json_option
 from dask_slaq.workloads.catalogue import CATALOGUE, Workload
 
 __all__ = ["main", "measure"]

@@ -17,8 +17,8 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.forecast import NORMALIZERS
 from dask_slaq.core.policies import policy
-from dask_slaq.core.quality import NORMALIZERS
 
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
     DEFAULTS: dict[str, Any] = yaml.safe_load(file)
@@ -30,7 +30,7 @@ dask.config.ensure_file(
     source=os.path.join(os.path.dirname(__file__), "slaq.yaml"),
 )
 
-#: Names of the repairs that can be switched off one by one; `dask_slaq.adapters.repairs` has them.
+#: Names of the repairs that can be switched off one by one; see `dask_slaq.adapters.compat`.
 REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
 
 

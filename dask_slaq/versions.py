@@ -41,7 +41,8 @@ def versions() -> dict[str, dict[str, str]]:
     """
     import dask
 
-    from dask_slaq.adapters import loop_states, repairs
+    from dask_slaq.adapters import loop_states
+    from dask_slaq.adapters.compat import repairs
 
     loops = loop_states()
     if not dask.config.get("slaq.instrument", True):

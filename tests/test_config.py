@@ -10,7 +10,7 @@ import dask
 import pytest
 
 from dask_slaq import SlaqPlugin
-from dask_slaq.adapters import repairs
+from dask_slaq.adapters.compat import repairs
 from dask_slaq.config import DEFAULTS, REPAIRS, enabled_repairs, settings
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 

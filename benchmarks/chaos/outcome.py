@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_slaq.core.replaying import Replay
-from dask_slaq.simulation import logs
+from dask_slaq.core.recording.replay import Replay
+from dask_slaq.simulation.recorded import event_log as logs
 
 __all__ = ["Deliberate", "Outcome", "replay_log", "silence", "watch"]
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
+from benchmarks.common.results import give, json_option
 from benchmarks.never_worse.comparing import compare
 from benchmarks.never_worse.laws import Finding, summary
 from benchmarks.never_worse.scenarios import make_scenario
-from benchmarks.results import give, json_option
 from dask_slaq.simulation import virtual
 
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
+from benchmarks.common.results import give, json_option
 from benchmarks.paper.datasets import Row
 from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import FULL, QUICK, Study
 from benchmarks.paper.table import markdown
 from benchmarks.prediction import ManyFiles, curves_option
-from benchmarks.results import give, json_option
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.simulation import curves as curve_files
+from dask_slaq.simulation.workload import curves as curve_files
 
 __all__ = ["main", "write"]
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from benchmarks import prediction, scores
-from benchmarks.default_predictor import Heard
+from benchmarks import prediction
+from benchmarks.forecasting import scores
+from benchmarks.forecasting.default_predictor import Heard
 from benchmarks.paper.datasets import Row, dataset, variable
 from benchmarks.paper.study import Study, largest_groups
 

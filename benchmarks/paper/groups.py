@@ -11,7 +11,7 @@ import xarray as xr
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.setting import BINS, FREE, POLICIES, Shares, describe, main_runs
 from benchmarks.paper.study import Study
-from dask_slaq.simulation.measures import Run, normalized_loss
+from dask_slaq.simulation.metrics import Run, normalized_loss
 
 __all__ = ["shares", "shares_rows"]
 

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from benchmarks.emulation import run_emulated
-from benchmarks.jobs import EmulatedJob
+from benchmarks.live_jobs.emulated import EmulatedJob
+from benchmarks.live_jobs.real_time import run_emulated
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.study import Study
-from dask_slaq.core.runtime import Runtimes
-from dask_slaq.simulation.jobs import make_jobs
-from dask_slaq.simulation.laws import SCALINGS, law
+from dask_slaq.core.runtime.observed import Runtimes
+from dask_slaq.simulation.workload.jobs import make_jobs
+from dask_slaq.simulation.workload.runtime_laws import SCALINGS, law
 
 __all__ = ["iterations", "iterations_rows"]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from benchmarks import nine_algorithms, scores
+from benchmarks import nine_algorithms
+from benchmarks.forecasting import scores
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.forecasts import AHEAD, NAMES, forecasts_of
 from benchmarks.paper.quality import less
 from benchmarks.paper.study import Study
-from dask_slaq.simulation import curves as curve_files
-from dask_slaq.simulation.curves import Curve
+from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.simulation.workload.curves import Curve
 
 __all__ = ["networks", "networks_rows"]
 

@@ -12,7 +12,7 @@ import xarray as xr
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.setting import BINS, CASES, FREE, POLICIES, describe, main_runs
 from benchmarks.paper.study import Study
-from dask_slaq.simulation.measures import Run, summarize
+from dask_slaq.simulation.metrics import Run, summarize
 
 __all__ = ["less", "losses", "losses_rows", "measures", "measures_rows", "times", "times_rows"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.paper.study import Study
-from dask_slaq.simulation.measures import Run
+from dask_slaq.simulation.metrics import Run
 
 __all__ = ["BINS", "CASES", "FREE", "POLICIES", "Shares", "Watched", "describe", "main_runs"]
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks import nine_algorithms
-from dask_slaq.simulation import curves as curve_files
-from dask_slaq.simulation.curves import Curve
-from dask_slaq.simulation.jobs import calibrate
-from dask_slaq.simulation.measures import Run
-from dask_slaq.simulation.simulator import Watcher
+from dask_slaq.simulation.fluid.simulator import Watcher
+from dask_slaq.simulation.metrics import Run
 from dask_slaq.simulation.study import Settings, job_lists, process_pool, run
+from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.simulation.workload.curves import Curve
+from dask_slaq.simulation.workload.jobs import calibrate
 
 __all__ = ["FULL", "QUICK", "Scale", "Study", "Task", "largest_groups"]
 

@@ -11,7 +11,7 @@ import xarray as xr
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.quality import less
 from benchmarks.paper.study import Study
-from dask_slaq.simulation.measures import summarize
+from dask_slaq.simulation.metrics import summarize
 from dask_slaq.simulation.study import Settings
 
 __all__ = ["contention", "contention_rows", "moves", "moves_rows"]

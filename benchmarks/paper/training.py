@@ -10,7 +10,7 @@ import xarray as xr
 
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.study import Study, largest_groups
-from dask_slaq.simulation.curves import Curve
+from dask_slaq.simulation.workload.curves import Curve
 
 __all__ = ["changes", "changes_rows", "progress", "progress_rows"]
 

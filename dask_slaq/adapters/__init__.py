@@ -10,17 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dask_slaq.adapters import (
-    blocks,
-    dask_glm,
-    dask_ml,
-    incremental,
-    lightgbm,
-    repairs,
-    searches,
-    xgboost,
-)
-from dask_slaq.adapters.patches import Patches
+from dask_slaq.adapters import dask_glm, lightgbm, xgboost
+from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters.dask_ml import incremental, searches
+from dask_slaq.adapters.dask_ml import kmeans as dask_ml
+from dask_slaq.adapters.observing import Patches
+from dask_slaq.adapters.observing import session as blocks
 
 __all__ = ["instrument"]
 

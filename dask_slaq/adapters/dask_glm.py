@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.loops import Lookalike, Loop, Watch
+from dask_slaq.adapters.observing import Lookalike, Loop, Watch
 
 MODULE = "dask_glm.algorithms"
 

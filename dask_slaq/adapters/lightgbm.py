@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlparse
 
-from dask_slaq.adapters.blocks import Block
-from dask_slaq.adapters.loops import Loop, Watch
-from dask_slaq.adapters.on_worker import Inbox, Route
+from dask_slaq.adapters.observing import Block, Inbox, Loop, Route, Watch
 
 
 class Training(Watch):

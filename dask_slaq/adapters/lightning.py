@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dask_slaq.adapters.blocks import expect, publish, warn_once
+from dask_slaq.adapters.observing import expect, publish, warn_once
 
 __all__ = ["SlaqReport"]  # noqa: F822  (made by `__getattr__`)
 

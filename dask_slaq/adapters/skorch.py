@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dask_slaq.adapters.blocks import publish, warn_once
+from dask_slaq.adapters.observing import publish, warn_once
 
 __all__ = ["SlaqReport"]  # noqa: F822  (made by `__getattr__`)
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dask_slaq.adapters.blocks import Block
-from dask_slaq.adapters.loops import Loop, Watch
-from dask_slaq.adapters.on_worker import Inbox, Route
+from dask_slaq.adapters.observing import Block, Inbox, Loop, Route, Watch
 
 #: The name of the evaluation on the training data that is added where the user has none.
 OWN = "slaq"

@@ -1,8 +1,8 @@
 """What a training program uses: `job`, `report`, `status`, `history`."""
 
-from dask_slaq.client.jobs import Job as Job
-from dask_slaq.client.jobs import job as job
-from dask_slaq.client.jobs import report as report
+from dask_slaq.client.job import Job as Job
+from dask_slaq.client.job import job as job
+from dask_slaq.client.job import report as report
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import status as status

@@ -33,7 +33,7 @@ def status(client: Client | None = None) -> dict[str, Any]:
     dict
         ``policy``, ``epoch`` (seconds), ``capacity`` (threads), ``holding`` (whether tasks go
         through pools now), ``failed`` (why all is left to plain Dask, or None) and ``jobs``: by
-        name, the values that `dask_slaq.scheduler.records.status_of_job` documents.
+        name, the values that `dask_slaq.scheduler.status.status_of_job` documents.
 
     Raises
     ------

@@ -15,17 +15,14 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core import quality
-from dask_slaq.core.appraisal import Appraisal
+from dask_slaq.core.assessment import Appraisal
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.forecast import Predictor
+from dask_slaq.core.forecast import LossPredictor, Predictor, quality
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
-from dask_slaq.core.loss import LossPredictor
-from dask_slaq.core.placement import Placement, place_all
+from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import Allocation, Snapshot, efficiently
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.sets import Workers
 
 __all__ = ["Engine", "Grant", "Predictor"]
 
@@ -41,7 +38,7 @@ class Engine:
     Parameters
     ----------
     policy : str
-        Name of a policy, see `dask_slaq.core.policies.POLICIES`.
+        Name of a policy, see `dask_slaq.core.policies.quality_driven.POLICIES`.
     epoch : float
         Seconds between two reallocations.
     normalizer : {"range", "largest-change"}

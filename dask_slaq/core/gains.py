@@ -10,9 +10,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import USUAL, Forecast, Status
-from dask_slaq.core.quality import predicted_range
-from dask_slaq.core.speeds import Speeds, among
+from dask_slaq.core.forecast import USUAL, Forecast, Status, predicted_range
+from dask_slaq.core.runtime import Speeds, among
 
 __all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
 

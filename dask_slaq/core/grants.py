@@ -10,7 +10,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.sets import Placement
+from dask_slaq.core.placement import Placement
 
 __all__ = ["Decision", "Grant", "Grants"]
 

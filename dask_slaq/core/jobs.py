@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.checks import shown
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
+from dask_slaq.core.placement import Workers
 from dask_slaq.core.rows import Rows
 from dask_slaq.core.runtime import Runtimes
-from dask_slaq.core.sets import Workers
+from dask_slaq.core.validation import shown
 
 __all__ = ["Job", "JobRuntime", "Jobs", "Order", "check_job_settings"]
 

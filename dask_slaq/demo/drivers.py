@@ -10,7 +10,7 @@ from distributed import Client
 from distributed.metrics import time
 
 import dask_slaq as slaq
-from dask_slaq.demo.jobs import Training
+from dask_slaq.demo.workload import Training
 
 
 @dataclass

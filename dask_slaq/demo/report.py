@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.demo import charts, compare
+from dask_slaq.demo import charts
+from dask_slaq.demo import metrics as compare
 from dask_slaq.demo.charts import Axis, Chart
-from dask_slaq.demo.compare import Run
+from dask_slaq.demo.metrics import Run
 
 #: Bins of the charts of allocation: seconds.
 BIN = 0.5

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.checks import shown
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.jobs import check_job_settings
-from dask_slaq.scheduler.pool import Pool
-from dask_slaq.scheduler.records import status_of_job, values_of_jobs
+from dask_slaq.core.validation import shown
+from dask_slaq.scheduler.dispatch import Pool
+from dask_slaq.scheduler.status import status_of_job, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler

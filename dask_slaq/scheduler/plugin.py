@@ -22,12 +22,12 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.recording import Recorder
+from dask_slaq.scheduler.activity import Occupancy
+from dask_slaq.scheduler.dask_repairs import drop_stale_counts
+from dask_slaq.scheduler.event_log import Journal
+from dask_slaq.scheduler.handlers import Messages, at_work
+from dask_slaq.scheduler.hooks import follow, precede, surround
 from dask_slaq.scheduler.jobs import ScheduledJobs
-from dask_slaq.scheduler.journal import Journal
-from dask_slaq.scheduler.listening import follow, precede, surround
-from dask_slaq.scheduler.mending import drop_stale_counts
-from dask_slaq.scheduler.messages import Messages, at_work
-from dask_slaq.scheduler.occupancy import Occupancy
 from dask_slaq.scheduler.pools import Pools
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class SlaqPlugin(SchedulerPlugin):
     Parameters
     ----------
     policy : str
-        Name of a policy, see `dask_slaq.core.policies.POLICIES`.
+        Name of a policy, see `dask_slaq.core.policies.quality_driven.POLICIES`.
     epoch : str or float
         Time between two reallocations, as ``"1s"`` or in seconds.
     lend : bool

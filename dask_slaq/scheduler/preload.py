@@ -10,7 +10,7 @@ import click
 from dask_slaq.config import settings
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.policies import POLICIES
-from dask_slaq.scheduler.journal import Journal
+from dask_slaq.scheduler.event_log import Journal
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -1,6 +1,6 @@
 """The simulator: the live engine on a virtual clock, with jobs made of recorded loss curves."""
 
-from dask_slaq.simulation.curves import CurveError as CurveError
 from dask_slaq.simulation.settings import Settings as Settings
 from dask_slaq.simulation.study import simulate as simulate
-from dask_slaq.simulation.traces import TraceError as TraceError
+from dask_slaq.simulation.workload import CurveError as CurveError
+from dask_slaq.simulation.workload import TraceError as TraceError

@@ -12,9 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.simulation.convergence import Iterations, iterations_to
-from dask_slaq.simulation.running_times import RunningTime, running_time
-from dask_slaq.simulation.trials import GROUP, Trial, read_trials
+from dask_slaq.simulation.recorded import (
+    GROUP,
+    Iterations,
+    RunningTime,
+    Trial,
+    iterations_to,
+    read_trials,
+    running_time,
+)
 
 __all__ = ["advise"]
 

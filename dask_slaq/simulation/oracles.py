@@ -13,14 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.hull import concave_hull
+from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.jobs import Jobs
-from dask_slaq.core.loss import Forecast, Status
-from dask_slaq.core.policies import Allocation, Snapshot
-from dask_slaq.core.runtime import Runtimes
-from dask_slaq.core.speeds import Speeds
-from dask_slaq.simulation.jobs import SimulatedJob
-from dask_slaq.simulation.laws import Law, fastest
+from dask_slaq.core.policies import Allocation, Snapshot, concave_hull
+from dask_slaq.core.runtime import Runtimes, Speeds
+from dask_slaq.simulation.workload import Law, SimulatedJob, fastest
 
 __all__ = ["KnownTimes", "OraclePredictor", "ShortestRemaining"]
 
@@ -31,7 +28,7 @@ HORIZONS = np.append(0.0, np.unique(np.round(np.geomspace(1, 1000, 25))))
 
 
 class OraclePredictor:
-    """Takes the place of `dask_slaq.core.loss.LossPredictor`.
+    """Takes the place of `dask_slaq.core.forecast.predictor.LossPredictor`.
 
     Parameters
     ----------
@@ -123,7 +120,7 @@ class OraclePredictor:
 
 
 class KnownTimes(Runtimes):
-    """Takes the place of `dask_slaq.core.runtime.Runtimes`: nothing has to be learned.
+    """Takes the place of `dask_slaq.core.runtime.observed.Runtimes`: nothing has to be learned.
 
     Parameters
     ----------

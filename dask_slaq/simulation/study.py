@@ -16,15 +16,24 @@ import numpy as np
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, policy
-from dask_slaq.simulation import curves as curve_files
-from dask_slaq.simulation.curves import Curve
-from dask_slaq.simulation.jobs import SimulatedJob, calibrate, make_jobs, offered_load
-from dask_slaq.simulation.laws import Law, law
-from dask_slaq.simulation.measures import Run, summarize
+from dask_slaq.simulation.fluid import Simulation, Watcher
+from dask_slaq.simulation.metrics import Run, summarize
 from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor, ShortestRemaining
 from dask_slaq.simulation.settings import Settings
-from dask_slaq.simulation.simulator import Simulation, Watcher
-from dask_slaq.simulation.traces import Trace, about, follow, read_trace
+from dask_slaq.simulation.workload import (
+    Curve,
+    Law,
+    SimulatedJob,
+    Trace,
+    about,
+    calibrate,
+    follow,
+    law,
+    make_jobs,
+    offered_load,
+    read_trace,
+)
+from dask_slaq.simulation.workload import curves as curve_files
 
 __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 

@@ -18,13 +18,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.blocks import expect, publish
-from dask_slaq.workloads.histograms import bins_of, thresholds_of
-from dask_slaq.workloads.objectives import LogLoss, Softmax, SquaredError
-from dask_slaq.workloads.partitions import Partitions, Survey
-from dask_slaq.workloads.rounds import Growth, Rounds
-from dask_slaq.workloads.rowwise import as_dask, dense, map_rows
-from dask_slaq.workloads.trees import labels_of, probabilities_of, scores_of
+from dask_slaq.adapters.observing import expect, publish
+from dask_slaq.workloads.elastic import Partitions, Survey, as_dask, dense, map_rows
+from dask_slaq.workloads.hist_boosting import (
+    Growth,
+    LogLoss,
+    Rounds,
+    Softmax,
+    SquaredError,
+    bins_of,
+    labels_of,
+    probabilities_of,
+    scores_of,
+    thresholds_of,
+)
 
 __all__ = ["GradientBoostingClassifier", "GradientBoostingRegressor"]
 
@@ -61,7 +68,7 @@ class GradientBoosting(BaseEstimator):
     Attributes
     ----------
     trees_ : array of NODE, (max_iter, n_outputs, n_nodes)
-        See `dask_slaq.workloads.trees`.
+        See `dask_slaq.workloads.hist_boosting.trees`.
     start_ : array, (n_outputs,)
         Scores before the first tree.
     loss_curve_ : list of float, (max_iter + 1,)

@@ -13,7 +13,7 @@ from typing import Any
 import dask.array as da
 
 from dask_slaq.workloads import synthetic
-from dask_slaq.workloads.checks import check_integer
+from dask_slaq.workloads.elastic import check_integer
 
 __all__ = ["CATALOGUE", "Workload"]
 

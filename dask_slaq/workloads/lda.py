@@ -18,10 +18,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.blocks import expect, publish
-from dask_slaq.workloads import expectation
-from dask_slaq.workloads.partitions import Partitions
-from dask_slaq.workloads.rowwise import as_blocks, check_columns, map_rows
+from dask_slaq.adapters.observing import expect, publish
+from dask_slaq.workloads import lda_e_step as expectation
+from dask_slaq.workloads.elastic import Partitions, as_blocks, check_columns, map_rows
 
 __all__ = ["LatentDirichletAllocation"]
 

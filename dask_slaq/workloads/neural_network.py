@@ -12,9 +12,12 @@ from scipy.special import expit, log_softmax
 from sklearn.utils import check_random_state
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.workloads.checks import check_integer, check_number
-from dask_slaq.workloads.classifiers import PartitionedClassifier
-from dask_slaq.workloads.partitions import Partitions
+from dask_slaq.workloads.elastic import (
+    PartitionedClassifier,
+    Partitions,
+    check_integer,
+    check_number,
+)
 
 __all__ = ["MLPClassifier"]
 

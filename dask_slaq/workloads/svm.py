@@ -12,9 +12,13 @@ import numpy as np
 from dask.delayed import delayed
 from sklearn.utils import check_random_state
 
-from dask_slaq.workloads.checks import check_integer, check_number
-from dask_slaq.workloads.classifiers import PartitionedClassifier
-from dask_slaq.workloads.partitions import Partitions, contiguous
+from dask_slaq.workloads.elastic import (
+    PartitionedClassifier,
+    Partitions,
+    check_integer,
+    check_number,
+    contiguous,
+)
 
 __all__ = ["LinearSVM", "PolynomialSVM"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_slaq.workloads.checks import check_integer
+from dask_slaq.workloads.elastic import check_integer
 
 __all__ = ["KINDS", "make"]
 

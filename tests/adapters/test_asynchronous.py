@@ -7,8 +7,9 @@ from dask_ml.model_selection import IncrementalSearchCV
 from distributed.utils_test import gen_cluster
 from sklearn.linear_model import SGDClassifier
 
-from dask_slaq.adapters import blocks, instrument
-from dask_slaq.adapters.on_worker import Inbox
+from dask_slaq.adapters import instrument
+from dask_slaq.adapters.observing import session as blocks
+from dask_slaq.adapters.observing.worker_reports import Inbox
 
 
 @pytest.mark.filterwarnings("ignore")

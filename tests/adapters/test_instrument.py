@@ -13,8 +13,9 @@ import pytest
 from driving import PATIENCE, until
 
 import dask_slaq
-from dask_slaq.adapters import instrument, observing, repairs
-from dask_slaq.adapters.blocks import expect
+from dask_slaq.adapters import instrument, observing
+from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters.observing.session import expect
 
 
 @pytest.fixture
@@ -290,7 +291,7 @@ def test_libraries_imported_inside_the_block_are_observed():
     out = in_subprocess("""
         import sys
         from dask_slaq import instrument
-        from dask_slaq.adapters.patches import AfterImport
+        from dask_slaq.adapters.observing.patches import AfterImport
         import dask
         dask.config.set({"slaq.repairs": False})
         losses = []

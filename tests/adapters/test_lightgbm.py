@@ -12,7 +12,7 @@ import pytest
 
 from dask_slaq.adapters import instrument
 from dask_slaq.adapters.lightgbm import Report
-from dask_slaq.adapters.on_worker import Route
+from dask_slaq.adapters.observing.worker_reports import Route
 
 lightgbm = pytest.importorskip("lightgbm")
 SETTINGS = {"n_estimators": 4, "num_leaves": 4, "verbose": -1, "deterministic": True}

@@ -9,7 +9,8 @@ import warnings
 import numpy as np
 import pytest
 
-from dask_slaq.adapters import blocks, instrument
+from dask_slaq.adapters import instrument
+from dask_slaq.adapters.observing import session as blocks
 
 
 @pytest.fixture(autouse=True)

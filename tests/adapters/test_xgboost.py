@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.adapters import instrument
-from dask_slaq.adapters.on_worker import Route
+from dask_slaq.adapters.observing.worker_reports import Route
 from dask_slaq.adapters.xgboost import callback
 
 dask_xgboost = pytest.importorskip("xgboost.dask")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import allocation, decision, slaq2017
-from dask_slaq.core.policies import POLICIES
+from benchmarks import allocation, decision
+from benchmarks.common import slaq2017
+from dask_slaq.core.policies.quality_driven import POLICIES
 
 SMALL = ((6, 48), (9, 64))
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import jobs, overhead
-from benchmarks.measure import JobTrace, Run, ratios, summarize, table
-from benchmarks.real_fits import runner
-from dask_slaq.simulation import curves
+from benchmarks import overhead
+from benchmarks.common.metrics import JobTrace, Run, ratios, summarize, table
+from benchmarks.live_jobs import emulated as jobs
+from benchmarks.live_jobs.real_fits import runner
 from dask_slaq.simulation.oracles import OraclePredictor
+from dask_slaq.simulation.workload import curves
 
 
 def invoke(command, *arguments):

@@ -10,7 +10,7 @@ from benchmarks.chaos import __main__ as chaos
 from benchmarks.chaos.faults import HAPPEN
 from benchmarks.chaos.rounds import KINDS, make_round
 from benchmarks.chaos.running import run
-from dask_slaq.scheduler.pools import Pools
+from dask_slaq.scheduler.pools.pools import Pools
 
 
 def test_every_kind_of_fault_can_happen():

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from benchmarks import gate_training
-from benchmarks.gate_curves import training_curves
-from benchmarks.gate_lessons import Lessons, lessons
-from benchmarks.gate_nets import net_losses
+from benchmarks.curves.gating_curves import training_curves
+from benchmarks.curves.gating_lessons import Lessons, lessons
+from benchmarks.curves.neural_nets import net_losses
 
 
 @pytest.fixture(scope="module")

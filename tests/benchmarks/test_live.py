@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import jobs, live
-from benchmarks.emulation import run_emulated
-from benchmarks.virtual_emulation import run_virtual
-from dask_slaq.simulation.curves import make_curves
+from benchmarks import live
+from benchmarks.live_jobs import emulated as jobs
+from benchmarks.live_jobs.real_time import run_emulated
+from benchmarks.live_jobs.virtual_time import run_virtual
+from dask_slaq.simulation.workload.curves import make_curves
 
 TINY = ("--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4")
 
@@ -108,8 +109,8 @@ def test_plain_dask_is_without_the_plugin():
     program = """
 import sys
 from benchmarks import jobs
-from benchmarks.virtual_emulation import run_virtual
-from dask_slaq.simulation.curves import make_curves
+from benchmarks.live_jobs.virtual_time import run_virtual
+from dask_slaq.simulation.workload.curves import make_curves
 run_virtual(jobs.burst(make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
 parts = ("scheduler", "client", "adapters")
 print([part for part in parts if f"dask_slaq.{part}" in sys.modules])

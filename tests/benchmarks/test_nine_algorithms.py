@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from benchmarks import nine_algorithms
 from benchmarks.nine_algorithms import ALGORITHMS, LONGEST, SHORTEST, generate, train
-from dask_slaq.simulation import curves
+from dask_slaq.simulation.workload import curves
 
 pytest.importorskip("sklearn")
 

@@ -17,7 +17,7 @@ from benchmarks.paper import groups, training
 from benchmarks.paper.datasets import label
 from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import Scale, Study, largest_groups
-from dask_slaq.simulation.curves import Curve
+from dask_slaq.simulation.workload.curves import Curve
 
 pytestmark = pytest.mark.slow
 

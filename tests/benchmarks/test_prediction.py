@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import prediction, rivals, scores
-from benchmarks.default_predictor import fit_seconds, listen
-from dask_slaq.simulation.curves import Curve
+from benchmarks import prediction
+from benchmarks.forecasting import rivals, scores
+from benchmarks.forecasting.default_predictor import fit_seconds, listen
+from dask_slaq.simulation.workload.curves import Curve
 
 HORIZONS = np.array(scores.HORIZONS, dtype=float)
 K = np.arange(60.0)

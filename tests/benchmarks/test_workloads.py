@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import workloads
-from benchmarks.references import REFERENCES, difference, numbers
+from benchmarks.common.references import REFERENCES, difference, numbers
 from dask_slaq.workloads.catalogue import CATALOGUE
 from dask_slaq.workloads.svm import LinearSVM
 

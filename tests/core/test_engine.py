@@ -19,8 +19,8 @@ from dask_slaq.core.errors import (
     UnknownJob,
     UnknownPolicy,
 )
-from dask_slaq.core.loss import Forecast, Status
-from dask_slaq.core.policies import POLICIES
+from dask_slaq.core.forecast.predictor import Forecast, Status
+from dask_slaq.core.policies.quality_driven import POLICIES
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}
 every_policy = pytest.mark.parametrize("policy", POLICIES)

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core import gains
-from dask_slaq.core.belief import HORIZONS
-from dask_slaq.core.forecast import ending
+from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.predictor import Forecast, Status
+from dask_slaq.core.forecast.types import ending
 from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
-from dask_slaq.core.loss import Forecast, Status
-from dask_slaq.core.speeds import Speeds
+from dask_slaq.core.runtime.speed import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
 

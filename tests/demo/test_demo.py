@@ -10,10 +10,10 @@ import sys
 import pytest
 from driving import PATIENCE
 
-from dask_slaq.demo import show
+from dask_slaq.demo import run as show
 from dask_slaq.demo.drivers import Record
-from dask_slaq.demo.jobs import plan
-from dask_slaq.simulation.replay import RECORDED, replay_log
+from dask_slaq.demo.workload import plan
+from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.simulation.curves import make_curves
-from dask_slaq.simulation.jobs import SimulatedJob, make_jobs
-from dask_slaq.simulation.laws import law
-from dask_slaq.simulation.measures import Run
-from dask_slaq.simulation.simulator import Simulation
+from dask_slaq.simulation.fluid.simulator import Simulation
+from dask_slaq.simulation.metrics import Run
+from dask_slaq.simulation.workload.curves import make_curves
+from dask_slaq.simulation.workload.jobs import SimulatedJob, make_jobs
+from dask_slaq.simulation.workload.runtime_laws import law
 
 
 def make(name="a", arrival=0.0, iterations=10, work=8.0, partitions=math.inf, slowdown=None):

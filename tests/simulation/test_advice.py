@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 from simulation.conftest import make, run
 
-from dask_slaq.cli import slaq
+from dask_slaq.cli.main import slaq
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.recording import Recorder
+from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.simulation.advice import advise
-from dask_slaq.simulation.convergence import iterations_to
-from dask_slaq.simulation.running_times import running_time
-from dask_slaq.simulation.trials import Trial, group_of
+from dask_slaq.simulation.recorded.iteration_time import running_time
+from dask_slaq.simulation.recorded.iterations_to_target import iterations_to
+from dask_slaq.simulation.recorded.runs import Trial, group_of
 
 
 class DriverAlone:

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 import dask_slaq
-from dask_slaq.cli import slaq
+from dask_slaq.cli.main import slaq
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.simulation import CurveError, Settings
-from dask_slaq.simulation.curves import Curve
+from dask_slaq.simulation.workload.curves import Curve
 
 #: Keys that others read.
 KEYS = {

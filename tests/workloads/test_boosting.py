@@ -12,9 +12,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from threadpoolctl import threadpool_limits
 
 import dask_slaq as slaq
-from dask_slaq.workloads import rounds
 from dask_slaq.workloads.boosting import GradientBoostingClassifier, GradientBoostingRegressor
-from dask_slaq.workloads.histograms import bins_of, thresholds_of
+from dask_slaq.workloads.hist_boosting import rounds
+from dask_slaq.workloads.hist_boosting.histograms import bins_of, thresholds_of
 
 rng = np.random.default_rng(0)
 # Few distinct values, as scikit-learn's releases differ in how they take quantiles.

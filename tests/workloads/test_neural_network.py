@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import check_grad
 from sklearn import neural_network
 
+from dask_slaq.workloads.elastic.partitions import Partitions
 from dask_slaq.workloads.neural_network import MLPClassifier, _Objective, _start
-from dask_slaq.workloads.partitions import Partitions
 
 rng = np.random.default_rng(2)
 X = rng.standard_normal((400, 4))

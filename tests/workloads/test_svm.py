@@ -11,7 +11,7 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics.pairwise import polynomial_kernel
 from sklearn.svm import SVC
 
-from dask_slaq.workloads.partitions import Partitions
+from dask_slaq.workloads.elastic.partitions import Partitions
 from dask_slaq.workloads.svm import LinearSVM, PolynomialSVM
 
 rng = np.random.default_rng(1)

@@ -112,7 +112,7 @@ def test_a_worker_dies_within_an_iteration(name, worker_set):
 
 def test_scores_that_are_lost_are_few_steps_from_the_bins(worker_set, monkeypatch):
     """All scores die with the only worker; one step after each start, for four partitions."""
-    monkeypatch.setattr("dask_slaq.workloads.rounds.FRESH", 2)
+    monkeypatch.setattr("dask_slaq.workloads.hist_boosting.rounds.FRESH", 2)
     fixed = train("regressor")
     known = []
 

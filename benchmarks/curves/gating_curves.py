@@ -1,0 +1,112 @@
+"""Curves that the gate of the loss predictor learns from: of other seeds than any benchmark's.
+
+Four kinds: curves of the nine algorithms, variants of them (thinned, averaged, begun later, of
+another offset or scale, noisier), sums of made-up falls with made-up noise, and small networks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import nine_algorithms
+from benchmarks.curves.neural_nets import net_losses
+from dask_slaq.simulation.workload.curves import Curve, parse
+
+__all__ = ["training_curves"]
+
+Array = NDArray[np.float64]
+
+#: Seed of the trained curves, far from those that users choose.
+SEED = 101
+#: Shorter curves teach nothing.
+SHORTEST = 20
+
+
+def training_curves(trained: int, made: int, nets: int) -> list[Curve]:
+    """Curves of the nine algorithms, as many variants, made-up ones, and those of networks.
+
+    Parameters
+    ----------
+    trained, made, nets : int
+        Numbers of the first and of the last two kinds.
+    """
+    rng = np.random.default_rng(SEED)
+    curves: list[Curve] = []
+    for line in nine_algorithms.generate(SEED, trained):
+        curve = parse(line)
+        curves += [curve, _named(f"{curve.group}, varied", _variant(curve.loss, rng))]
+    curves += [_named("made", _made(rng)) for _ in range(made)]
+    curves += [_named("net", net_losses(np.random.default_rng([SEED, i]))) for i in range(nets)]
+    return [c for c in curves if len(c.loss) > SHORTEST and _is_sound(c.loss)]
+
+
+def _is_sound(loss: Array) -> bool:
+    return bool(np.isfinite(loss).all() and 0.0 < np.ptp(loss) < 1e200)
+
+
+def _named(group: str, loss: Array) -> Curve:
+    noisy = bool(np.mean(np.diff(loss) > 0) > 0.3) if len(loss) > 1 else False
+    return Curve(group, group, loss, noisy)
+
+
+def _variant(loss: Array, rng: np.random.Generator) -> Array:
+    """The same run as another program might have reported it."""
+    kind = int(rng.integers(6))
+    if kind == 0:  # every few iterations
+        return loss[:: int(rng.integers(2, 5))]
+    if kind == 1:  # means of a few
+        size = int(rng.integers(2, 6))
+        whole = len(loss) // size
+        return loss[: whole * size].reshape(whole, size).mean(axis=1)
+    if kind == 2:  # begun later
+        return loss[int(rng.integers(1, 8)) :]
+    if kind == 3:  # roots of what was squared
+        return np.sqrt(loss) if loss.min() >= 0 else loss
+    span = np.ptp(loss)
+    if kind == 4:  # nearer to zero, or beyond
+        if rng.random() < 0.5:
+            return loss + rng.uniform(-1, 2) * span
+        return loss - loss.min() + 10 ** rng.uniform(-4, 0) * span
+    return loss + 10 ** rng.uniform(-3, -1) * span * rng.standard_normal(len(loss))
+
+
+def _made(rng: np.random.Generator) -> Array:
+    """A sum of falls of any kind, some with uneven drops, some with noise."""
+    k = np.arange(int(rng.integers(30, 300)))
+    loss = np.sum([_fall(k, rng) for _ in range(int(rng.integers(1, 4)))], axis=0)
+    loss /= np.ptp(loss) or 1.0
+    if rng.random() < 0.35:
+        shape = 10 ** rng.uniform(-0.3, 1)
+        drops = -np.diff(loss) * rng.gamma(shape, 1 / shape, len(k) - 1)
+        loss = loss[0] - np.concatenate([[0.0], np.cumsum(drops)])
+    bounded = rng.random() < 0.7
+    loss = loss - loss.min() + (10 ** rng.uniform(-4, 1) if bounded else rng.uniform(-5, 0))
+    return _with_noise(loss, rng) if rng.random() < 0.45 else loss
+
+
+def _fall(k: Array, rng: np.random.Generator) -> Array:
+    """Exponential, power, late (sigmoid), or a plateau with a cliff, of a random height."""
+    height, kind, n = 10 ** rng.uniform(-1, 0), int(rng.integers(4)), len(k)
+    if kind == 0:
+        return height * np.exp(-(10 ** rng.uniform(-2.5, -0.3)) * k)
+    if kind == 1:
+        return height * (1 + k / 10 ** rng.uniform(0, 1.7)) ** -rng.uniform(0.3, 3)
+    if kind == 2:
+        middle = rng.uniform(2, 0.5 * n)
+        return height / (1 + np.exp((k - middle) / rng.uniform(1, 0.5 * middle + 1)))
+    edge = int(rng.integers(5, n))
+    after = 0.1 * np.exp(-np.maximum(k - edge, 0) / rng.uniform(1, 10))
+    return height * np.where(k < edge, 0.15 + 0.05 * np.exp(-k / 20), after)
+
+
+def _with_noise(loss: Array, rng: np.random.Generator) -> Array:
+    """Additive or multiplicative, plain, heavy-tailed or smeared over neighbours."""
+    size = 10 ** rng.uniform(-3, -0.7)
+    plain = rng.random() < 0.7
+    noise = rng.standard_normal(len(loss)) if plain else rng.standard_t(3, len(loss))
+    if rng.random() < 0.3:
+        noise = np.convolve(noise, [0.6, 0.3, 0.2], "same")
+    if loss.min() > 0 and rng.random() < 0.5:
+        return loss * np.exp(np.clip(2 * size * noise, -2, 2))
+    return loss + size * noise

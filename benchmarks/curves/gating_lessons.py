@@ -1,0 +1,129 @@
+"""What the gate of the loss predictor learns from: what the experts said of many curves.
+
+A lesson is one forecast: what the gate saw, what each expert said, what came, and what an error
+costs: in ranges of the curve, relative to the loss, and for smooth curves relative to the move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.forecasting.scores import prepare
+from dask_slaq.core.forecast.backtest import Backtest
+from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.experts import Panel
+from dask_slaq.core.forecast.gating import features
+from dask_slaq.core.forecast.history import Histories
+from dask_slaq.core.forecast.smoothing import look
+from dask_slaq.simulation.workload.curves import Curve
+
+__all__ = ["Lessons", "lessons"]
+
+Array = NDArray[np.float64]
+
+#: Horizons that count, and how much.
+AHEAD = np.array([1, 3, 5, 10, 22, 47, 100, 220])
+IMPORTANCE = np.array([0.7, 0.5, 0.7, 2.0, 0.7, 0.5, 0.4, 0.4])
+AT = np.searchsorted(HORIZONS, AHEAD)
+#: Reports before the first lesson, and iterations that a short curve counts as.
+FIRST, SHORT = 4, 30
+#: A loss nearer to zero counts as this part of the curve's range.
+NEAREST = 1e-4
+#: Relative errors of a curve count by its mean relative move, or this if it is less, to the power
+#: of minus this: else the few curves that end near zero would be all that counts.
+LEAST_MOVE, EVENNESS = 0.01, 0.75
+#: Every move counts alike, but for those of a smaller part of the range than this.
+SMALL = 0.005
+WINDOW = 32
+
+
+class Lessons(NamedTuple):
+    """Forecasts of the experts, what the gate saw, and what came; in units of the views."""
+
+    x: Array  # (n, n_features)
+    log_weight: Array  # (n, n_experts)
+    level: Array  # (n, n_experts)
+    fall: Array  # (n, n_experts, n_ahead)
+    noise: Array  # (n,)
+    zero: Array  # (n,)
+    log_noise: Array  # (n,)
+    truth: Array  # (n, n_ahead)
+    cost: Array  # (n, n_ahead) of an error of 1; 0 beyond the end of the curve
+
+    def of(self, which: Any) -> Lessons:
+        """Return some of the lessons."""
+        return Lessons._make(array[which] for array in self)
+
+
+def lessons(curves: Sequence[Curve]) -> Lessons:
+    """Let the experts follow `curves`, and note what they said at every iteration."""
+    trials = prepare(curves)
+    losses = [trial.curve.loss for trial in trials]
+    history, panel = Histories(WINDOW), Panel(WINDOW, WINDOW)
+    backtest = Backtest(panel.noise_cost)
+    rows = np.array([history.acquire() for _ in trials])
+    for _ in trials:
+        backtest.acquire()
+    parts, raw = [], []
+    for k in range(1, max(map(len, losses))):
+        going = np.array([i for i, loss in enumerate(losses) if k < len(loss)])
+        history.append(rows[going], np.array([losses[i][k - 1] for i in going]))
+        view = look(history, rows[going], np.zeros(len(going), dtype=np.int64))
+        backtest.score(rows[going], view)
+        beliefs = panel.ask(view)
+        backtest.remember(rows[going], view, beliefs)
+        if k < FIRST:
+            continue
+        said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
+        log_weight = backtest.log_weights(rows[going])
+        came = np.array([_came(losses[i], k) for i in going])
+        truth = (came - view.newest[:, None]) / view.unit[:, None]
+        x = features(view, said, log_weight)
+        fall = np.moveaxis(said[:, :, 1 + AT], 0, 1)
+        parts.append(
+            (x, log_weight, said[:, :, 0].T, fall, view.noise, view.zero, view.log_noise, truth)
+        )
+        raw.append((going, view.unit, came))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    which, unit, came = (np.concatenate(column) for column in zip(*raw, strict=True))
+    cost = _costs(trials, which, unit, came, columns[-1])
+    columns[-1] = np.nan_to_num(columns[-1])
+    return Lessons._make([*columns, cost])
+
+
+def _came(loss: Array, k: int) -> Array:
+    at = k - 1 + AHEAD
+    return np.where(at < len(loss), loss[np.minimum(at, len(loss) - 1)], np.nan)
+
+
+def _costs(trials: Any, which: Array, unit: Array, came: Array, truth: Array) -> Array:
+    """Cost of errors: "nothing changes" has the sum of `IMPORTANCE` in each of three units."""
+    span = np.array([np.ptp(trial.curve.loss) for trial in trials])[which]
+    noisy = np.array([trial.curve.noisy for trial in trials])[which]
+    counts = np.bincount(which, minlength=len(trials))[which]
+    cost = np.zeros(truth.shape)
+    for kind in (False, True):
+        for column in range(len(AHEAD)):
+            known = (noisy == kind) & ~np.isnan(truth[:, column])
+            weight = np.where(known, 1.0 / np.maximum(counts, SHORT), 0.0)
+            moved = np.abs(np.nan_to_num(truth[:, column]))
+            near = np.maximum(np.abs(np.nan_to_num(came[:, column])), NEAREST * span)
+            relative = unit / near / _usual_move(which, known, unit / near * moved) ** EVENNESS
+            own = unit / (unit * moved + SMALL * span)
+            # Under noise single moves are chance.
+            scales = (unit / span, relative) if kind else (unit / span, relative, own)
+            for scale in scales:
+                part = weight * scale
+                cost[:, column] += IMPORTANCE[column] * part / max((part * moved).sum(), 1e-300)
+    return cost * len(cost)
+
+
+def _usual_move(which: Array, known: Array, moved: Array) -> Array:
+    """Mean relative move of the curve of each lesson."""
+    total, count = np.bincount(which, known * moved), np.bincount(which, known)
+    mean: Array = np.maximum(total / np.maximum(count, 1), LEAST_MOVE)[which]
+    return mean

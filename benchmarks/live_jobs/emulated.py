@@ -1,0 +1,137 @@
+"""Emulated jobs: what each computes, what loss it reports, when it arrives.
+
+Jobs are a function of the seed and the curves, so that every policy gets the same. The
+compute of an iteration is divided over the tasks of its partitions, whose number limits
+how many threads a job can use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dask_slaq.simulation.workload.curves import Curve, sample
+
+__all__ = ["EmulatedJob", "burst", "staggered"]
+
+#: Thread-seconds of all jobs of a run together: 31 s of 16 threads that are never idle.
+WORK = 500.0
+#: Seconds from the first to the last of the staggered arrivals, and of the burst.
+LAST_ARRIVAL = 22.0
+BURST = 2.0
+#: Partitions of a job's data, drawn from these: two or three to a thread of the cluster, as data
+#: sets are chunked, so that a job can use whatever it is given.
+PARTITIONS = (24, 32, 48)
+
+
+@dataclass(frozen=True)
+class EmulatedJob:
+    """One training job.
+
+    Attributes
+    ----------
+    name, curve : str
+    arrival : float
+        Seconds after the start of the run.
+    loss : (n_iterations,) array
+        True loss after each iteration.
+    reports : (n_iterations,) array
+        What the job reports: the true loss, with noise if asked for.
+    seconds : (n_iterations, n_partitions) array
+        Compute of each task.
+    max_iter : int, optional
+        What it says of its number of iterations.
+    """
+
+    name: str
+    curve: str
+    arrival: float
+    loss: np.ndarray
+    reports: np.ndarray
+    seconds: np.ndarray
+    max_iter: int | None = None
+
+
+def staggered(
+    curves: list[Curve],
+    seed: int,
+    *,
+    count: int = 10,
+    scale: float = 1.0,
+    noise: float = 0.0,
+    slow: float = 1.0,
+    told: bool = True,
+) -> list[EmulatedJob]:
+    """Jobs that arrive one after another, four to five active at a time.
+
+    Parameters
+    ----------
+    curves : list of Curve
+    seed, count : int
+    scale : float
+        Length of the run in relation to the whole one; the load stays the same.
+    noise : float
+        Standard deviation of the noise on reports, in ranges of the curve.
+    slow : float
+        Factor on all seconds: the same jobs in slow motion, for a machine that is busy otherwise.
+    told : bool
+        Whether jobs say how many iterations they run, as a fit of a library does.
+    """
+    rng = np.random.default_rng([seed, 2])
+    gaps = rng.uniform(0.6, 1.4, count - 1)
+    arrivals = np.append(0.0, np.cumsum(gaps) / max(gaps.sum(), 1e-9) * LAST_ARRIVAL * scale)
+    return _jobs(curves, rng, arrivals, scale, noise, slow, told)
+
+
+def burst(
+    curves: list[Curve],
+    seed: int,
+    *,
+    count: int = 14,
+    scale: float = 1.0,
+    noise: float = 0.0,
+    slow: float = 1.0,
+    told: bool = True,
+) -> list[EmulatedJob]:
+    """Jobs that arrive within two seconds; parameters as of `staggered`."""
+    rng = np.random.default_rng([seed, 3])
+    arrivals = np.sort(rng.uniform(0.0, BURST * min(scale, 1.0), count))
+    return _jobs(curves, rng, arrivals - arrivals[0], scale, noise, slow, told)
+
+
+def _jobs(
+    curves: list[Curve],
+    rng: np.random.Generator,
+    arrivals: np.ndarray,
+    scale: float,
+    noise: float,
+    slow: float,
+    told: bool,
+) -> list[EmulatedJob]:
+    """All jobs together have the same work for every seed, so that every seed loads alike."""
+    count = len(arrivals)
+    drawn = sample(curves, count, rng)
+    partitions = rng.choice(PARTITIONS, count)
+    task = rng.uniform(0.06, 0.16, count)  # seconds
+    size = rng.uniform(0.5, 1.5, count)
+    size *= scale * WORK / size.sum()
+    iterations = np.clip(size / (partitions * task), 16 if scale >= 1 else 6, 60)
+    iterations = iterations.round().astype(int)
+    task *= scale * WORK / (iterations * partitions * task).sum()
+    jobs = []
+    for i, curve in enumerate(drawn):
+        loss = curve.resample(int(iterations[i]))
+        jitter = rng.uniform(0.8, 1.2, (iterations[i], partitions[i]))
+        jobs.append(
+            EmulatedJob(
+                name=f"job-{i:02d}",
+                curve=curve.id,
+                arrival=slow * float(arrivals[i]),
+                loss=loss,
+                reports=loss + noise * np.ptp(loss) * rng.standard_normal(len(loss)),
+                seconds=slow * task[i] * jitter,
+                max_iter=int(iterations[i]) if told else None,
+            )
+        )
+    return jobs

@@ -1,0 +1,257 @@
+"""Workloads `dask-ml` and `nine`: real fits at once on worker processes, nothing emulated.
+
+`dask-ml` is six of its estimators, unmodified, on four persisted data sets whose partitions are
+many megabytes, so that the workers are what everyone waits for. `nine` is a job of each algorithm
+of the paper's Table 1. A driver is a thread with a client of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster, wait
+
+from benchmarks.common import cluster as clusters
+from benchmarks.common.metrics import JobTrace, Run
+
+__all__ = ["MIXES", "estimators", "nine", "runner"]
+
+DATA = ("classes", "amounts", "counts", "clusters")
+FEATURES = 32
+CENTERS = 12
+#: Of the features, as many directions are strong and carry most of what is to be learnt.
+STRONG = 8
+#: Partitions of a data set, and rows of one: 25 MB.
+PARTITIONS = 4
+ROWS = 100_000
+#: Iterations of each of the nine.
+NINE_ITERATIONS = 12
+#: Seconds between two arrivals: all are there before the first has ended.
+GAP = 0.3
+
+
+def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
+    """Unfitted dask-ml estimators with the data set of each, by the name of the job.
+
+    Parameters
+    ----------
+    seed : int
+    part : float
+        Fraction of the iterations.
+    """
+    from dask_ml.cluster import KMeans
+    from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
+
+    def glm(kind: Any, iterations: int, solver: str, **kwargs: Any) -> Any:
+        # With tol=0 everyone trains all iterations, as people do who let it run on to be sure.
+        return kind(solver=solver, tol=0.0, max_iter=count(iterations), **kwargs)
+
+    def count(iterations: int) -> int:
+        return max(3, round(part * iterations))
+
+    kmeans = KMeans(CENTERS, init="random", tol=0.0, max_iter=count(16), random_state=seed)
+    return {
+        "logistic-gd": ("classes", glm(LogisticRegression, 20, "gradient_descent")),
+        "kmeans": ("clusters", kmeans),
+        "logistic-lbfgs": ("classes", glm(LogisticRegression, 12, "lbfgs", C=10.0)),
+        "linear-gd": ("amounts", glm(LinearRegression, 20, "gradient_descent")),
+        "logistic-l1": ("classes", glm(LogisticRegression, 16, "proximal_grad", penalty="l1")),
+        "poisson-lbfgs": ("counts", glm(PoissonRegression, 12, "lbfgs")),
+    }
+
+
+def nine(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
+    """The same of the paper's Table 1; the data set of each is its own."""
+    from dask_slaq.workloads.catalogue import CATALOGUE
+
+    iterations = max(3, round(part * NINE_ITERATIONS))
+    return {name: (name, row.estimator(iterations, seed)) for name, row in CATALOGUE.items()}
+
+
+#: Makes the jobs of a workload.
+MIXES = {"dask-ml": estimators, "nine": nine}
+
+
+def runner(
+    workers: int,
+    *,
+    mix: str = "dask-ml",
+    rows: int = ROWS,
+    part: float = 1.0,
+    processes: bool = True,
+    **settings: Any,
+) -> Callable[[str, int], Run]:
+    """What runs all fits under one policy for one seed.
+
+    Parameters
+    ----------
+    workers : int
+        Of one thread each.
+    mix : str
+        One of `MIXES`.
+    rows : int
+        In a partition; of one of the nine, in relation to its `size`. With few, the drivers and
+        the scheduler are what everyone waits for.
+    part : float
+        Fraction of the iterations.
+    processes : bool
+        Workers are processes; else they share this one, which is good for a trial only.
+    settings
+        Arguments of `SlaqPlugin`.
+    """
+
+    def run(policy: str, seed: int) -> Run:
+        models = MIXES[mix](seed, part)
+        names = sorted({data for data, _ in models.values()})
+        with clusters.local_cluster(workers, processes=processes) as (cluster, client):
+            _publish(client, names, seed, rows)
+            if processes:
+                client.run(_compile)
+            clusters.register(client, policy, **settings)
+            meter, before = clusters.meter(cluster), clusters.bytes_moved(client)
+            with clusters.Lateness() as late:
+                traces = _fit_all(cluster, policy, models)
+            moved = clusters.bytes_moved(client) - before
+            for name in names:
+                client.unpublish_dataset(name)
+        return Run(seed, traces, moved, meter.seconds, workers, late.mean)
+
+    return run
+
+
+def _publish(client: Client, names: list[str], seed: int, rows: int) -> None:
+    """Put the data sets into the memory of the workers, for every client by name."""
+    for name in names:
+        with client.as_current():
+            held = dask.persist(*_data(name, seed, rows))
+            wait(held)
+        client.publish_dataset(held, name=name)
+
+
+def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
+    """X, and y if there is one."""
+    if name not in DATA:
+        from dask_slaq.workloads.catalogue import CATALOGUE
+
+        return CATALOGUE[name].sized_data(rows, PARTITIONS, seed)
+    columns = FEATURES if name == "clusters" else FEATURES + 1
+    table = da.map_blocks(
+        _block,
+        name,
+        seed,
+        rows,
+        chunks=((rows,) * PARTITIONS, (columns,)),
+        dtype=float,
+        meta=np.empty((0, 0)),
+    )
+    return (table,) if name == "clusters" else (table[:, :-1], table[:, -1])
+
+
+def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = None) -> np.ndarray:
+    """One partition: features whose strength decays, and in the last column what to predict.
+
+    Weak directions are learnt long after the strong ones, so training has a long tail.
+    """
+    place = block_info[None]["chunk-location"][0] if block_info else 0
+    rng, shared = np.random.default_rng([seed, place]), np.random.default_rng(seed)
+    if name == "clusters":
+        centers = 0.6 * shared.standard_normal((CENTERS, FEATURES))
+        return centers[rng.integers(CENTERS, size=rows)] + rng.standard_normal((rows, FEATURES))
+    basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
+    strong = np.arange(FEATURES) < STRONG
+    hidden = rng.standard_normal((rows, FEATURES))
+    weight = np.sqrt(np.where(strong, 0.9 / STRONG, 0.1 / (FEATURES - STRONG)))
+    signal = hidden @ (weight * shared.choice([-1.0, 1.0], FEATURES))
+    X = (hidden * np.where(strong, 1.0, 0.1)) @ basis
+    if name == "classes":
+        y = rng.random(rows) < 1.0 / (1.0 + np.exp(-3.0 * signal))
+    elif name == "counts":
+        y = rng.poisson(np.exp(0.7 * signal))
+    else:
+        y = signal + 0.3 * rng.standard_normal(rows)
+    return np.column_stack([X, y])
+
+
+def _compile() -> None:
+    """Let a worker import and compile what its first task of KMeans would else wait for.
+
+    Data that came from another worker are read-only, for which numba compiles once more.
+    """
+    from dask_ml.cluster import KMeans
+
+    for writeable in (True, False):
+        X = np.random.default_rng(0).random((64, 2))
+        X.flags.writeable = writeable
+        with dask.config.set(scheduler="synchronous"):
+            KMeans(2, init="random", max_iter=2).fit(da.from_array(X, chunks=32))
+
+
+def _fit_all(
+    cluster: LocalCluster, policy: str, models: dict[str, tuple[str, Any]]
+) -> list[JobTrace]:
+    start = time.perf_counter() + 0.2
+    drivers = [
+        _Driver(JobTrace(name, i * GAP), policy, cluster, start, *models[name])
+        for i, name in enumerate(models)
+    ]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    for driver in drivers:
+        if driver.error is not None:
+            raise RuntimeError(f"{driver.name} failed under {policy}") from driver.error
+    return [driver.trace for driver in drivers]
+
+
+class _Driver(threading.Thread):
+    """One fit."""
+
+    def __init__(
+        self,
+        trace: JobTrace,
+        policy: str,
+        cluster: LocalCluster,
+        start: float,
+        data: str,
+        model: Any,
+    ) -> None:
+        super().__init__(name=trace.name, daemon=True)
+        self.trace = trace
+        self.policy = policy
+        self.cluster = cluster
+        self.begin = start
+        self.data = data
+        self.model = model
+        self.error: BaseException | None = None
+
+    def now(self) -> float:
+        return time.perf_counter() - self.begin
+
+    def run(self) -> None:
+        try:
+            with clusters.another_client(self.cluster) as client, client.as_current():
+                data = client.get_dataset(self.data)
+                time.sleep(max(0.0, self.trace.arrival - self.now()))
+                self.fit(client, data)
+                self.trace.completion = self.now()
+        except BaseException as error:
+            self.error = error
+
+    def fit(self, client: Client, data: tuple[da.Array, ...]) -> None:
+        from dask_slaq import instrument
+
+        with clusters.job_block(self.policy, self.name, client) as block:
+
+            def publish(loss: float) -> None:
+                self.trace.record(self.now(), loss)
+                block.report(loss)
+
+            with instrument(publish):  # of nested blocks the innermost is called
+                self.model.fit(*data)

@@ -1,0 +1,1 @@
+"""Estimators and searches of dask-ml; one module per family."""

@@ -1,0 +1,178 @@
+"""``dask slaq simulate`` and ``dask slaq replay``: run, show the table, write the figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import click
+
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
+from dask_slaq.simulation.settings import Settings
+from dask_slaq.simulation.study import simulate
+from dask_slaq.simulation.workload import CurveError, TraceError
+
+__all__ = ["aligned", "rows", "show", "show_replay", "table", "tell"]
+
+#: Heading, key and digits of each column.
+COLUMNS = (
+    ("t90/s", "t90_mean_s", 1),
+    ("t95/s", "t95_mean_s", 1),
+    ("end/s", "completion_mean_s", 1),
+    ("loss", "mean_normalized_loss", 3),
+    ("area/s", "area", 1),
+    ("rho", "rho_mean", 2),
+    ("p95", "rho_p95", 2),
+    ("max", "rho_max", 2),
+    ("busy", "utilization", 2),
+    ("active", "active_mean", 1),
+    ("decision/ms", "decision_seconds", 1),
+)
+#: Jobs of all runs from which on it pays to start more processes.
+MANY = 500
+_LEGEND = (
+    "Means over all jobs: seconds from arrival to 90 and 95 % of the loss reduction and to the "
+    "end;\nnormalized loss over the active jobs, and its integral a job; rho: seconds to the end "
+    "over those under fair."
+)
+
+
+def show(
+    policies: Sequence[str],
+    curves: Sequence[str],
+    settings: Mapping[str, Any],
+    *,
+    arrivals: str | None = None,
+    trace: str | None = None,
+    processes: int | None = None,
+    json_file: str | None = None,
+) -> None:
+    """Simulate and print or write what came of it; `processes` is one a core if left out, unless
+    the study is small.
+
+    Raises
+    ------
+    click.ClickException
+        If settings, curves or a trace are not valid.
+    """
+    try:
+        chosen = Settings(**settings)
+        runs = chosen.seeds * len({*policies, "fair"})
+        if processes is None:
+            processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
+        with _progress(chosen.jobs * runs) as update:
+            found = simulate(
+                policies,
+                curves or None,
+                chosen,
+                arrivals=arrivals,
+                trace=trace,
+                progress=update,
+                processes=processes,
+            )
+    except (SlaqError, CurveError, TraceError) as error:
+        raise click.ClickException(str(error)) from None
+    tell(found, table(found), json_file)
+
+
+def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = None) -> bool:
+    """Replay a log and print or write what came of it.
+
+    Returns
+    -------
+    bool
+        Whether every decision that could be replayed was reproduced.
+
+    Raises
+    ------
+    click.ClickException
+        If the log is not valid.
+    """
+    try:
+        with _progress(None) as update:
+            found = replay_log(log, policies, progress=update)
+    except (SlaqError, LogError) as error:
+        raise click.ClickException(str(error)) from None
+    lines = [found["said"], *found["notes"]]
+    if "policies" in found:
+        s = found["settings"]
+        title = (
+            f"What if: {s['jobs']} jobs, {s['cores']} cores, {RECORDED!r} under {found['policy']}; "
+            f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
+        )
+        lines += ["", table(found, title)]
+    tell(found, "\n".join(lines), json_file)
+    return bool(found["difference"] is None)
+
+
+def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
+    """Print the text, or write the figures and print unless they go where it would."""
+    figures = json.dumps(found, indent=2) + "\n"
+    if json_file == "-":
+        click.echo(figures, nl=False)
+        return
+    if json_file is not None:
+        Path(json_file).write_text(figures, encoding="utf-8")
+    click.echo(text)
+
+
+@contextmanager
+def _progress(length: int | None) -> Iterator[Callable[[int], object] | None]:
+    """A bar, where there is somebody to see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with click.progressbar(length=length, label="Simulating", file=sys.stderr) as bar:
+        yield bar.update
+
+
+def rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """Cells of the table, the heading first."""
+    cells = [["policy", *(heading for heading, _, _ in COLUMNS)]]
+    for name, figures in found["policies"].items():
+        line = [name]
+        for _, key, digits in COLUMNS:
+            value = figures[key]
+            if value is not None and key == "decision_seconds":
+                value *= 1e3
+            line.append("-" if value is None else f"{value:.{digits}f}")
+        cells.append(line)
+    return cells
+
+
+def table(found: Mapping[str, Any], title: str | None = None) -> str:
+    """A readable table of a study; by default its title tells the settings."""
+    lines = aligned(rows(found))
+    return "\n".join([title or _title(found["settings"]), "", *lines, "", _legend(found)])
+
+
+def _legend(found: Mapping[str, Any]) -> str:
+    """What the columns are, and what was assumed."""
+    assumption = found["settings"].get("assumption")
+    return _LEGEND + (f"\n{fill(assumption, 100)}" if assumption else "")
+
+
+def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Lines of a table: its columns to the right, but those that are named to the left."""
+    widths = [max(len(line[k]) for line in cells) for k in range(len(cells[0]))]
+    sides = [str.ljust if k in left else str.rjust for k in range(len(widths))]
+    return [
+        "  ".join(
+            side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
+
+
+def _title(s: Mapping[str, Any]) -> str:
+    return (
+        f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
+        f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
+    )

@@ -1,0 +1,293 @@
+"""Jobs: a block of training code whose tasks and losses belong together.
+
+Everything submitted in the block is annotated with the job's name; `report` queues a loss on the
+client's stream to the scheduler and returns in microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+import warnings
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from dask_slaq.adapters import observing
+from dask_slaq.adapters.compat import repairs
+from dask_slaq.client.connection import current_client, request
+from dask_slaq.client.validation import finite
+from dask_slaq.core.errors import SlaqError, UnknownJob
+from dask_slaq.core.jobs import check_job_settings
+from dask_slaq.core.validation import check_name, check_resources
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+logger = logging.getLogger(__name__)
+
+# Of DataFrames made in a job block Dask says that annotations are ignored; they count when the
+# tasks are submitted.
+warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
+
+_current: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
+
+
+class Job:
+    """One training run on a cluster; a context manager, also ``async with``.
+
+    Made by `job`, which documents the parameters.
+
+    Attributes
+    ----------
+    name : str
+    iteration : int
+        Losses reported so far.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        weight: float = 1.0,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        resources: Mapping[str, float] | None = None,
+        target: float | None = None,
+        max_iter: int | None = None,
+        gang: bool = False,
+        client: Client | None = None,
+    ) -> None:
+        check_name(name)
+        check_job_settings(weight, min_share, max_share, target, max_iter, gang)
+        self.name = name
+        self.iteration = 0
+        self._settings = {
+            "weight": weight,
+            "min_share": min_share,
+            "max_share": max_share,
+            "target": target,
+            "max_iter": max_iter,
+            "gang": gang,
+            "resources": check_resources(resources),
+        }
+        self._given_client = client
+        self._client: Client | None = None
+        self._stack = contextlib.ExitStack()
+        self._connection: object = None
+        self._run = ""
+        self._lost = False
+        self._fits = 0
+
+    def report(self, loss: float) -> None:
+        """Report the loss of the next iteration; lower is better. Does not block.
+
+        Parameters
+        ----------
+        loss : float
+            Anything that ``float()`` makes a finite number of, strings excepted.
+
+        Raises
+        ------
+        NonFiniteLoss
+            Nothing was reported.
+        UnknownJob
+            Outside the job's block.
+        """
+        if self._say("slaq-report", loss=finite(loss)):
+            self.iteration += 1
+
+    def _say(self, op: str, **what: float | None) -> bool:
+        """Tell the scheduler; whether it went out."""
+        if self._client is None:
+            raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
+        if self._over(self._client):
+            return False
+        try:
+            self._client._send_to_scheduler({"op": op, "job": self.name, "run": self._run, **what})
+        except Exception as error:
+            self._lose(error)
+            return False
+        return True
+
+    def _over(self, client: Client) -> bool:
+        """Whether the client has another connection than the job began with: on the scheduler the
+        job ended with that one, and one of its name may be another's by now."""
+        over = client.scheduler_comm is not self._connection
+        if over:
+            self._lose("its client lost its connection, and the rest of its block is no job's")
+        return over
+
+    def _lose(self, why: object) -> None:
+        """Training goes on without the scheduler's attention; said once."""
+        if not self._lost:
+            self._lost = True
+            logger.warning("the losses of job %s no longer get through: %s", self.name, why)
+
+    def __enter__(self) -> Job:
+        client = current_client(self._given_client)
+        if client.asynchronous:
+            raise SlaqError("the client is asynchronous: use 'async with' for the job")
+        repairs.follow_settings()
+        client.sync(self._open, client)
+        return self._enter(client)
+
+    def __exit__(self, *exc: object) -> None:
+        client = self._leave()
+        try:
+            client.sync(self._close, client, callback_timeout=10)
+        except Exception as error:
+            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
+
+    async def __aenter__(self) -> Job:
+        client = current_client(self._given_client)
+        repairs.follow_settings()
+        await self._open(client)
+        return self._enter(client)
+
+    async def __aexit__(self, *exc: object) -> None:
+        client = self._leave()
+        try:
+            await asyncio.wait_for(self._close(client), 10)
+        except Exception as error:
+            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
+
+    async def _open(self, client: Client) -> None:
+        if self._client is not None:
+            raise SlaqError(f"job {self.name!r} is running already: its block is entered twice")
+        # By this the scheduler tells the block from others of its name, before and after.
+        self._run = uuid.uuid4().hex
+        known = {"name": self.name, "client": client.id, "run": self._run}
+        await request(client, "slaq_open", **known, **self._settings)
+
+    async def _close(self, client: Client) -> None:
+        if client.status == "running" and not self._over(client):
+            known = {"name": self.name, "client": client.id, "run": self._run}
+            await request(client, "slaq_close", **known, reports=self.iteration)
+
+    def _enter(self, client: Client) -> Job:
+        # Layers keep the annotations of the block in which they were built, and these go before
+        # those of the block in which they are computed: so each block has a key of its own too.
+        annotations: dict[str, Any] = {"slaq_job": self.name, f"slaq_job:{self.name}": True}
+        outer = _current.get()
+        # A job inside a job needs what it was given itself.
+        if self._settings["resources"] or (outer and outer._settings["resources"]):
+            annotations["resources"] = self._settings["resources"]
+        self._client = client
+        self._connection = client.scheduler_comm
+        self.iteration = self._fits = 0
+        self._lost = False
+        self._stack.enter_context(client.as_current())
+        self._stack.enter_context(dask.annotate(**annotations))
+        if dask.config.get("slaq.instrument", True):
+            self._stack.enter_context(observing(self.report, self._expect))
+        token = _current.set(self)
+        self._stack.callback(_current.reset, token)
+        return self
+
+    def _expect(self, iterations: int) -> None:
+        """A fit of at most so many iterations begins.
+
+        A job of several fits may go on with any number of further ones, so its end is unknown.
+        """
+        self._fits += 1
+        if self._settings["max_iter"] is None and self._fits <= 2:
+            self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
+
+    def _leave(self) -> Client:
+        client, self._client = self._client, None
+        if client is None:
+            raise SlaqError(f"job {self.name!r} does not run: its block was left already")
+        try:
+            self._stack.close()
+        except Exception as error:
+            # Left in another thread or context than it was entered in, most likely: what was set
+            # there cannot be undone from here. The job ends all the same.
+            logger.warning("job %s was left elsewhere than it was entered: %s", self.name, error)
+        return client
+
+
+def job(
+    name: str,
+    *,
+    weight: float = 1.0,
+    min_share: float | None = None,
+    max_share: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    target: float | None = None,
+    max_iter: int | None = None,
+    gang: bool = False,
+    client: Client | None = None,
+) -> Job:
+    """A block whose Dask tasks and losses belong to one training job.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the jobs that run on the scheduler.
+    weight : float
+        Relative importance, > 0.
+    min_share, max_share : float, optional
+        Floor and cap, in threads.
+    resources : Mapping of str to float, optional
+        Worker resources that each of its tasks needs, as ``{"GPU": 1}``; only workers that supply
+        them are granted.
+    target : float, optional
+        A hint of the loss to reach, for jobs that cannot be extrapolated.
+    max_iter : int, optional
+        Losses that it will report at most: nothing is predicted to be gained beyond. A job that
+        makes one fit of a supported library need not say it.
+    gang : bool
+        Tasks of the job that are ready together start together: they wait for each other.
+    client : distributed.Client, optional
+        The current one by default.
+
+    Returns
+    -------
+    Job
+        Entering it raises `NoPlugin` without the plugin on the scheduler, `DuplicateJob` when the
+        name is taken, `InvalidSetting` when ``slaq.repairs`` is not as it should be.
+
+    Raises
+    ------
+    InvalidSetting
+        A value that is not allowed.
+
+    Examples
+    --------
+    >>> with job("logreg-C0.1"):  # doctest: +SKIP
+    ...     LogisticRegression(solver="gradient_descent").fit(X, y)
+    """
+    return Job(
+        name,
+        weight=weight,
+        min_share=min_share,
+        max_share=max_share,
+        resources=resources,
+        target=target,
+        max_iter=max_iter,
+        gang=gang,
+        client=client,
+    )
+
+
+def report(loss: float) -> None:
+    """Report the loss of the next iteration of the job whose block this is called in.
+
+    Raises
+    ------
+    NonFiniteLoss
+    UnknownJob
+        Outside a job block. A thread started in a block is outside: call ``job.report`` there.
+    """
+    current = _current.get()
+    if current is None:
+        raise UnknownJob(
+            "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block, or "
+            "use job.report"
+        )
+    current.report(loss)

@@ -1,0 +1,17 @@
+"""Forecasts of loss curves, for all jobs in one batched fit: see `LossPredictor`."""
+
+from dask_slaq.core.forecast.predictor import LossPredictor
+from dask_slaq.core.forecast.quality import NORMALIZERS, predicted_range
+from dask_slaq.core.forecast.types import USUAL, Forecast, Predictor, Status, ending, unreported
+
+__all__ = [
+    "NORMALIZERS",
+    "USUAL",
+    "Forecast",
+    "LossPredictor",
+    "Predictor",
+    "Status",
+    "ending",
+    "predicted_range",
+    "unreported",
+]

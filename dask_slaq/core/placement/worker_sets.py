@@ -1,0 +1,169 @@
+"""Worker sets of all jobs as flat arrays, and what they are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dask_slaq.core.placement.packing import BoolArray, Entries, IntArray, joined
+
+__all__ = ["Placement", "Workers", "bytes_of", "moved", "numbered", "unchanged"]
+
+
+class Workers(Mapping[str, int]):
+    """Threads of each worker, which do not change, sorted and summed once.
+
+    Parameters
+    ----------
+    threads : mapping of address to int
+
+    Attributes
+    ----------
+    addresses : tuple of str
+        Sorted.
+    threads : (n_workers,) array
+        In the order of `addresses`.
+    total : int
+    """
+
+    def __init__(self, threads: Mapping[str, int]) -> None:
+        self._of = {address: threads[address] for address in sorted(threads)}
+        self.addresses = tuple(self._of)
+        self.threads = np.array([*self._of.values()], float)
+        self.threads.flags.writeable = False
+        self.total = sum(self._of.values())
+
+    @classmethod
+    def of(cls, workers: Mapping[str, int], before: Workers | None = None) -> Workers:
+        """These workers, sorted if they are not yet: `before` if those are the same."""
+        if isinstance(workers, cls):
+            return workers
+        if before is not None and before._of == workers:
+            return before
+        return cls(workers)
+
+    def __getitem__(self, address: str) -> int:
+        return self._of[address]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+
+@dataclass(frozen=True, eq=False)
+class Placement(Mapping[str, dict[str, float]]):
+    """The worker sets of all jobs; a job's dict of address to threads is made when asked for.
+
+    Parameters
+    ----------
+    jobs : sequence of str
+        Names.
+    addresses : sequence of str
+        Workers, sorted.
+    entries : Entries
+        Threads by places in `jobs` and `addresses`, sorted by these.
+    kept : (n_jobs,) array of bool
+        True where the set is the one of the placement before.
+    """
+
+    jobs: Sequence[str]
+    addresses: Sequence[str]
+    entries: Entries
+    kept: BoolArray
+
+    @classmethod
+    def of(cls, sets: Mapping[str, Mapping[str, float]]) -> Placement:
+        """From dicts, jobs in the order of their names."""
+        jobs = sorted(sets)
+        addresses = sorted({address for held in sets.values() for address in held})
+        held = _entries(range(len(jobs)), (sets[job] for job in jobs), numbered(addresses))
+        return cls(jobs, addresses, joined([held], len(addresses)), np.zeros(len(jobs), bool))
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return numbered(self.jobs)
+
+    @cached_property
+    def _start(self) -> IntArray:
+        return np.searchsorted(self.entries.job, np.arange(len(self.jobs) + 1))
+
+    def at(self, i: int) -> dict[str, float]:
+        """The set of the job at this place in `jobs`."""
+        here = slice(self._start.item(i), self._start.item(i + 1))
+        workers, threads = self.entries.worker[here].tolist(), self.entries.amount[here].tolist()
+        return {self.addresses[w]: n for w, n in zip(workers, threads, strict=True)}
+
+    def __getitem__(self, job: str) -> dict[str, float]:
+        return self.at(self._place[job])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+
+def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Entries:
+    """The entries of another placement by jobs and workers of now; gone workers are the last."""
+    if previous is None:
+        return joined([], 1)
+    entries = previous.entries
+    same = previous.addresses is addresses  # as in simulations, of thousands of workers
+    if not same and list(previous.addresses) != list(addresses):
+        entries = entries._replace(
+            worker=_renumbered(previous.addresses, addresses, len(addresses))[entries.worker]
+        )
+    if previous.jobs is not jobs and list(previous.jobs) != list(jobs):
+        entries = entries._replace(job=_renumbered(previous.jobs, jobs, -1)[entries.job])
+        entries = entries.of(entries.job >= 0)
+    return entries
+
+
+def unchanged(before: Entries, after: Entries, n_jobs: int) -> BoolArray:
+    """Which jobs (n_jobs,) have the same threads on the same workers, or none both times."""
+    count = [np.bincount(entries.job, minlength=n_jobs) for entries in (before, after)]
+    same: BoolArray = count[0] == count[1]
+    before, after = before.of(same[before.job]), after.of(same[after.job])
+    differs = (before.worker != after.worker) | (before.amount != after.amount)
+    same[after.job[differs]] = False
+    return same
+
+
+def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArray:
+    """Where the names of before stand now."""
+    place_of = numbered(now)
+    return np.array([place_of.get(name, gone) for name in before], np.int64)
+
+
+def _entries(
+    rows: Iterable[int], sets: Iterable[Mapping[str, float]], place_of: Mapping[str, int]
+) -> Entries:
+    """From dicts; workers that are not known are left out."""
+    found = [
+        (row, place_of[address], amount)
+        for row, held in zip(rows, sets, strict=True)
+        for address, amount in held.items()
+        if address in place_of
+    ]
+    job, worker, amount = np.array(found, float).reshape(-1, 3).T
+    return Entries(job.astype(np.int64), worker.astype(np.int64), amount)
+
+
+def bytes_of(
+    affinity: Mapping[str, Mapping[str, float]],
+    jobs: Sequence[str],
+    place_of: Mapping[str, int],
+) -> Entries:
+    """Bytes of the jobs on the workers."""
+    rows = [i for i, job in enumerate(jobs) if job in affinity] if affinity else []
+    return _entries(rows, (affinity[jobs[i]] for i in rows), place_of)
+
+
+def numbered(names: Sequence[str]) -> dict[str, int]:
+    """Where in the sequence each name stands."""
+    return {name: i for i, name in enumerate(names)}

@@ -1,0 +1,17 @@
+"""Policies: from a `Snapshot` of the jobs to an `Allocation` of threads."""
+
+from dask_slaq.core.policies.concave_hull import concave_hull
+from dask_slaq.core.policies.quality_driven import POLICIES, efficiently, policy
+from dask_slaq.core.policies.snapshot import Allocation, Snapshot
+from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
+
+__all__ = [
+    "POLICIES",
+    "Allocation",
+    "Snapshot",
+    "concave_hull",
+    "efficiently",
+    "fair_fill",
+    "fit_floors",
+    "policy",
+]

@@ -1,0 +1,125 @@
+"""Upper concave hulls of gains that rise by steps, as when iterations run in waves.
+
+Between two wave counts a further thread buys nothing, so that marginal gains mislead; on the
+hull every thread from one corner to the next is worth the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dask_slaq.core.policies.increments import FloatArray, Gain, IntArray
+
+#: Threads up to which gains are tabulated one by one, and the ratio of counts from there on.
+DENSE, RATIO = 64, 1.1
+
+
+def on_hull(gain: Gain, n_jobs: int, most: float) -> Gain:
+    """The upper hull of a gain function over 0 to `most` threads, tabulated.
+
+    Parameters
+    ----------
+    gain : callable
+        Threads (n_jobs,) to gain (n_jobs,).
+    n_jobs : int
+        Jobs.
+    most : float
+        Threads up to which the result is used.
+
+    Returns
+    -------
+    callable
+        Concave in each job: exact at whole threads up to 64, on a grid that widens by a tenth
+        at each point from there on, linear in between.
+
+    Examples
+    --------
+    Four tasks an iteration run in 4, 2, 2 and 1 waves on 1, 2, 3 and 4 threads:
+
+    >>> speed = lambda n: np.where(n > 0, 1 / np.ceil(4 / np.maximum(n, 1)), 0)
+    >>> on_hull(speed, 1, 4)(np.array([3.0]))
+    array([0.75])
+    """
+    points = list(range(min(DENSE, int(np.ceil(most))) + 1))
+    while points[-1] < most:
+        points.append(min(int(np.ceil(points[-1] * RATIO)), int(np.ceil(most))))
+    threads = np.array(points, dtype=float)
+    table = np.stack([gain(np.full(n_jobs, n)) for n in threads], axis=1)
+    hull = concave_hull(threads, table)
+    return _Lines(threads, hull, np.diff(hull, axis=1) / np.diff(threads))
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Straight lines between the points of each job."""
+
+    threads: FloatArray
+    hull: FloatArray
+    slope: FloatArray
+
+    def __call__(self, asked: FloatArray) -> FloatArray:
+        last = len(self.threads) - 2
+        at = np.clip(np.searchsorted(self.threads, asked, side="right") - 1, 0, last)
+        rows = np.arange(len(at))
+        value: FloatArray = self.hull[rows, at] + self.slope[rows, at] * (asked - self.threads[at])
+        return value
+
+    def of(self, rows: IntArray) -> _Lines:
+        """For some of the jobs alone."""
+        return _Lines(self.threads, self.hull[rows], self.slope[rows])
+
+
+def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:
+    """Upper concave hull of tabulated gains.
+
+    Parameters
+    ----------
+    threads : (n_points,) array
+        Increasing thread counts.
+    table : (n_jobs, n_points) array
+        Gain of each job at these.
+
+    Returns
+    -------
+    (n_jobs, n_points) array
+        The least concave functions above the gains, at the same points.
+
+    Examples
+    --------
+    >>> concave_hull(np.arange(5.0), np.array([[0.0, 2.0, 2.0, 2.0, 5.0]]))
+    array([[0., 2., 3., 4., 5.]])
+    """
+    n_jobs, n_points = table.shape
+    rows = np.arange(n_jobs)
+    stack = np.zeros((n_jobs, n_points), dtype=np.int64)  # corners so far, left to right
+    top = np.zeros(n_jobs, dtype=np.int64)
+    for point in range(1, n_points):
+        while True:
+            last, before = stack[rows, top], stack[rows, np.maximum(top - 1, 0)]
+            rise = (table[rows, last] - table[rows, before]) * (threads[point] - threads[last])
+            run = (table[:, point] - table[rows, last]) * (threads[last] - threads[before])
+            below = (top > 0) & (rise <= run)
+            if not below.any():
+                break
+            top -= below
+        top += 1
+        stack[rows, top] = point
+    return _between(threads, table, stack, top)
+
+
+def _between(threads: FloatArray, table: FloatArray, stack: IntArray, top: IntArray) -> FloatArray:
+    """Straight lines between the corners of each row's stack."""
+    corner = np.zeros(table.shape, dtype=np.int64)
+    rows, places = np.nonzero(np.arange(table.shape[1]) <= top[:, None])
+    corner[rows, stack[rows, places]] = stack[rows, places]
+    left = np.maximum.accumulate(corner, axis=1)
+    corner[corner == 0] = table.shape[1] - 1
+    corner[:, 0] = 0
+    right = np.minimum.accumulate(corner[:, ::-1], axis=1)[:, ::-1]
+    span = np.maximum(threads[right] - threads[left], np.finfo(float).tiny)
+    part = np.clip((threads - threads[left]) / span, 0.0, 1.0)
+    below = np.take_along_axis(table, left, axis=1)
+    hull: FloatArray = below + part * (np.take_along_axis(table, right, axis=1) - below)
+    return hull

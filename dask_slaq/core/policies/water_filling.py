@@ -1,0 +1,292 @@
+"""Exact water-filling that the policies share.
+
+`hand_out` gives threads one by one to whoever values the next one most, as the paper's
+Algorithm 1 does, but finds the price of the last thread instead of walking there.
+`fair_fill` levels shares by weight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dask_slaq.core.policies.increments import (
+    EPSILON,
+    FloatArray,
+    Gain,
+    IntArray,
+    Units,
+    Worth,
+    rows_of,
+)
+
+#: Price rounds before ties are taken as they stand; a run needs 10 to 25, so that this only
+#: bounds a worth that rises where it should not.
+ROUNDS = 64
+#: Candidate threads, of all jobs (or as many as these) and of any one, at which the search ends and
+#: the candidates are sorted.
+SORTED, NARROW = 4096, 32
+#: Part of the jobs at which those that are still open go on alone.
+FEW = 0.6
+
+
+def fair_fill(
+    weight: FloatArray, floor: FloatArray, cap: FloatArray, capacity: float
+) -> FloatArray:
+    """Weighted fair shares with floors and caps, fractional and exact.
+
+    Parameters
+    ----------
+    weight : (n_jobs,) array
+        Positive weights.
+    floor, cap : (n_jobs,) array
+        Threads each job gets at least and at most; where they cross, the cap holds. Floors
+        that sum to more than the capacity are scaled down in proportion.
+    capacity : float
+        Threads to share out.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Threads: ``clip(level * weight, floor, cap)``, at the level where they sum to the
+        capacity, or the caps where these sum to less.
+
+    Examples
+    --------
+    Of 10 threads the second job may use one, and the third counts double:
+
+    >>> one = np.ones(3)
+    >>> fair_fill(np.array([1.0, 1.0, 2.0]), 0 * one, np.array([9.0, 1.0, 9.0]), 10)
+    array([3., 1., 6.])
+    """
+    cap = np.clip(cap, 0.0, capacity)
+    floor = fit_floors(np.clip(floor, 0.0, cap), capacity)
+    if floor.sum() >= capacity - EPSILON:
+        return floor
+    if cap.sum() <= capacity:
+        return cap
+    # The sum is piecewise linear in the level: a job's slope starts at its floor, ends at its cap.
+    bend = np.concatenate([floor / weight, cap / weight])
+    order = np.argsort(bend)
+    bend, change = bend[order], np.concatenate([weight, -weight])[order]
+    slope = np.cumsum(change)[:-1]
+    total = floor.sum() + np.concatenate([[0.0], np.cumsum(slope * np.diff(bend))])
+    at = int(np.searchsorted(total, capacity, side="right")) - 1
+    at = min(max(at, 0), len(slope) - 1)
+    step = (capacity - total[at]) / slope[at] if slope[at] > 0 else 0.0
+    level = min(bend[at] + step, bend[at + 1])
+    share: FloatArray = np.clip(level * weight, floor, cap)
+    return share
+
+
+def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
+    """Floors (n_jobs,), in threads, scaled down in proportion where they exceed the capacity.
+
+    Examples
+    --------
+    >>> fit_floors(np.array([4.0, 12.0]), 8)
+    array([2., 6.])
+    """
+    total = floor.sum()
+    return floor * (capacity / total) if total > capacity + EPSILON else floor
+
+
+def water_fill(
+    gain: Gain, weight: FloatArray, lower: FloatArray, upper: FloatArray, capacity: float
+) -> FloatArray:
+    """Threads that maximise the weighted sum of concave gains: the paper's Algorithm 1.
+
+    Parameters
+    ----------
+    gain : callable
+        Threads (n_jobs,) to gain (n_jobs,); nondecreasing and concave.
+    weight : (n_jobs,) array
+        Positive factor of each job's gain.
+    lower, upper : (n_jobs,) array
+        Threads each job gets at least and at most.
+    capacity : float
+        Threads to share out.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Threads, as `hand_out` gives them; equal marginal gains are served in job order.
+
+    Examples
+    --------
+    With gains sqrt(n) and 3 sqrt(n), threads are worth 1, .41, … and 3, 1.24, .95, .80, …:
+
+    >>> root = lambda n: np.sqrt(n)
+    >>> water_fill(root, np.array([1.0, 3.0]), np.zeros(2), np.full(2, 9.0), 4)
+    array([1., 3.])
+    """
+    return hand_out(_Rise(gain, weight), lower, upper, capacity)
+
+
+class _Rise:
+    """Weighted rise of a gain by thread."""
+
+    def __init__(self, gain: Gain, weight: FloatArray) -> None:
+        self.gain, self.weight = gain, weight
+
+    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
+        value: FloatArray = self.weight * (self.gain(stop) - self.gain(start)) / (stop - start)
+        return value
+
+    def of(self, rows: IntArray) -> _Rise:
+        """For some of the jobs alone."""
+        return _Rise(rows_of(self.gain, rows, len(self.weight)), self.weight[rows])
+
+
+def hand_out(
+    worth: Worth,
+    lower: FloatArray,
+    upper: FloatArray,
+    capacity: float,
+    order: IntArray | None = None,
+) -> FloatArray:
+    """Give each next thread to the job that values it most, until none is left or wanted.
+
+    The result is that of a heap of marginal values, thread by thread, but takes a number of
+    calls of `worth` that grows with the logarithm of the capacity.
+
+    Parameters
+    ----------
+    worth : callable
+        ``worth(start, stop)``, each (n_jobs,) in threads, to the worth of one thread between
+        them; must not rise with `start`. A thread worth nothing (zero, negative, not finite)
+        is handed to nobody: what is left over is the caller's to share, as `fair_fill` does
+        with the result as floor.
+    lower : (n_jobs,) array
+        Threads each job starts with, possibly fractional: the first thread then only completes
+        the fraction. Their sum must not exceed the capacity.
+    upper : (n_jobs,) array
+        Threads each job gets at most; rounded down.
+    capacity : float
+        Threads to share out.
+    order : (n_jobs,) array of int, optional
+        Jobs in the order in which equal worths are served; by default as they stand.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Threads, ``max(lower, whole number)``, but that the last thread of a fractional budget
+        goes out in part.
+
+    Examples
+    --------
+    >>> halving = lambda start, stop: np.array([8.0, 5.0]) * 0.5**start
+    >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
+    array([3., 2.])
+    """
+    units = Units(worth, lower, upper)
+    order = np.arange(len(lower)) if order is None else order
+    return _settle(units, np.zeros(len(lower)), units.most, capacity, order)
+
+
+def _settle(
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Threads (n_jobs,) by a price at a time, which closes the bounds on units from one side."""
+    streak = 0
+    for _ in range(ROUNDS):
+        budget = capacity - units.share(low).sum()
+        high = np.minimum(high, low + np.ceil(budget) + 1)
+        width = high - low
+        few = width.sum() <= max(SORTED, len(low)) and width.max(initial=0.0) <= NARROW
+        if budget <= EPSILON or few:
+            return _hand_out_rest(units, low, high, capacity, order)
+        if (width > 0).sum() <= FEW * len(low):
+            return _settle_open(units, low, high, capacity, order)
+        price, least, most = _probe(units, low, high, budget, streak)
+        if price > 0:
+            least, most = units.count(price, least, most, capacity)
+            if units.share(least).sum() <= capacity:  # all of these are handed out
+                low, streak = least, streak + 1
+                continue
+            if (most < high).any():  # and none beyond these
+                high, streak = most, 0
+                continue
+        above, _ = units.count(max(price, 0.0), low, high, strict=True)
+        if units.share(above).sum() > capacity:
+            high, streak = above, 0
+            continue
+        low = units.count(price, above, high)[0] if price > 0 else above
+        if price <= 0 or units.share(low).sum() >= capacity:  # the price of the last thread
+            return _hand_out_ties(units, above, low, capacity, order)
+    return _hand_out_ties(units, low, high, capacity, order)
+
+
+def _settle_open(
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Settle the jobs whose bounds are still open on their own: the others are not looked at."""
+    rows = np.flatnonzero(high > low)
+    share = units.share(low)
+    left = capacity - share.sum() + share[rows].sum()
+    turn = np.empty(len(order), dtype=np.int64)
+    turn[order] = np.arange(len(order))
+    share[rows] = _settle(units.of(rows), low[rows], high[rows], left, np.argsort(turn[rows]))
+    return share
+
+
+def _probe(
+    units: Units, low: FloatArray, high: FloatArray, budget: float, streak: int
+) -> tuple[float, FloatArray, FloatArray]:
+    """A price near that of the last thread, and the bounds that come with it.
+
+    It is the median worth at an even split of the budget, and so the worth of a real unit:
+    each round settles that one at least, and a price at which many units tie is hit exactly.
+    A streak of prices too high widens the stride.
+    """
+    width = high - low
+    part = min(0.5, budget / width.sum() * 4.0**streak)
+    probe = low + np.clip(np.ceil(part * width), 1.0, np.maximum(width, 1.0))
+    value = units.worth(probe)
+    wide = width > 0
+    price = float(np.partition(value[wide], wide.sum() // 2)[wide.sum() // 2])
+    good = value >= price
+    return price, np.where(wide & good, probe, low), np.where(wide & ~good, probe - 1, high)
+
+
+def _hand_out_ties(
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Serve units of equal worth job by job, as a heap that breaks ties by job does."""
+    share = units.share(low)
+    cost = (units.share(high) - share)[order]
+    share[order] += while_it_lasts(cost, capacity - share.sum())
+    return share
+
+
+def _hand_out_rest(
+    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+) -> FloatArray:
+    """Sort the few units still open by worth and hand out as many as the budget holds."""
+    share = units.share(low)
+    budget = capacity - share.sum()
+    if budget <= EPSILON:
+        return share
+    job, cost, value = _listed(units, low, high, order)
+    wanted = np.flatnonzero((cost > 0) & (value > 0))
+    wanted = wanted[np.argsort(-value[wanted], kind="stable")]
+    given = while_it_lasts(cost[wanted], budget)
+    np.add.at(share, job[wanted], given)
+    return share
+
+
+def _listed(
+    units: Units, low: FloatArray, high: FloatArray, order: IntArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Job, threads and worth of each unit between the bounds: job by job in the order of ties, and
+    of each from the lowest number on."""
+    width = (high - low)[order].astype(np.int64)
+    job = np.repeat(order, width)
+    number = low[job] + np.arange(1.0, len(job) + 1.0) - np.repeat(np.cumsum(width) - width, width)
+    open_ = units.of(job)
+    return job, open_.share(number) - open_.share(number - 1.0), open_.worth(number)
+
+
+def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
+    """What each in a line gets of a budget, the last one in part."""
+    given: FloatArray = np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
+    return given

@@ -1,0 +1,7 @@
+"""Recordings of an engine: every event and decision, and their exact replay."""
+
+from dask_slaq.core.recording.events import VERSION, Event
+from dask_slaq.core.recording.recorder import Recorder
+from dask_slaq.core.recording.replay import Replay
+
+__all__ = ["VERSION", "Event", "Recorder", "Replay"]

@@ -1,0 +1,212 @@
+"""Recording: all that an engine is told and decides, as events from which it can be redone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.grants import Grant
+from dask_slaq.core.recording.events import VERSION, Event
+
+__all__ = ["Recorder"]
+
+
+class Occupancy(Protocol):
+    """What a recording tells of tasks beside their times; it does not bear on decisions."""
+
+    def add(self, job: str, now: float) -> None: ...
+    def remove(self, job: str, now: float) -> None: ...
+    def idle(self, job: str, now: float) -> float:
+        """Seconds since it was last asked in which a job had no task ready or running."""
+        ...
+
+    def offered(self, threads: int, now: float) -> float:
+        """Thread-seconds since it was last asked for which there were tasks."""
+        ...
+
+
+class Recorder:
+    """An engine that tells of all it does. What is not here is the engine's own.
+
+    Parameters
+    ----------
+    engine : Engine
+        Without jobs.
+    write : callable
+        Called with each event once it has happened; it must not change the event.
+    now : float
+        Seconds, on the clock of all later calls.
+    occupancy : Occupancy, optional
+        Asked for what it knows.
+    **about
+        More to put into the first event.
+
+    Notes
+    -----
+    Task times are summed up, and the engine is told of a job's sum at its next report, the next
+    decision or its end, so that an engine that is told the same events sees the same floats.
+    A call that raises what the engine raises is not recorded.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        write: Callable[[Event], object],
+        now: float,
+        occupancy: Occupancy | None = None,
+        **about: Any,
+    ) -> None:
+        self.engine = engine
+        self._occupancy = occupancy
+        self._write = write
+        self._tasks: dict[str, tuple[int, float, float]] = {}
+        self._demand: dict[str, float] = {}
+        self._workers: dict[str, int] = {}
+        self._eligible: dict[str, list[str]] = {}
+        self._affinity: dict[str, dict[str, float]] = {}
+        kind = type(engine._predictor)
+        self._say(
+            "start",
+            time=now,
+            version=VERSION,
+            policy=engine.policy.name,
+            epoch=engine.epoch,
+            normalizer=engine.normalizer,
+            floor=engine.floor,
+            strict=engine.strict,
+            move_pause=engine.move_pause,
+            predictor=f"{kind.__module__}.{kind.__qualname__}",
+            **about,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    def add_job(
+        self,
+        job: str,
+        now: float,
+        *,
+        weight: float = 1.0,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        target: float | None = None,
+        max_iter: int | None = None,
+        reports: bool = True,
+    ) -> None:
+        """As `Engine.add_job`."""
+        limits = {"min_share": min_share, "max_share": max_share, "target": target}
+        self.engine.add_job(job, now, weight=weight, max_iter=max_iter, reports=reports, **limits)
+        told = {name: None if value is None else float(value) for name, value in limits.items()}
+        if self._occupancy is not None:
+            self._occupancy.add(job, now)
+        self._say("arrive", time=now, job=job, weight=float(weight), reports=bool(reports), **told)
+        if max_iter is not None:
+            self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
+
+    def remove_job(self, job: str, now: float) -> None:
+        """As `Engine.remove_job`."""
+        self.engine.jobs.row(job)
+        self._catch_up(job)
+        self.engine.remove_job(job, now)
+        self._demand.pop(job, None)
+        if self._occupancy is not None:
+            self._occupancy.remove(job, now)
+        self._say("leave", time=now, job=job)
+
+    def report(self, job: str, loss: float, now: float) -> None:
+        """As `Engine.report`."""
+        self.engine.jobs.row(job)
+        self._catch_up(job)
+        self.engine.report(job, loss, now)
+        known = {} if self._occupancy is None else {"idle": self._occupancy.idle(job, now)}
+        self._say("report", time=now, job=job, loss=float(loss), **known)
+
+    def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
+        """As `Engine.observe_task`, of which the engine is told later."""
+        self.engine.jobs.row(job)
+        count, total, most = self._tasks.get(job, (0, 0.0, 0.0))
+        self._tasks[job] = count + 1, total + float(seconds), max(most, float(at_once))
+
+    def observe_demand(self, job: str, tasks: float) -> None:
+        """As `Engine.observe_demand`."""
+        self.engine.observe_demand(job, tasks)
+        if self._demand.get(job, 0) != tasks:
+            self._demand[job] = tasks
+            self._say("demand", job=job, tasks=float(tasks))
+
+    def set_floor(self, job: str, threads: float) -> None:
+        """As `Engine.set_floor`."""
+        if self.engine.set_floor(job, threads):
+            self._say("floor", job=job, threads=float(threads))
+
+    def set_max_iter(self, job: str, max_iter: int | None) -> None:
+        """As `Engine.set_max_iter`."""
+        if self.engine.set_max_iter(job, max_iter):
+            self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
+
+    def reallocate(
+        self,
+        workers: Mapping[str, int],
+        now: float,
+        *,
+        eligible: Mapping[str, Collection[str]] | None = None,
+        affinity: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> Mapping[str, Grant]:
+        """As `Engine.reallocate`."""
+        self._catch_up(*self._tasks)
+        changes = self.engine.reallocate(workers, now, eligible=eligible, affinity=affinity)
+        self._say(
+            "decide",
+            time=now,
+            threads=sum(workers.values()),
+            **self._changed(workers, now, eligible or {}, affinity or {}),
+            grants={job: told(grant) for job, grant in changes.items()},
+        )
+        return changes
+
+    def _say(self, event: str, **what: Any) -> None:
+        self._write({"event": event, **what})
+
+    def _catch_up(self, *jobs: str) -> None:
+        """Tell the engine of the tasks of these jobs that have ended."""
+        for job in jobs:
+            if ended := self._tasks.pop(job, None):
+                count, seconds, at_once = ended
+                self.engine.observe_task(job, seconds, at_once)
+                self._say("tasks", job=job, count=count, seconds=seconds, at_once=at_once)
+
+    def _changed(
+        self,
+        workers: Mapping[str, int],
+        now: float,
+        eligible: Mapping[str, Collection[str]],
+        affinity: Mapping[str, Mapping[str, float]],
+    ) -> Event:
+        """What of these differs from the last decision, and the time offered since then."""
+        changed: Event = {}
+        if self._occupancy is not None:
+            changed["offered"] = self._occupancy.offered(sum(workers.values()), now)
+        if workers != self._workers:
+            changed["workers"] = self._workers = dict(sorted(workers.items()))
+        may_use = {job: sorted(addresses) for job, addresses in eligible.items()}
+        if may_use != self._eligible:
+            changed["eligible"] = self._eligible = may_use
+        held = {job: dict(on) for job, on in affinity.items() if on}
+        news = {job: on for job, on in held.items() if self._affinity.get(job) != on}
+        news.update({job: {} for job in self._affinity if job not in held})
+        if news:
+            changed["affinity"] = news
+        self._affinity = held
+        return changed
+
+
+def told(grant: Grant) -> Event:
+    """What an event says of a grant."""
+    return {
+        "share": grant.share,
+        "index": grant.index,
+        "tokens": grant.tokens,
+        "workers": dict(grant.workers),
+    }

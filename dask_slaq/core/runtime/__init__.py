@@ -1,0 +1,7 @@
+"""How long iterations take on how many threads, as observed and by Ernest's law."""
+
+from dask_slaq.core.runtime.observed import SPREAD, Runtimes
+from dask_slaq.core.runtime.prior import clearly_better
+from dask_slaq.core.runtime.speed import Progress, Speeds, among, waves
+
+__all__ = ["SPREAD", "Progress", "Runtimes", "Speeds", "among", "clearly_better", "waves"]

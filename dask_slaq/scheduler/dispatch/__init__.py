@@ -1,0 +1,23 @@
+"""Decides which ready task takes which free slot. Changes nothing on the scheduler."""
+
+from dask_slaq.scheduler.dispatch.dispatcher import Dispatcher
+from dask_slaq.scheduler.dispatch.durations import Durations, Like
+from dask_slaq.scheduler.dispatch.keeping import BACK_WITHIN
+from dask_slaq.scheduler.dispatch.places import LOOKED_AT
+from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Entry, Kind, Pool
+from dask_slaq.scheduler.dispatch.slots import Slots, has_thread
+
+__all__ = [
+    "BACK_WITHIN",
+    "LOOKED_AT",
+    "Binding",
+    "Choice",
+    "Dispatcher",
+    "Durations",
+    "Entry",
+    "Kind",
+    "Like",
+    "Pool",
+    "Slots",
+    "has_thread",
+]

@@ -1,0 +1,180 @@
+"""Which of a pool's ready tasks suits which free slot.
+
+The first in Dask's order that has a slot at home, or may go anywhere; and, where nobody else wants
+the slot, one that would wait for its home for longer than moving its inputs takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from dask_slaq.scheduler.dispatch.places import LOOKED_AT, Places
+from dask_slaq.scheduler.dispatch.pool import ANY, Entry, Kind, Pool, Ready
+from dask_slaq.scheduler.dispatch.slots import Place, Slots, blocked
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, WorkerState
+
+__all__ = ["Matching"]
+
+
+class Matching:
+    """Finds tasks for slots.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        Only read.
+    slots : Slots
+    lend : bool
+        A job may use slots outside its worker set.
+
+    Attributes
+    ----------
+    bound : collection of Pool
+        Pools that have tasks on workers without a slot.
+    """
+
+    def __init__(self, scheduler: Scheduler, slots: Slots, *, lend: bool) -> None:
+        self.scheduler = scheduler
+        self.slots = slots
+        self.lend = lend
+        self.bound: Collection[Pool] = ()
+
+    def choose(self, pool: Pool, places: Places, move: bool) -> tuple[Entry, WorkerState] | None:
+        """Return the pool's first task in Dask's order that a slot suits, and that slot's worker.
+
+        Parameters
+        ----------
+        move : bool
+            Whether a task may go where its inputs have to be moved.
+        """
+        best: tuple[Entry, WorkerState] | None = None
+        for kind, ready in list(pool.kinds.items()):
+            found = self._choose_of_kind(pool, kind, ready, places, move)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return best
+
+    def _choose_of_kind(
+        self, pool: Pool, kind: Kind, ready: Ready, places: Places, move: bool
+    ) -> tuple[Entry, WorkerState] | None:
+        best: tuple[Entry, WorkerState] | None = None
+        for address in self._at(ready, places):
+            entry, place = ready.at(address), places.by_address[address]
+            if entry is None or not self._may_use(pool, kind, entry, place):
+                continue
+            if best is None or entry < best[0]:
+                best = entry, place.ws
+        first = ready.anywhere()
+        if first is not None and (best is None or first < best[0]):
+            best = self._anywhere(pool, kind, ready, first, places) or best
+        if best is None and move:
+            return self._homeless(pool, kind, ready, places)
+        return best
+
+    def _anywhere(
+        self, pool: Pool, kind: Kind, ready: Ready, first: Entry, places: Places
+    ) -> tuple[Entry, WorkerState] | None:
+        """The first task that any worker may take, or another one of its group that has its inputs
+        where the slot is: each copy that is made is one more place where Dask may compute later,
+        evenly or not."""
+
+        picked = places.pick(pool, lambda place: self._may_use(pool, kind, first, place))
+        if picked is None:
+            return None
+        near = ready.near(picked.ws.address)
+        if near is None or first.rootish or near.ts.group is not first.ts.group:
+            return first, picked.ws
+        return near if self._may_use(pool, kind, near, picked) else first, picked.ws
+
+    def _at(self, ready: Ready, places: Places) -> Iterable[str]:
+        """The first workers that have a slot and at which tasks are at home."""
+        few, many = ready.homes, places.by_address
+        if not few:
+            return ()
+        fewer, more = (many, few) if len(few) > len(many) else (few, many)
+        return list(islice((address for address in fewer if address in more), LOOKED_AT))
+
+    def _may_use(self, pool: Pool, kind: Kind, entry: Entry, place: Place) -> bool:
+        """Whether a task may take this slot."""
+        ws = place.ws
+        if not self.lend and ws.address not in pool.workers:
+            # Tasks that their user bound to other workers than the set has would never run in it.
+            known = self.scheduler.workers
+            if kind is ANY or any(kind.allows(known[a]) for a in pool.workers if a in known):
+                return False
+        if self.bound and self.slots.goes_on_with_others(ws, pool, self.bound):
+            return False
+        if entry.rootish:
+            in_time = place.rootish or place.takes_at_once(entry.like)
+            if not (in_time and self._keeps_up(pool, ws)):
+                return False
+        if kind is ANY:
+            return True
+        if not kind.allows(ws):
+            return False
+        if kind.suits(ws) or len(ws.processing) - len(ws.long_running) < ws.nthreads:
+            return True
+        # The resource is taken, but all threads are too: one task may wait for both.
+        return math.isfinite(place.free_in) and not blocked(ws)
+
+    def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
+        """Whether a worker gets through what a job has there and what needs a resource: under
+        plain Dask such tasks wait on workers, where they keep further loads away."""
+        waits = 0
+        for kind, ready in pool.kinds.items():
+            if kind.resources and kind.allows(ws):
+                share = ready.count_at[""] / len(self.scheduler.running)
+                waits += ready.count_at[ws.address] + math.ceil(share)
+        if not waits and not (ws.used_resources and _needs_resources(ws, pool)):
+            return True
+        return len(ws.processing) - len(ws.long_running) + waits < ws.nthreads
+
+    def _homeless(
+        self, pool: Pool, kind: Kind, ready: Ready, places: Places
+    ) -> tuple[Entry, WorkerState] | None:
+        """The first task whose inputs are moved sooner than its homes get through what waits for
+        them, and a worker that has a free thread."""
+        free = [place for place in islice(places.by_address.values(), LOOKED_AT) if place.free]
+        if not free:
+            return None
+        work = ready.seconds_at
+        for home in sorted(ready.homes, key=lambda a: -work.get(a, 0.0))[:LOOKED_AT]:
+            entry = ready.at(home)
+            if entry is None:
+                continue
+            for place in free:
+                ws = place.ws
+                if self._may_use(pool, kind, entry, place) and self._waits(pool, entry, ws, work):
+                    return entry, ws
+        return None
+
+    def _waits(self, pool: Pool, entry: Entry, ws: WorkerState, work: dict[str, float]) -> bool:
+        """Whether a task would wait for its homes in vain (they left, are paused, or are not in the
+        job's strict set) or for longer than moving its inputs to a worker takes."""
+        known, running = self.scheduler.workers, self.scheduler.running
+        homes = [known[a] for a in entry.homes if a in known and known[a] in running]
+        if not self.lend:
+            homes = [home for home in homes if home.address in pool.workers]
+        if not homes:
+            return True
+        if math.isinf(entry.moving):
+            return False
+        missing = sum(dep.nbytes for dep in entry.ts.dependencies if ws not in dep.who_has)
+        moving = missing / self.scheduler.bandwidth
+        return all(
+            self.slots.next_end(home) + work.get(home.address, 0.0) / home.nthreads
+            > moving + entry.expected / home.nthreads
+            for home in homes
+        )
+
+
+def _needs_resources(ws: WorkerState, pool: Pool) -> bool:
+    """Whether tasks of a pool wait on a worker for a resource."""
+    return blocked(ws) > 0 and any(
+        ts.resource_restrictions and ts in pool.tasks for ts in ws.processing
+    )

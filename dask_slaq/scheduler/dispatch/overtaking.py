@@ -1,0 +1,139 @@
+"""Tasks that go before what waits on a worker, of jobs that would else wait for whole tasks of
+others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from dask_slaq.scheduler.dispatch.places import LOOKED_AT
+from dask_slaq.scheduler.dispatch.pool import Choice, Entry, Pool
+from dask_slaq.scheduler.dispatch.slots import TRIVIAL, Slots
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, WorkerState
+
+__all__ = ["Overtaking"]
+
+# A rank before all that was sent at its time.
+AT_ONCE = -1e9
+
+
+class Overtaking:
+    """Sends tasks to workers that have no slot, to be first there when a thread is free.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        Only read.
+    slots : Slots
+    lend : bool
+        A job may use slots outside its worker set.
+    short : float
+        Seconds; tasks known to be shorter may overtake, while their job has not used more than its
+        share.
+    fair : bool
+        Whether jobs are served by their service alone.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, slots: Slots, *, lend: bool, short: float, fair: bool
+    ) -> None:
+        self.scheduler = scheduler
+        self.slots = slots
+        self.lend = lend
+        self.short = short
+        self.fair = fair
+
+    def choices(
+        self, pools: Collection[Pool], bound: Collection[Pool], served: float
+    ) -> Iterator[Choice]:
+        """Yield tasks of a job of which nothing runs and whose turn it is, and short tasks of a job
+        that has not used more than its share.
+
+        Parameters
+        ----------
+        bound : collection of Pool
+            Pools that have tasks on workers without a slot.
+        served : float
+            Service of the pool that was served last: see `FairQueueing`.
+        """
+        queueing: list[WorkerState] | None = None  # workers where tasks wait
+        busy: dict[float, bool] = {}  # whether workers have tasks as long as that
+        for pool in pools:
+            if not pool.ready or pool.gang or not pool.is_within_cap():
+                continue
+            if not (pool.running or pool.passed):
+                if queueing is None:
+                    some = self._any_as_long_as(TRIVIAL, bound, busy)
+                    queueing = [w for w in self.slots.queueing() if self._open(w)] if some else []
+                if not queueing or not self._is_due(pool, served):
+                    continue
+                for choice in islice(self._sent_first(pool, math.inf, queueing, ()), 1):
+                    yield choice
+                    if not self._open(choice.ws):
+                        queueing.remove(choice.ws)
+            elif pool.service <= served and pool.durations.shortest < self.short:
+                if not self._any_as_long_as(self.short, bound, busy):
+                    continue
+                for choice in self._sent_first(pool, self.short, self.scheduler.running, bound):
+                    yield choice
+                    queueing = None
+
+    def _any_as_long_as(
+        self, seconds: float, bound: Collection[Pool], found: dict[float, bool]
+    ) -> bool:
+        """Whether tasks on workers take so long, or may; `found` keeps the answers."""
+        if seconds not in found:
+            found[seconds] = bool(bound) or self.slots.any_as_long_as(seconds)
+        return found[seconds]
+
+    def _is_due(self, pool: Pool, served: float) -> bool:
+        return pool.service <= served if self.fair else pool.is_behind()
+
+    def _open(self, ws: WorkerState) -> bool:
+        """Whether another task may be sent to a worker before all else."""
+        return self.slots.sent_first(ws.address) < ws.nthreads
+
+    def _sent_first(
+        self,
+        pool: Pool,
+        shorter_than: float,
+        workers: Collection[WorkerState],
+        bound: Collection[Pool],
+    ) -> Iterator[Choice]:
+        """Yield tasks of a pool for those of these workers where they can start soonest."""
+        for entry in list(islice(pool.first_ready(), LOOKED_AT)):
+            if entry.ts not in pool.ready:
+                continue
+            if math.isfinite(shorter_than) and (
+                entry.rootish or entry.like.at_most >= shorter_than
+            ):
+                continue
+            if found := list(islice(self._possible(pool, entry, workers, bound), LOOKED_AT)):
+                ws = min(found, key=lambda ws: (self.slots.next_end(ws), ws.address))
+                reason = "granted" if ws.address in pool.workers else "lent"
+                yield Choice(pool, entry, ws, reason, AT_ONCE + monotonic())
+
+    def _possible(
+        self,
+        pool: Pool,
+        entry: Entry,
+        workers: Collection[WorkerState],
+        bound: Collection[Pool],
+    ) -> Iterator[WorkerState]:
+        """Those of these workers to which a task may be sent before all else."""
+        known = self.scheduler.workers
+        at: Iterable[WorkerState] = workers
+        if entry.homes:
+            at = (known[a] for a in entry.homes if a in known and known[a] in workers)
+        for ws in at:
+            if not entry.kind.suits(ws) or not (self.lend or ws.address in pool.workers):
+                continue
+            if bound and self.slots.goes_on_with_others(ws, pool, bound):
+                continue
+            if self._open(ws):
+                yield ws

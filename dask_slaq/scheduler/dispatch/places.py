@@ -1,0 +1,87 @@
+"""Workers that have slots while a dispatch lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.dispatch.slots import Place, Slots, load
+
+if TYPE_CHECKING:
+    from distributed.scheduler import WorkerState
+
+    from dask_slaq.scheduler.dispatch.pool import Pool
+
+#: Places that are compared for one choice.
+LOOKED_AT = 16
+
+
+class Places:
+    """Those of some workers that have slots, those with the fewest tasks a thread first.
+
+    Parameters
+    ----------
+    slots : Slots
+    workers : iterable of distributed.scheduler.WorkerState
+
+    Attributes
+    ----------
+    by_address : dict of str to Place
+    free : int
+        How many of them have a free thread.
+    """
+
+    def __init__(self, slots: Slots, workers: Iterable[WorkerState]) -> None:
+        self._slots = slots
+        workers = list(workers)
+        low = any(slots.is_low(ws) for ws in workers)
+        found = [slots.place(ws) for ws in workers] if low else []
+        having = [place for place in found if place is not None]
+        having.sort(key=lambda place: (load(place.ws) / place.ws.nthreads, place.ws.address))
+        self.by_address = {place.ws.address: place for place in having}
+        self.free = sum(place.free for place in having)
+
+    def __len__(self) -> int:
+        """How many workers have slots."""
+        return len(self.by_address)
+
+    def pick(self, pool: Pool, suits: Callable[[Place], bool]) -> Place | None:
+        """Return a place for a task of a pool that is at home nowhere: of the first ones one that
+        has a free thread, made the least of what the pool made anywhere, and is of its set."""
+        found: Place | None = None
+        least: tuple[Any, ...] = ()
+        made_at, inside = pool.made_at, pool.workers
+        for looked, (address, place) in enumerate(self.by_address.items()):
+            if found is not None and looked >= LOOKED_AT:
+                break
+            made = made_at.get(address, 0.0) / place.ws.nthreads
+            order = (not place.free, made, address not in inside)
+            if (found is None or order < least) and suits(place):
+                found, least = place, order
+                if order == (False, 0.0, False):
+                    break
+        return found
+
+    def refresh(self, ws: WorkerState) -> Place | None:
+        """Look at a worker again after it was sent a task."""
+        self._drop(ws.address)
+        place = self._slots.place(ws)
+        if place is not None:
+            self.by_address[ws.address] = place
+            self.free += place.free
+        return place
+
+    def keep_free(self) -> None:
+        """Keep only workers that have a free thread."""
+        self.by_address = {a: place for a, place in self.by_address.items() if place.free}
+
+    def leave_to(self, pool: Pool) -> None:
+        """Leave those workers alone that would go on with tasks of a pool by themselves."""
+        for address in pool.passed:
+            place = self.by_address.get(address)
+            if place is not None and self._slots.backlog(place.ws) > 0:
+                self._drop(address)
+
+    def _drop(self, address: str) -> None:
+        place = self.by_address.pop(address, None)
+        self.free -= place is not None and place.free

@@ -1,0 +1,338 @@
+"""What each worker was sent, and when it will be free for more.
+
+A worker has a slot while it has fewer tasks than threads, or will have one so soon that a round
+trip would leave it idle. The numbers of tasks are Dask's own; here only what was sent through a
+slot is kept, with the time at which it should have started.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from dask_slaq.scheduler.dispatch.durations import TRIVIAL
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+    from dask_slaq.scheduler.dispatch.durations import Like
+    from dask_slaq.scheduler.dispatch.pool import Entry, Pool
+
+#: Seconds after its end in which the scheduler learns of it.
+REPORTED = 0.005
+#: Tasks a thread that a worker may be sent ahead at most.
+MOST_AHEAD = 8
+
+
+@dataclass(slots=True)
+class Sent:
+    """A task that was sent through a slot.
+
+    Attributes
+    ----------
+    entry : Entry
+    pool : Pool
+    rank : float
+        Orders tasks on the worker; see `Custody.bind`.
+    expected : float
+        Seconds that it computes, infinite where that is not known.
+    soonest : float
+        Seconds after which it may well have ended.
+    start : float or None
+        When it started to compute, as far as can be told; None while it waits there.
+    since : float
+        When it was sent.
+    fetches : bool
+        Whether inputs have to come from other workers first: what is sent after it may start
+        before it.
+    """
+
+    entry: Entry
+    pool: Pool
+    rank: float
+    expected: float
+    soonest: float
+    start: float | None
+    since: float
+    fetches: bool
+
+    def left(self, now: float) -> float:
+        """Seconds that it may compute yet. One that is overdue will take as long again as it is."""
+        if self.start is None:
+            return self.expected
+        elapsed = now - self.start
+        if elapsed < self.expected:
+            return max(self.soonest - elapsed, 0.0)
+        return max(elapsed - self.expected - REPORTED, 0.0)
+
+
+class Place(NamedTuple):
+    """A worker that has a slot.
+
+    Attributes
+    ----------
+    ws : distributed.scheduler.WorkerState
+    free : bool
+        Whether it has a free thread.
+    free_in : float
+        Seconds until a task that is sent now would start, infinite where that is not known.
+    rootish : bool
+        Whether it may be sent a task of a kind that Dask would queue: no more of these are sent
+        ahead than Dask sends, by its ``worker-saturation``.
+    """
+
+    ws: WorkerState
+    free: bool
+    free_in: float
+    rootish: bool
+
+    def takes_at_once(self, like: Like) -> bool:
+        """Whether a task that takes no time, like these, would be through at once."""
+        return like.is_trivial and self.free_in < TRIVIAL
+
+
+class _On:
+    """What a worker was sent through slots, and how many of these tasks wait there."""
+
+    __slots__ = ("sent", "waits")
+
+    def __init__(self) -> None:
+        self.sent: dict[TaskState, Sent] = {}
+        self.waits = 0
+
+    def waiting(self) -> Iterator[Sent]:
+        return (sent for sent in self.sent.values() if sent.start is None)
+
+
+_NOTHING = _On()
+
+
+class Slots:
+    """Slots of all workers.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        Only read.
+    ahead : float
+        Seconds before a thread is expected to be free at which it is sent another task.
+    """
+
+    def __init__(self, scheduler: Scheduler, ahead: float) -> None:
+        self.scheduler = scheduler
+        self.ahead = ahead
+        self._on: dict[str, _On] = {}
+        self._where: dict[TaskState, str] = {}
+        # Workers that have, or had, more tasks than threads.
+        self._crowded: set[WorkerState] = set()
+
+    def __len__(self) -> int:
+        """How many tasks are on workers."""
+        return len(self._where)
+
+    def __contains__(self, ts: TaskState) -> bool:
+        return ts in self._where
+
+    def get(self, ts: TaskState) -> Sent | None:
+        """What was noted of a task on a worker."""
+        address = self._where.get(ts)
+        return None if address is None else self._on[address].sent[ts]
+
+    def inherit(self, pool: Pool, heir: Pool) -> None:
+        """Count what was sent for one pool for another."""
+        for ts in pool.running:
+            address = self._where.get(ts)
+            if address is not None:
+                self._on[address].sent[ts].pool = heir
+
+    def sent(self, ts: TaskState, ws: WorkerState, pool: Pool, entry: Entry, rank: float) -> None:
+        """Note a task that was sent to a worker."""
+        known, now = entry.like, monotonic()
+        start = now if load(ws) <= ws.nthreads else None
+        fetches = any(ws not in dep.who_has for dep in ts.dependencies)
+        sent = Sent(entry, pool, rank, known.typical, known.soonest, start, now, fetches)
+        self._put(ts, ws, sent)
+
+    def _put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
+        on = self._on.get(ws.address)
+        if on is None:
+            on = self._on[ws.address] = _On()
+        on.sent[ts] = sent
+        on.waits += sent.start is None
+        self._where[ts] = ws.address
+
+    def ended(self, ts: TaskState) -> None:
+        """Note that a worker no longer has a task, or that it holds no slot any more."""
+        address = self._where.pop(ts, None)
+        if address is not None:
+            on = self._on[address]
+            on.waits -= on.sent.pop(ts).start is None
+            if not on.sent:
+                del self._on[address]
+
+    def relocated(self, ts: TaskState, ws: WorkerState) -> None:
+        """Note that a task was moved to another worker before it started."""
+        sent = self._on[self._where[ts]].sent[ts]
+        self.ended(ts)
+        sent.start = monotonic() if load(ws) <= ws.nthreads else None
+        self._put(ts, ws, sent)
+
+    def stuck(self, longer: float) -> list[tuple[TaskState, Sent]]:
+        """Return the tasks that have waited on a worker for more than `longer` seconds."""
+        before = monotonic() - longer
+        return [
+            (ts, sent)
+            for on in self._on.values()
+            if on.waits
+            for ts, sent in on.sent.items()
+            if sent.start is None and sent.since <= before
+        ]
+
+    @property
+    def any_wait(self) -> bool:
+        """Whether tasks wait on workers."""
+        return any(on.waits for on in self._on.values())
+
+    def any_as_long_as(self, seconds: float) -> bool:
+        """Whether of the tasks on workers any takes so long, as far as known."""
+        return any(s.expected >= seconds for on in self._on.values() for s in on.sent.values())
+
+    def thread_freed(self, address: str) -> None:
+        """Note that a thread of a worker takes the next task."""
+        ws, on = self.scheduler.workers.get(address), self._on.get(address, _NOTHING)
+        if on.waits and ws is not None and len(on.sent) - on.waits < ws.nthreads:
+            first = min(on.waiting(), key=lambda sent: sent.rank)
+            first.start = monotonic()
+            on.waits -= 1
+
+    def waiting(self, address: str) -> int:
+        """How many tasks were sent to a worker through slots and wait there."""
+        return self._on.get(address, _NOTHING).waits
+
+    def sent_first(self, address: str) -> int:
+        """How many of these were sent to be first: they have a negative rank."""
+        return sum(1 for sent in self._on.get(address, _NOTHING).waiting() if sent.rank < 0)
+
+    def waiting_tasks(self, address: str, pool: Pool) -> Iterator[tuple[TaskState, Sent]]:
+        """Tasks of a pool that wait on a worker."""
+        on = self._on.get(address, _NOTHING)
+        for ts, sent in on.sent.items() if on.waits else ():
+            if sent.start is None and sent.pool is pool:
+                yield ts, sent
+
+    def free_in(self, ws: WorkerState) -> float:
+        """Seconds until a task that is sent now would start, infinite where that is not known."""
+        threads = ws.nthreads
+        if load(ws) < threads:
+            return 0.0
+        on, now = self._on.get(ws.address, _NOTHING), monotonic()
+        left: list[float] = []
+        waits: list[float] = []
+        for sent in on.sent.values():
+            if sent.start is None:
+                waits.append(sent.expected)
+            else:
+                left.append(math.inf if sent.fetches else sent.left(now))
+        left += [math.inf] * (threads - len(left))
+        left.sort()
+        if not waits or left[0] == math.inf:
+            return left[0]
+        if threads == 1:
+            return left[0] + sum(waits)
+        del left[threads:]
+        for expected in waits:
+            heapq.heapreplace(left, left[0] + expected)
+        return left[0]
+
+    def next_end(self, ws: WorkerState) -> float:
+        """Seconds until a worker is expected to have a free thread, what waits there aside."""
+        if load(ws) < ws.nthreads:
+            return 0.0
+        now = monotonic()
+        sent = self._on.get(ws.address, _NOTHING).sent.values()
+        left = min((s.left(now) for s in sent if s.start is not None), default=math.inf)
+        return left if math.isfinite(left) else ws.occupancy / ws.nthreads
+
+    def all_end_in(self, pool: Pool) -> float:
+        """Seconds until all tasks of a pool on workers are expected to have ended."""
+        now = monotonic()
+        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
+        return max((s.left(now) for s in sent), default=0.0)
+
+    def sent_any(self, workers: Iterable[WorkerState]) -> None:
+        """Note that workers were sent tasks, through slots or not."""
+        self._crowded.update(ws for ws in workers if len(ws.processing) > ws.nthreads)
+
+    def queueing(self) -> set[WorkerState]:
+        """Return the running workers on which tasks wait."""
+        self._crowded = {ws for ws in self._crowded if len(ws.processing) > ws.nthreads}
+        return {ws for ws in self._crowded & self.scheduler.running if load(ws) > ws.nthreads}
+
+    def place(self, ws: WorkerState) -> Place | None:
+        """Return a worker as one that has a slot: a free thread, or one that is about to be free;
+        None if it has none."""
+        if ws not in self.scheduler.running:
+            return None
+        threads, waiting = ws.nthreads, self.waiting(ws.address)
+        over = load(ws) - threads
+        if over < 0:
+            return Place(ws, True, 0.0, True)
+        saturation = self.scheduler.WORKER_SATURATION
+        rootish = math.isinf(saturation) or waiting < math.ceil(saturation * threads) - threads
+        if over > waiting:
+            # It has tasks that were not sent through slots, and would go on with those.
+            return None if waiting else Place(ws, False, math.inf, rootish)
+        free_in = self.free_in(ws)
+        if free_in >= self.ahead or waiting >= MOST_AHEAD * threads:
+            return None
+        return Place(ws, False, free_in, rootish)
+
+    def is_low(self, ws: WorkerState) -> bool:
+        """Whether a worker has got through most of what it may be sent ahead: it is sent more then,
+        and not for each task that ends."""
+        return 2 * self.waiting(ws.address) <= MOST_AHEAD * ws.nthreads
+
+    def backlog(self, ws: WorkerState) -> int:
+        """Tasks that wait on a worker without having been sent through a slot."""
+        return load(ws) - ws.nthreads - self.waiting(ws.address)
+
+    def goes_on_with_others(self, ws: WorkerState, pool: Pool, bound: Iterable[Pool]) -> bool:
+        """Whether a worker would go on with tasks of a job that has been served less than this one:
+        they are bound to it and have nowhere else to go."""
+        less = any(o.service < pool.service and ws.address in o.passed for o in bound)
+        return less and self.backlog(ws) > 0
+
+    def check(self, pools: Mapping[str, Pool]) -> None:
+        """Raise `AssertionError` unless what was sent agrees with itself and with the pools."""
+        there = {ts: address for address, on in self._on.items() for ts in on.sent}
+        assert there == self._where, "workers and tasks disagree"
+        for on in self._on.values():
+            assert on.sent, "a worker without tasks"
+            assert on.waits == sum(1 for _ in on.waiting()), "tasks that wait are miscounted"
+            for ts, sent in on.sent.items():
+                assert pools.get(sent.pool.name) is sent.pool, f"{ts} is of a closed pool"
+                assert ts in sent.pool.running, f"{ts} does not run, but has a slot"
+
+
+def load(ws: WorkerState) -> int:
+    """Tasks on a worker that compute or could: no seceded ones, and none that wait for a
+    resource."""
+    there = len(ws.processing) - len(ws.long_running)
+    return there - blocked(ws) if ws.used_resources else there
+
+
+def blocked(ws: WorkerState) -> int:
+    """Tasks on a worker that wait there for a resource."""
+    if not ws.used_resources:
+        return 0
+    over = max(used - ws.resources.get(r, 0) for r, used in ws.used_resources.items())
+    return math.ceil(over) if over > 0 else 0
+
+
+def has_thread(ws: WorkerState) -> bool:
+    """Whether a worker has fewer tasks than threads."""
+    return load(ws) < ws.nthreads

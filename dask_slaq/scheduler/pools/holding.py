@@ -1,0 +1,106 @@
+"""Starts and stops holding tasks, a part at a time: all in one step would block the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+    from dask_slaq.scheduler.pools.task_control import Custody
+
+#: Tasks that change hands together; how often in a step of the event loop, whose clock may be
+#: virtual and stand still; and seconds after which a step ends.
+TOGETHER, TIMES, STEP = 50, 10, 0.010
+
+
+class Holding:
+    """Whether tasks are held, and those for which that is not so yet.
+
+    Parameters
+    ----------
+    custody : Custody
+    user_of : callable
+        Returns the worker restrictions that the user gave a task.
+    fail : callable
+        Called with the error when a step failed.
+
+    Attributes
+    ----------
+    on : bool
+        Whether tasks are to be held.
+    """
+
+    def __init__(
+        self,
+        custody: Custody,
+        user_of: Callable[[TaskState], Any],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.custody = custody
+        self.on = False
+        self._user_of = user_of
+        self._fail = fail
+        self._to_convert: deque[TaskState] = deque()
+        self._to_give_back: deque[tuple[TaskState, Any]] = deque()
+        self._handle: asyncio.Handle | None = None
+
+    def __bool__(self) -> bool:
+        """Whether tasks are held, or still to be given back."""
+        return self.on or len(self) > 0
+
+    def __len__(self) -> int:
+        """How many tasks are to change hands yet."""
+        return len(self._to_convert) + len(self._to_give_back)
+
+    @property
+    def to_give_back(self) -> set[TaskState]:
+        """Tasks whose pool is no more, and which are held still."""
+        return {ts for ts, _ in self._to_give_back}
+
+    def switch(self, on: bool, tasks: Collection[TaskState]) -> None:
+        """Hold these tasks from now on, or give them back; the first of them at once."""
+        self.on = on
+        self._to_convert = deque(tasks)
+        self._step()
+
+    def give_back(self, tasks: dict[TaskState, Any]) -> None:
+        """Give back tasks whose pool is no more."""
+        self._to_give_back.extend(tasks.items())
+        self._step()
+
+    def _step(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        begin = perf_counter()
+        try:
+            for _ in range(TIMES):
+                if not len(self) or perf_counter() - begin > STEP:
+                    break
+                self._convert()
+        except Exception as error:
+            self._fail(error)
+        if len(self) and self._handle is None:
+            self._handle = asyncio.get_running_loop().call_soon(self._step)
+
+    def _convert(self) -> None:
+        back = dict(_take(self._to_give_back))
+        tasks = _take(self._to_convert)
+        if not self.on:
+            back.update((ts, self._user_of(ts)) for ts in tasks)
+        self.custody.give_back(back)
+        if not self.on:
+            return
+        for ts in tasks:
+            if ts.state == "waiting":
+                self.custody.hold(ts, self._user_of(ts))
+        self.custody.take_out_of_queue(tasks)
+
+
+def _take(queue: deque[Any]) -> list[Any]:
+    return [queue.popleft() for _ in range(min(TOGETHER, len(queue)))]

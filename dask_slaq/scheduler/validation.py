@@ -1,0 +1,93 @@
+"""What comes in from clients is checked here, so that one who errs disturbs nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.jobs import check_job_settings
+from dask_slaq.core.validation import check_name, check_resources, shown
+
+__all__ = ["Dropped", "check_opening"]
+
+logger = logging.getLogger(__name__)
+
+#: What a request to open a job may hold beside its name and client.
+ALLOWED = ("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources", "run")
+#: Seconds between two log lines on what was dropped from one sender.
+PAUSE = 10.0
+#: Senders that are told apart.
+MOST_SENDERS = 1000
+
+
+def check_opening(
+    name: object, client: object, given: Mapping[str, Any], connected: Callable[[str], bool]
+) -> dict[str, Any]:
+    """Check a request to open a job.
+
+    Parameters
+    ----------
+    name, client
+        Of the job, and whose it is to be.
+    given : Mapping
+        Everything else in the request.
+    connected : callable
+        Tells whether there is a client of some id.
+
+    Returns
+    -------
+    dict
+        What was given, as plain Python values.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    check_name(name)
+    if not (isinstance(client, str) and connected(client)):
+        raise InvalidSetting(f"client must be the id of a connected client, not {shown(client)}")
+    if unknown := [key for key in given if key not in ALLOWED]:
+        raise InvalidSetting(
+            f"{shown(unknown[0])} is nothing that a job may be given; allowed are: "
+            + ", ".join(ALLOWED)
+        )
+    run = given.get("run")
+    if not (run is None or (isinstance(run, str) and len(run) <= 64)):
+        raise InvalidSetting(f"run must be a string of at most 64 characters, not {shown(run)}")
+    settings = {k: v for k, v in given.items() if k not in ("resources", "run")}
+    check_job_settings(**settings)
+    return {**plain(settings), "resources": check_resources(given.get("resources")), "run": run}
+
+
+def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of NumPy as Python's, which can be written to a log."""
+    return {k: v.item() if hasattr(v, "item") else v for k, v in settings.items()}
+
+
+class Dropped:
+    """Messages that were dropped: counted for each sender, and logged now and then."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[int, str]] = {}  # since the last line on each sender
+
+    def add(self, what: str, sender: object, error: BaseException) -> None:
+        """Log that a message was dropped, or count it if the sender's last line is recent."""
+        name, text = shown(sender), f"{what}: {str(error)[:300]}"
+        if name in self._held:
+            self._held[name] = self._held[name][0] + 1, text
+        elif len(self._held) < MOST_SENDERS:
+            logger.warning("dropped a message from %s: %s", name, text)
+            self._hold(name)
+
+    def _hold(self, name: str) -> None:
+        self._held[name] = 0, ""
+        asyncio.get_running_loop().call_later(PAUSE, self._release, name)
+
+    def _release(self, name: str) -> None:
+        count, text = self._held.pop(name)
+        if count:
+            logger.warning("dropped %d more messages from %s; the last: %s", count, name, text)
+            self._hold(name)

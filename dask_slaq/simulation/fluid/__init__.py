@@ -1,0 +1,6 @@
+"""Simulator of jobs that hold fractions of threads: see `Simulator`."""
+
+from dask_slaq.simulation.fluid.dispatch import DISPATCH
+from dask_slaq.simulation.fluid.simulator import Outcome, Simulation, Watcher
+
+__all__ = ["DISPATCH", "Outcome", "Simulation", "Watcher"]

@@ -1,0 +1,109 @@
+"""How far the jobs of a simulation are: iterations done, and when each of them ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_slaq.simulation.workload import SimulatedJob
+
+__all__ = ["Iterations"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+#: Iterations; what is nearer to an end than this has reached it.
+EPSILON = 1e-7
+
+
+class Iterations:
+    """Iterations of all jobs, each at a rate of its own. Arrays are (n_jobs,).
+
+    Attributes
+    ----------
+    rate : array
+        Iterations of usual length a second.
+    compute : array
+        Core-seconds a second.
+    unsaid : array
+        Core-seconds that the engine has not been told of.
+    finished : array of int
+        Iterations that have ended.
+    times : list of (n_iterations,) array
+        When each iteration of each job ended, seconds after the start.
+    """
+
+    def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
+        n = len(jobs)
+        # Work done and when the present iteration is, in iterations of usual length.
+        self._done, self._due = np.zeros(n), np.array([job.slowdown[0] for job in jobs])
+        self._ends = [np.cumsum(job.slowdown) for job in jobs]
+        self._last = np.array([ends[-1] for ends in self._ends])
+        self._count = np.array([len(ends) for ends in self._ends])
+        self._stops = np.array([job.alone is not None for job in jobs])
+        self.finished = np.zeros(n, dtype=np.int64)
+        self.rate, self.compute, self.unsaid = np.zeros((3, n))
+        self.times = [np.full(len(job.loss), np.nan) for job in jobs]
+
+    def next_end(self, active: IntArray) -> float:
+        """Seconds until the next of these jobs ends, or stops for its driver."""
+        going = active[self.rate[active] > 0]
+        if not len(going):
+            return math.inf
+        goal = np.where(self._stops[going], self._due[going], self._last[going])
+        return float(((goal - self._done[going]) / self.rate[going]).min())
+
+    def advance(
+        self, active: IntArray, start: float, now: float
+    ) -> list[tuple[float, int, int, float]]:
+        """Compute from `start` to `now`.
+
+        Returns
+        -------
+        list of (seconds, job, iteration, core-seconds)
+            The iterations that ended on the way in order of time, each with what was computed
+            for it and not told so far.
+        """
+        before = self._done[active]
+        self._done[active] += self.rate[active] * (now - start)
+        self.unsaid[active] += self.compute[active] * (now - start)
+        ended: list[tuple[float, int, int, float]] = []
+        for j in np.flatnonzero(self._done[active] >= self._due[active] - EPSILON).tolist():
+            ended += self._ended(int(active[j]), float(before[j]), start, now)
+        ended.sort()
+        return ended
+
+    def _ended(
+        self, i: int, before: float, start: float, now: float
+    ) -> list[tuple[float, int, int, float]]:
+        """The iterations of one job that ended."""
+        first, ends = int(self.finished[i]), self._ends[i]
+        stop = int(np.searchsorted(ends, self._done[i] + EPSILON, side="right"))
+        times = np.clip(start + (ends[first:stop] - before) / self.rate[i], start, now)
+        self.times[i][first:stop] = times
+        self.finished[i] = stop
+        self._due[i] = ends[stop] if stop < len(ends) else math.inf
+        took = np.diff(times, prepend=start) * self.compute[i]
+        rest = (now - times[-1]) * self.compute[i]
+        took[0] = self.unsaid[i] - took[1:].sum() - rest
+        self.unsaid[i] = rest
+        return [
+            (t, i, first + k, s)
+            for k, (t, s) in enumerate(zip(times.tolist(), took.tolist(), strict=True))
+        ]
+
+    def through(self, active: IntArray) -> npt.NDArray[np.bool_]:
+        """Which (n_active,) of these jobs have ended."""
+        through: npt.NDArray[np.bool_] = self.finished[active] == self._count[active]
+        return through
+
+    def lose(self, active: IntArray, lost: FloatArray, held: FloatArray) -> None:
+        """Undo that part of the unfinished iterations that was done on threads that were `lost`,
+        of those that were `held`."""
+        for i in active[lost[active] > 0]:
+            k = self.finished[i]
+            begun = self._ends[i][k - 1] if k else 0.0
+            self._done[i] -= (self._done[i] - begun) * lost[i] / held[i]

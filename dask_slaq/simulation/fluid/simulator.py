@@ -1,0 +1,243 @@
+"""The event loop: jobs on a virtual clock, decided by the engine that also runs on clusters.
+
+Events are arrivals, the ends of iterations and jobs, epochs, changes of capacity, and the ends of
+pauses. Between two of them every job computes at a constant rate, on the threads that `divide`
+gives it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.simulation.fluid.cluster import Cluster
+from dask_slaq.simulation.fluid.dispatch import Shares, divide
+from dask_slaq.simulation.fluid.progress import Iterations
+from dask_slaq.simulation.workload import Law, SimulatedJob, rate
+
+__all__ = ["Outcome", "Simulation", "Watcher"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+#: A job that can be divided at will has so many tasks a thread of the cluster.
+DIVISIONS = 1000
+
+#: Told of every change: seconds, indices (n_active,) of the active jobs, their threads (n_active,).
+Watcher = Callable[[float, IntArray, FloatArray], None]
+
+
+@dataclass
+class Outcome:
+    """What became of the jobs of one run.
+
+    Attributes
+    ----------
+    times : list of (n_iterations,) array
+        When each iteration of each job ended, seconds after the start.
+    decisions : list of float
+        Seconds of compute of each reallocation.
+    busy : float
+        Core-seconds that tasks computed.
+    moved : int
+        Workers that jobs gained.
+    """
+
+    times: list[FloatArray]
+    decisions: list[float] = field(default_factory=list)
+    busy: float = 0.0
+    moved: int = 0
+
+
+class Simulation:
+    """One run of a list of jobs, and its state. Arrays are (n_jobs,).
+
+    Parameters
+    ----------
+    jobs : sequence of SimulatedJob
+        In order of arrival.
+    engine : Engine
+        Without jobs.
+    law : Law
+        True running times of these jobs.
+    cores : int
+    max_cores : float, optional
+        Threads that any one job can use at most.
+    move_pause : float
+        Seconds for which a job computes nothing on the threads of a worker that it gained,
+        while its data moves there.
+    capacity : sequence of (seconds, cores)
+        Changes of the number of cores. Of a worker that is lost, the jobs on it lose that part
+        of their unfinished iteration.
+    gap : float
+        Least seconds between two decisions: arrivals and ends that come sooner wait for so long.
+    dispatch : {"shares", "index"}
+        Who has the threads between two decisions, see `dispatch.DISPATCH`.
+    watch : callable, optional
+        Told of every change of who computes on how many threads.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[SimulatedJob],
+        engine: Engine,
+        law: Law,
+        cores: int,
+        *,
+        max_cores: float | None = None,
+        move_pause: float = 0.0,
+        capacity: Sequence[tuple[float, int]] = (),
+        gap: float = 0.0,
+        dispatch: str = "shares",
+        watch: Watcher | None = None,
+    ) -> None:
+        n = len(jobs)
+        self.jobs, self.engine, self.law = jobs, engine, law
+        self.cluster = Cluster(n, cores, capacity, move_pause)
+        self.max_share = max_cores
+        self.gap, self.watch = gap, watch
+        self.dispatch = dispatch
+        self.now, self.decided = 0.0, -math.inf
+        self.coming = deque(range(n))
+        self.active: IntArray = np.zeros(0, dtype=np.int64)
+        #: Jobs that have arrived since the last decision.
+        self.new: list[int] = []
+        self.iterations = Iterations(jobs)
+        most = math.inf if max_cores is None else max_cores
+        self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
+        #: When the driver of each job sends its next tasks.
+        self.resume = np.full(n, -math.inf)
+        #: Where the jobs stood in the last decision, -1 for new ones.
+        self.place = np.full(n, -1)
+        self.outcome = Outcome(self.iterations.times)
+
+    def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
+        """Run to the end of the last job; `progress` is called with 1 when one ends."""
+        decide = math.inf
+        while self.coming or len(self.active):
+            arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
+            moved = self.cluster.next_arrival(self.active, self.now)
+            end = self.now + self.iterations.next_end(self.active)
+            soon = min(end, self._next_resume(), moved, self.cluster.next_change)
+            self._advance(min(arrival, decide, soon))
+            ended = self._remove_ended()
+            if progress is not None and ended:
+                progress(ended)
+            if sum((ended, self._add_arrived(), self._resize())):
+                decide = min(decide, max(self.now, self.decided + self.gap))
+            if self.now >= decide:
+                self._decide()
+                decide = self.now + self.engine.epoch if len(self.active) else math.inf
+            self._divide()
+        self.outcome.moved = self.cluster.moved
+        return self.outcome
+
+    def _next_resume(self) -> float:
+        """When the next driver that works sends tasks."""
+        later = self.resume[self.active]
+        return float(later[later > self.now].min(initial=math.inf))
+
+    def _stop(self, i: int) -> None:
+        """Let the driver of a job work before its next iteration."""
+        alone, k = self.jobs[i].alone, self.iterations.finished[i]
+        if alone is not None and k < len(alone):
+            self.resume[i] = self.now + alone[k]
+
+    def _advance(self, at: float) -> None:
+        """Compute until `at`; report the iterations that end on the way, in order of time."""
+        a, elapsed, start = self.active, at - self.now, self.now
+        self.now = at
+        if not len(a) or elapsed <= 0:
+            return
+        self.outcome.busy += float(self.iterations.compute[a].sum()) * elapsed
+        reports = self.iterations.advance(a, start, at)
+        for i in {i for _, i, _, _ in reports}:
+            self._stop(i)
+        for time, i, k, seconds in reports:
+            job = self.jobs[i]
+            if seconds > 0:
+                self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
+            self.engine.report(job.name, job.reports.item(k), time)
+
+    def _remove_ended(self) -> int:
+        """Take the jobs that are through off the cluster."""
+        through = self.iterations.through(self.active)
+        for i in self.active[through]:
+            self.engine.remove_job(self.jobs[i].name, self.now)
+        self.active = self.active[~through]
+        return int(through.sum())
+
+    def _add_arrived(self) -> int:
+        """Let the jobs arrive whose time has come; how many there are."""
+        before = len(self.new)
+        while self.coming and self.jobs[self.coming[0]].arrival <= self.now:
+            i = self.coming.popleft()
+            job = self.jobs[i]
+            self.engine.add_job(job.name, self.now, **job.settings(self.max_share))
+            self.new.append(i)
+            self._stop(i)
+        arrived = self.new[before:]
+        self.active = np.append(self.active, np.array(arrived, dtype=np.int64))
+        return len(arrived)
+
+    def _resize(self) -> int:
+        """Change the number of cores if it is time; how many changes there are."""
+        changed = 0
+        while self.cluster.next_change <= self.now:
+            self.iterations.lose(self.active, *self.cluster.resize())
+            changed += 1
+        return changed
+
+    def _decide(self) -> None:
+        """Let the engine decide, and note who gained workers."""
+        self.decided = self.now
+        unsaid = self.iterations.unsaid
+        for i in self.active[unsaid[self.active] > 0]:
+            job, seconds = self.jobs[i], float(unsaid[i])
+            self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
+            unsaid[i] = 0.0
+        start = perf_counter()
+        self.engine.reallocate(self.cluster.workers, self.now)
+        self.outcome.decisions.append(perf_counter() - start)
+        for i in self.new:  # its tasks come when it has been told of its grant, as on a cluster
+            self.engine.observe_demand(self.jobs[i].name, self._at_once(i))
+        self.new.clear()
+        self._hold()
+
+    def _hold(self) -> None:
+        """Note what every job was granted."""
+        grants = self.engine.grants
+        place = np.array([grants.position[self.jobs[i].name] for i in self.active], np.int64)
+        self.place[self.active] = place
+        if grants.decision is not None:
+            jobs = np.empty(len(place), np.int64)
+            jobs[place] = self.active
+            self.cluster.hold(grants.decision.sets, jobs, self.now)
+
+    def _divide(self) -> None:
+        """Who computes on how many threads from now on, and how fast."""
+        a = self.active
+        if not len(a):
+            return
+        shares = Shares.of(self.engine.grants.decision, self.place[a])
+        cap = np.where(self.resume[a] > self.now, 0.0, self.cap[a])
+        cores, epoch = self.cluster.cores, self.engine.epoch
+        threads = divide(shares, self.law, a, cap, cores, epoch, self.dispatch)
+        if self.watch is not None:
+            self.watch(self.now, a, threads)
+        threads = threads * self.cluster.arrived(a, self.now)
+        speed = rate(self.law, a, threads)
+        self.iterations.rate[a] = speed
+        self.iterations.compute[a] = self.law.computed(a, threads, speed)
+
+    def _at_once(self, i: int) -> int:
+        """Parallel tasks of an iteration."""
+        width = self.jobs[i].partitions
+        return int(width) if math.isfinite(width) else DIVISIONS * self.cluster.cores

@@ -1,0 +1,186 @@
+"""What is measured of a run, and how runs are summed up.
+
+The quality of a job is judged by its true loss: what is left of its whole fall, by the running
+minimum. A job is at 1 until its first iteration has ended, and at 0 when it completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_slaq.simulation.fluid import Outcome
+from dask_slaq.simulation.workload import SimulatedJob
+
+__all__ = ["Run", "normalized_loss", "summarize"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy on one list of jobs.
+
+    Attributes
+    ----------
+    seed : int
+    jobs : sequence of SimulatedJob
+    outcome : Outcome
+    """
+
+    seed: int
+    jobs: Sequence[SimulatedJob]
+    outcome: Outcome
+
+    def time_to(self, fraction: float) -> FloatArray:
+        """Seconds (n_jobs,) from arrival to this fraction of the fall; nan without one."""
+        found = []
+        for job, times in zip(self.jobs, self.outcome.times, strict=True):
+            k = job.iterations_to(fraction)
+            found.append(np.nan if k is None else times[k - 1] - job.arrival)
+        return np.array(found)
+
+    @property
+    def completion(self) -> FloatArray:
+        """Seconds (n_jobs,) from arrival to the end."""
+        ends = np.array([times[-1] for times in self.outcome.times])
+        return ends - np.array([job.arrival for job in self.jobs])
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first arrival to the last end."""
+        return max(float(times[-1]) for times in self.outcome.times) - self.jobs[0].arrival
+
+    @property
+    def area(self) -> FloatArray:
+        """Integral (n_jobs,) of each job's normalized loss over its time, seconds."""
+        return np.array(
+            [
+                float(np.sum(np.append(1.0, normalized_loss(job))[:-1] * lasts))
+                for job, lasts in zip(self.jobs, self._lasts(), strict=True)
+            ]
+        )
+
+    def _lasts(self) -> list[FloatArray]:
+        """Seconds (n_iterations,) that each level of the loss lasts, the one before the first
+        report included, of each job."""
+        return [
+            np.diff(times, prepend=job.arrival)
+            for job, times in zip(self.jobs, self.outcome.times, strict=True)
+        ]
+
+    def mean_loss(self) -> float:
+        """Mean over time of the mean normalized loss of the active jobs, as in the paper.
+
+        Notes
+        -----
+        Times at which no job is active do not count. Jobs that are nearly at their end count as
+        much as new ones: the longer they are kept active, the lower this mean, whatever the others
+        wait. `area` has no such bias; `summarize` tells how long they are kept.
+        """
+        at, mean, active = self.loss_over_time()
+        lasts = np.diff(at)[active > 0]
+        return float(np.sum(mean[active > 0] * lasts) / np.sum(lasts))
+
+    def loss_over_time(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The mean normalized loss of the active jobs, a step function of time.
+
+        Returns
+        -------
+        at : (n_steps + 1,) array
+            Seconds after the start at which steps begin, and the last one ends.
+        mean : (n_steps,) array
+            0 where no job is active.
+        active : (n_steps,) array
+            Active jobs.
+        """
+        at, loss, count = [], [], []
+        for job, times in zip(self.jobs, self.outcome.times, strict=True):
+            levels = np.concatenate([[0.0, 1.0], normalized_loss(job)])
+            levels[-1] = 0.0  # it is gone
+            at.append(np.append(job.arrival, times))
+            loss.append(np.diff(levels))
+            step = np.zeros(len(levels) - 1)
+            step[0], step[-1] = 1.0, -1.0
+            count.append(step)
+        order = np.argsort(np.concatenate(at), kind="stable")
+        total = np.cumsum(np.concatenate(loss)[order])[:-1]
+        active = np.cumsum(np.concatenate(count)[order])[:-1].round()
+        mean = np.divide(total, active, out=np.zeros(len(total)), where=active > 0)
+        return np.concatenate(at)[order], mean, active
+
+
+def normalized_loss(job: SimulatedJob) -> FloatArray:
+    """What is left (n_iterations,) of the fall of the job's loss; 0 where it never falls."""
+    best = np.minimum.accumulate(job.loss)
+    fall = best[0] - best[-1]
+    return (best - best[-1]) / fall if fall > 0 else np.zeros(len(best))
+
+
+def summarize(
+    runs: Sequence[Run], fair: Sequence[Run], cores: int
+) -> dict[str, float | int | list[dict[str, Any]] | None]:
+    """Figures of one policy over its seeds, with the keys of the JSON output.
+
+    Parameters
+    ----------
+    runs, fair : sequence of Run
+        Of the policy, and of `fair` on the same lists.
+    cores : int
+
+    Notes
+    -----
+    rho is the finish-time fairness of a job: the seconds it takes to complete, over those it
+    takes under fair; `rho95` is the same to 95 % of the loss reduction. ``converged_share`` is the
+    part of the time of all jobs in which they had 5 % or less of their loss reduction before them.
+    """
+    rho = np.concatenate([a.completion / b.completion for a, b in _pairs(runs, fair)])
+    rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in _pairs(runs, fair)])
+    decisions = [d for run in runs for d in run.outcome.decisions]
+    time = sum(run.makespan for run in runs)
+    return {
+        "t90_mean_s": _mean(run.time_to(0.90) for run in runs),
+        "t95_mean_s": _mean(run.time_to(0.95) for run in runs),
+        "completion_mean_s": _mean(run.completion for run in runs),
+        "mean_normalized_loss": float(np.mean([run.mean_loss() for run in runs])),
+        "converged_share": _converged_share(runs),
+        "area": _mean(run.area for run in runs),
+        "rho_mean": float(np.mean(rho)),
+        "rho_p95": float(np.percentile(rho, 95)),
+        "rho_max": float(np.max(rho)),
+        "rho95_max": _largest(rho95),
+        "makespan_s": float(np.mean([run.makespan for run in runs])),
+        "utilization": sum(run.outcome.busy for run in runs) / (cores * time),
+        "active_mean": sum(float(run.completion.sum()) for run in runs) / time,
+        "worker_moves": sum(run.outcome.moved for run in runs),
+        "decisions": len(decisions),
+        "decision_seconds": float(np.mean(decisions)) if decisions else None,
+    }
+
+
+def _converged_share(runs: Sequence[Run]) -> float:
+    """Of the seconds of all jobs, those after 95 % of the loss reduction, or of the whole of it
+    where a loss never falls."""
+    every = np.concatenate([run.completion for run in runs])
+    young = np.concatenate([run.time_to(0.95) for run in runs])
+    return float(1.0 - np.where(np.isnan(young), 0.0, young).sum() / every.sum())
+
+
+def _pairs(runs: Sequence[Run], fair: Sequence[Run]) -> Iterable[tuple[Run, Run]]:
+    return zip(runs, fair, strict=True)
+
+
+def _mean(values: Iterable[FloatArray]) -> float | None:
+    """Mean over all jobs of all runs that have a value."""
+    every = np.concatenate(list(values))
+    known = every[~np.isnan(every)]
+    return float(np.mean(known)) if len(known) else None
+
+
+def _largest(values: FloatArray) -> float | None:
+    known = values[~np.isnan(values)]
+    return float(np.max(known)) if len(known) else None

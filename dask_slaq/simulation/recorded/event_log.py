@@ -1,0 +1,281 @@
+"""Logs of a live plugin: their files, and what each recording in them says of the jobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.recording import Event
+from dask_slaq.simulation.workload import decode
+
+__all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
+
+#: How the first event of a recording begins.
+START = b'{"event":"start"'
+#: Seconds over which the overhead of tasks is a mean: many tasks are to end in them.
+WINDOW = 10.0
+
+
+class LogError(ValueError):
+    """A log cannot be read; names the file and the line."""
+
+
+def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
+    """Give every event to each of `take`, the oldest first.
+
+    Parameters
+    ----------
+    path : path
+        The newest file; older ones have its name and ``.1``, ``.2`` and so on.
+    *take : callable
+        May raise `SlaqError` for what is wrong with an event.
+
+    Returns
+    -------
+    list of str
+        What is to be said of the log: lines that a crash cut off are passed over.
+
+    Raises
+    ------
+    LogError
+    """
+    notes: list[str] = []
+    empty = True
+    for place, event in _events(Path(path), notes):
+        empty = False
+        try:
+            for one in take:
+                one(event)
+        except SlaqError as error:
+            raise LogError(f"{place}: {error}") from error
+    if empty:
+        raise LogError(f"{path}: no event in this log")
+    return notes
+
+
+def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
+    """Yield the events of all files and where they stand.
+
+    A line that is not JSON is passed over, with a note, if a crash can have cut it off there: where
+    the log ends, or where the next recording begins, be it on the same line.
+    """
+    broken, where, line, begun = "", "", b"", False
+    for place, line in _lines(path):
+        try:
+            event = decode(line)
+        except ValueError as error:
+            if broken:
+                raise LogError(broken) from None
+            begins = line.find(START, 1)
+            if begins < 0:
+                broken, where = f"{place}: {error}", place
+                continue
+            notes.append(f"{place}: the beginning of the line is cut off and is left out")
+            event = _decoded(line[begins:], place)
+        if broken and not _continues(event):
+            if not _begins(event):
+                raise LogError(broken)
+            notes.append(f"{where}: the line is cut off and is left out")
+            broken = ""
+        begun = True
+        yield place, event
+    if broken:
+        if line.endswith(b"\n") or not begun:
+            raise LogError(broken)
+        notes.append(f"{where}: the last line is cut off and is left out")
+
+
+def _decoded(line: bytes, place: str) -> Any:
+    try:
+        return decode(line)
+    except ValueError as error:
+        raise LogError(f"{place}: {error}") from None
+
+
+def _begins(event: Any) -> bool:
+    """Whether a recording begins here: before it, one may have ended in the middle of a line."""
+    return isinstance(event, dict) and event.get("event") == "start" and not event.get("continued")
+
+
+def _continues(event: Any) -> bool:
+    """Whether a file begins here with the start of a recording that began in an older one."""
+    return isinstance(event, dict) and event.get("event") == "start" and not _begins(event)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Lines of all files that are not blank, and where they stand."""
+    number, older = 1, []
+    while (before := path.with_name(f"{path.name}.{number}")).exists():
+        older.append(before)
+        number += 1
+    for file in [*reversed(older), path]:
+        try:
+            with open(file, "rb") as lines:
+                for k, line in enumerate(lines, start=1):
+                    if line.strip():
+                        yield f"{file}, line {k}", line
+        except OSError as error:
+            raise LogError(f"{file}: cannot be read: {error}") from error
+
+
+@dataclass
+class RecordedJob:
+    """What a recording says of one job.
+
+    Attributes
+    ----------
+    name : str
+    arrival : float
+        Seconds on the clock of the recording, like all times.
+    settings : dict
+        ``weight``, ``min_share``, ``max_share``, ``target``; ``max_iter`` if it told, as told last.
+    reports : bool
+        False for the tasks of no job.
+    times, losses : list of float
+        Of each report.
+    work : list of float
+        Core-seconds of the tasks that ended between one report and the next, the first ones
+        counting from the arrival.
+    overhead : list of float
+        Thread-seconds that these tasks, and what they need and give, were on their way; the tasks
+        after the last report may make one more.
+    idle : list of float
+        Seconds in which it had no task ready or running, up to each report.
+    waiting : float
+        Core-seconds since the last report.
+    most : float
+        Most tasks at once.
+    left : float or None
+        When it ended.
+    """
+
+    name: str
+    arrival: float
+    settings: dict[str, Any]
+    reports: bool
+    times: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    work: list[float] = field(default_factory=list)
+    overhead: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+    waiting: float = 0.0
+    most: float = 0.0
+    left: float | None = None
+
+
+@dataclass
+class Recording:
+    """One recording, from one start of the plugin to the next.
+
+    Attributes
+    ----------
+    start : dict
+        The event that began it.
+    jobs : list of RecordedJob
+        In order of arrival.
+    threads : list of (seconds, int)
+        Of all workers, at the decisions at which there were other ones.
+    decisions, moved : int
+        Decisions, and workers that jobs gained by them.
+    unknown : set of str
+        Jobs that came before the log begins.
+    """
+
+    start: Event
+    jobs: list[RecordedJob] = field(default_factory=list)
+    threads: list[tuple[float, int]] = field(default_factory=list)
+    decisions: int = 0
+    moved: int = 0
+    unknown: set[str] = field(default_factory=set)
+    _running: dict[str, RecordedJob] = field(default_factory=dict)
+    _held: dict[str, set[str]] = field(default_factory=dict)
+    # Thread-seconds for which there were tasks, but none that ended has accounted for so far; the
+    # tasks (job, iteration, how many) that are to; and since when.
+    _balance: float = 0.0
+    _ended: list[tuple[RecordedJob, int, int]] = field(default_factory=list)
+    _since: float = -math.inf
+
+    def take(self, event: Event) -> None:
+        """Take the next event, which `events.check` has passed."""
+        kind = event["event"]
+        if kind == "decide":
+            self._decided(event)
+        elif kind == "arrive":
+            names = ("weight", "min_share", "max_share", "target")
+            settings = {name: event[name] for name in names}
+            job = RecordedJob(event["job"], event["time"], settings, event["reports"])
+            self.jobs.append(job)
+            self._running[job.name] = job
+        elif "job" in event:
+            known = self._running.get(event["job"])
+            if known is None:
+                self.unknown.add(event["job"])
+            else:
+                self._happened(kind, known, event)
+
+    def _account(self) -> None:
+        """Share the time of threads that waited for tasks on their way among these, alike.
+
+        Of tasks that still run it is taken back when they end.
+        """
+        count = sum(count for _, _, count in self._ended)
+        if count == 0:
+            return
+        each = max(self._balance, 0.0) / count
+        self._balance -= each * count
+        for job, k, n in self._ended:
+            job.overhead += [0.0] * (k + 1 - len(job.overhead))
+            job.overhead[k] += each * n
+        self._ended.clear()
+
+    def _happened(self, kind: str, job: RecordedJob, event: Event) -> None:
+        if kind == "tasks":
+            job.waiting += event["seconds"]
+            self._balance -= event["seconds"]
+            self._ended.append((job, len(job.times), event["count"]))
+            job.most = max(job.most, event["at_once"])
+        elif kind == "report":
+            job.times.append(event["time"])
+            job.losses.append(event["loss"])
+            job.work.append(job.waiting)
+            job.overhead += [0.0] * (len(job.times) - len(job.overhead))
+            job.idle.append(event.get("idle", 0.0))
+            job.waiting = 0.0
+        elif kind == "max_iter":
+            job.settings["max_iter"] = event["max_iter"]
+        elif kind == "leave":
+            self._account()
+            job.left = event["time"]
+            del self._running[job.name]
+            self._held.pop(job.name, None)
+
+    def _decided(self, event: Event) -> None:
+        self.decisions += 1
+        self._balance += event.get("offered", 0.0)
+        if event["time"] - self._since >= WINDOW:
+            self._account()
+            self._since = event["time"]
+        if not self.threads or self.threads[-1][1] != event["threads"]:
+            self.threads.append((event["time"], event["threads"]))
+        for name, grant in event["grants"].items():
+            held = {*grant.get("workers", ())}
+            self.moved += len(held - self._held.get(name, set()))
+            self._held[name] = held
+
+
+class Recordings:
+    """All recordings in a log, the oldest first."""
+
+    def __init__(self) -> None:
+        self.all: list[Recording] = []
+
+    def take(self, event: Event) -> None:
+        """Take the next event, which `events.check` has passed."""
+        if event["event"] != "start":
+            self.all[-1].take(event)
+        elif not (self.all and event.get("continued")):
+            self.all.append(Recording(event))

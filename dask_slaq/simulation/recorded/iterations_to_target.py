@@ -1,0 +1,98 @@
+"""Iterations to a target loss: as recorded, or predicted where no run got there.
+
+That they do not depend on the number of threads holds for solvers whose iterations compute the same
+on any number, as synchronous ones do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_slaq.core.forecast import LossPredictor, Status
+from dask_slaq.core.gains import iterations_to_target
+from dask_slaq.simulation.recorded.runs import Trial
+
+__all__ = ["Iterations", "iterations_to"]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """Iterations to a target loss.
+
+    Attributes
+    ----------
+    middle, low, high : float
+        Median, least and most of the runs that reached it; else the prediction and its band, in
+        which the loss of four runs in five is to be. Infinite where the target is not in sight.
+    reached, runs : int
+        Runs that reached it, of how many; the prediction is of the longest run.
+    lowest : float
+        Least loss of all runs.
+    level : float
+        Loss to which the longest run is predicted to fall, the lower end of the band.
+    """
+
+    middle: float
+    low: float
+    high: float
+    reached: int
+    runs: int
+    lowest: float
+    level: float
+
+    @property
+    def predicted(self) -> bool:
+        return self.reached == 0
+
+
+def iterations_to(trials: Sequence[Trial], target: float) -> Iterations:
+    """Iterations that the runs of one solver took, or would take, to a loss of `target`."""
+    lowest = min(float(trial.losses.min()) for trial in trials)
+    took = [np.argmax(t.losses <= target) + 1.0 for t in trials if (t.losses <= target).any()]
+    if took:
+        middle, low, high = float(np.median(took)), float(min(took)), float(max(took))
+        return Iterations(middle, low, high, len(took), len(trials), lowest, lowest)
+    longest = max(trials, key=lambda trial: len(trial.losses))
+    ahead, level = _predicted(longest.losses, target)
+    low, middle, high = (len(longest.losses) + max(n, 1.0) for n in ahead)  # not there yet
+    return Iterations(middle, low, high, 0, len(trials), lowest, level)
+
+
+def _predicted(losses: FloatArray, target: float) -> tuple[tuple[float, float, float], float]:
+    """Iterations ahead (least, middle, most) to `target`, and where the loss is predicted to end.
+
+    Every report is followed by a fit, as on a cluster, so that experts and bands are tried by it.
+    """
+    predictor = LossPredictor()
+    predictor.add("", target=None)
+    for loss in losses.tolist():
+        predictor.report("", loss)
+        predictor.fit()
+    forecast = predictor.forecast([""])
+    lower, upper = (bound[0] for bound in predictor.band([""]))
+    end = float(lower[-1])
+    if forecast.status[0] != Status.OK:
+        return (math.inf, math.inf, math.inf), end
+    middle = float(iterations_to_target(forecast, np.array([target]), np.array([0.0]))[0])
+    least = min(_first_below(forecast.horizons, lower, target), middle)
+    most = max(_first_below(forecast.horizons, upper, target), middle)
+    return (least, middle, most), end
+
+
+def _first_below(horizons: FloatArray, losses: FloatArray, target: float) -> float:
+    """Where `losses` at `horizons` first come down to `target`, infinite if they do not."""
+    below = losses <= target
+    if not below.any():
+        return math.inf
+    at = int(np.argmax(below))
+    if at == 0:
+        return float(horizons[0])
+    part = (losses[at - 1] - target) / (losses[at - 1] - losses[at])
+    return float(horizons[at - 1] + part * (horizons[at] - horizons[at - 1]))

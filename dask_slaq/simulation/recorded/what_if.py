@@ -1,0 +1,218 @@
+"""``dask slaq replay``: are recorded decisions reproduced, and what would other policies have done?
+
+The jobs of a recording are simulated with the losses they reported, and from report to report
+with the core-seconds of their tasks, an overhead for each task, and the seconds without tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.recording import VERSION, Replay
+from dask_slaq.simulation.fluid import Outcome
+from dask_slaq.simulation.metrics import Run, summarize
+from dask_slaq.simulation.recorded.event_log import (
+    LogError,
+    RecordedJob,
+    Recording,
+    Recordings,
+    read,
+)
+from dask_slaq.simulation.study import Settings, check_policy, run
+from dask_slaq.simulation.workload import SimulatedJob
+
+__all__ = ["RECORDED", "replay_log", "simulated_jobs"]
+
+#: Name of what was measured, beside the policies.
+RECORDED = "recorded"
+#: Epochs that a simulated recording may last: many times what a log of the largest size holds.
+MOST_EPOCHS = 10_000_000
+#: An iteration without tasks takes so many times the work of a mean one.
+LEAST = 1e-6
+
+
+def replay_log(
+    path: str | Path,
+    policies: Sequence[str] = ("fair", "max-total"),
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Replay a log, and simulate its last recording that has jobs under several policies.
+
+    Parameters
+    ----------
+    path : path
+        The newest file of the log.
+    policies : sequence of str
+        As of `study.simulate`; that of the recording is simulated anyway, to be compared with
+        what was recorded.
+    progress : callable, optional
+        Called with a number of jobs that have ended.
+
+    Returns
+    -------
+    dict
+        ``decisions``, ``reproduced``, ``skipped`` (with ``why``) and the first ``difference``;
+        ``notes``; and, unless the log has no job to simulate, ``policies``: figures by name, with
+        `RECORDED` first, see `measures.summarize`; ``overhead``, the fraction of the work that is
+        no compute of tasks; ``settings``.
+
+    Raises
+    ------
+    LogError, UnknownPolicy
+    """
+    for name in policies:
+        check_policy(name)
+    decisions, recordings = Replay(), Recordings()
+    notes = read(path, decisions.feed, recordings.take)
+    found: dict[str, Any] = {
+        "decisions": decisions.decisions,
+        "reproduced": decisions.reproduced,
+        "skipped": decisions.skipped,
+        "why": decisions.why,
+        "difference": decisions.difference and asdict(decisions.difference),
+        "said": said(decisions),
+        "notes": notes,
+    }
+    if decisions.version < VERSION:
+        notes.append(
+            f"the log is of version {decisions.version}, and this release writes {VERSION}: it may "
+            "decide otherwise than the one that recorded it"
+        )
+    with_jobs = [(one, jobs) for one in recordings.all if (jobs := _usable(one))]
+    if not with_jobs:
+        notes.append("no job reported twice and had tasks: there is nothing to simulate")
+        return found
+    if len(recordings.all) > 1:
+        notes.append(f"of {len(recordings.all)} recordings, the last one with jobs is simulated")
+    recording, jobs = with_jobs[-1]
+    notes += _left_out(recording, jobs)
+    lasted = max(job.times[-1] for job in jobs) - jobs[0].arrival
+    if lasted > MOST_EPOCHS * recording.start["epoch"]:
+        notes.append(f"{lasted:g} s are more than {MOST_EPOCHS} epochs: too many to simulate")
+        return found
+    try:
+        return {**found, **_what_if(recording, jobs, policies, progress)}
+    except SlaqError as error:  # of its start, which an engine would have refused
+        raise LogError(f"{path}: {error}") from error
+
+
+def said(decisions: Replay) -> str:
+    """In words: how many decisions were reproduced, and where the first one was not."""
+    words = f"{decisions.reproduced} of {decisions.decisions} decisions reproduced"
+    if decisions.difference is not None:
+        words += f"; {decisions.difference}"
+    if decisions.skipped:
+        words += f"; {decisions.skipped} could not be replayed: {decisions.why}"
+    return words
+
+
+def _usable(recording: Recording) -> list[RecordedJob]:
+    if not recording.threads:  # nothing was decided
+        return []
+    return [j for j in recording.jobs if j.reports and len(j.times) > 1 and sum(j.work) > 0]
+
+
+def _left_out(recording: Recording, jobs: Sequence[RecordedJob]) -> list[str]:
+    """What is not simulated."""
+    why: Counter[str] = Counter()
+    for job in recording.jobs:
+        if not job.reports:
+            why["clients' tasks of no job"] += 1
+        elif len(job.times) < 2:
+            why["of fewer than two reports"] += 1
+        elif not sum(job.work) > 0:
+            why["without tasks"] += 1
+    why["that came before the log begins"] = len(recording.unknown)
+    notes = ["left out: " + ", ".join(f"{n} {what}" for what, n in why.items() if n)]
+    open_ = sum(job.left is None for job in jobs)
+    if open_:
+        notes.append(f"{open_} jobs had not ended: they end with their last report")
+    return [note for note in notes if not note.endswith(": ")]
+
+
+def _what_if(
+    recording: Recording,
+    recorded: Sequence[RecordedJob],
+    policies: Sequence[str],
+    progress: Callable[[int], object] | None,
+) -> dict[str, Any]:
+    begun = recorded[0].arrival
+    jobs = simulated_jobs(recorded)
+    settings = _settings(recording, jobs, begun)
+    own = recording.start["policy"]
+    names = list(dict.fromkeys([own, *policies, "fair"]))
+    compute = sum(sum(job.work) for job in recorded)
+    busy = sum(job.total for job in jobs)
+    runs = {name: [run(name, 0, jobs, settings, progress)] for name in names}
+    times = [np.array(job.times) - begun for job in recorded]
+    real = [Run(0, jobs, Outcome(times, busy=busy, moved=recording.moved))]
+    cores = settings.cores
+    figures = {RECORDED: summarize(real, runs["fair"], cores)}
+    figures[RECORDED]["decisions"] = recording.decisions
+    shown = list(dict.fromkeys([own, *policies]))
+    figures.update({name: summarize(runs[name], runs["fair"], cores) for name in shown})
+    return {
+        "policy": own,
+        "overhead": 1.0 - compute / busy,
+        "policies": figures,
+        "settings": asdict(settings),
+    }
+
+
+def _settings(recording: Recording, jobs: Sequence[SimulatedJob], begun: float) -> Settings:
+    """The cluster of a recording, its times counted from `begun`."""
+    before = [threads for time, threads in recording.threads if time <= begun]
+    after = [(time - begun, threads) for time, threads in recording.threads if time > begun]
+    cores = before[-1] if before else after.pop(0)[1]
+    start = recording.start
+    return Settings(
+        jobs=len(jobs),
+        cores=cores,
+        interarrival=jobs[-1].arrival / max(len(jobs) - 1, 1),
+        seeds=1,
+        capacity=tuple(after),
+        dispatch="index",
+        epoch=start["epoch"],
+        floor=start["floor"],
+        normalizer=start["normalizer"],
+    )
+
+
+def simulated_jobs(recorded: Sequence[RecordedJob]) -> list[SimulatedJob]:
+    """Jobs to simulate, in order of arrival, the first one at 0; names that came twice are told
+    apart."""
+    seen: Counter[str] = Counter()
+    made = []
+    for job in recorded:
+        seen[job.name] += 1
+        name = job.name if seen[job.name] == 1 else f"{job.name}#{seen[job.name]}"
+        made.append(_simulated(job, name, job.arrival - recorded[0].arrival))
+    return made
+
+
+def _simulated(job: RecordedJob, name: str, arrival: float) -> SimulatedJob:
+    loss, compute, idle = np.array(job.losses), np.array(job.work), np.array(job.idle)
+    work = compute + np.array(job.overhead[: len(loss)])
+    part = np.maximum(work / work.mean(), LEAST)
+    return SimulatedJob(
+        name=name,
+        curve=job.name,
+        arrival=arrival,
+        loss=loss,
+        reports=loss,
+        work=float(work.mean()),
+        partitions=job.most if job.most >= 1 else math.inf,
+        slowdown=part * (len(part) / part.sum()),
+        alone=idle if idle.any() else None,
+        charged=float(compute.sum() / work.sum()),
+        **job.settings,
+    )

@@ -1,0 +1,27 @@
+"""Jobs of a simulation: loss curves, arrival traces, laws of their running times."""
+
+from dask_slaq.simulation.workload.curves import Curve, CurveError
+from dask_slaq.simulation.workload.jobs import SimulatedJob, calibrate, make_jobs, offered_load
+from dask_slaq.simulation.workload.jsonl import decode
+from dask_slaq.simulation.workload.runtime_laws import SCALINGS, Law, fastest, law, rate
+from dask_slaq.simulation.workload.traces import Trace, TraceError, about, follow, read_trace
+
+__all__ = [
+    "SCALINGS",
+    "Curve",
+    "CurveError",
+    "Law",
+    "SimulatedJob",
+    "Trace",
+    "TraceError",
+    "about",
+    "calibrate",
+    "decode",
+    "fastest",
+    "follow",
+    "law",
+    "make_jobs",
+    "offered_load",
+    "rate",
+    "read_trace",
+]

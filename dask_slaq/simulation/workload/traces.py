@@ -1,0 +1,192 @@
+"""Traces of production clusters: when jobs came and how large they were.
+
+A line of a file is `{"trace": name, "arrivals_s": [...], "duration_s": [...], "gpus": [...]}`,
+one number a job. No trace has losses: which curve a job gets is drawn by the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_slaq.simulation.workload.jobs import SimulatedJob
+from dask_slaq.simulation.workload.jsonl import field, numbers, records
+
+if TYPE_CHECKING:
+    from dask_slaq.simulation.settings import Settings
+
+__all__ = ["Trace", "TraceError", "about", "follow", "read_trace"]
+
+FloatArray = npt.NDArray[np.float64]
+
+#: What the columns of a trace may hold. Arrivals may be in Unix time.
+ALLOWED = {"arrivals_s": (-1e10, 1e10), "duration_s": (1e-3, 1e9), "gpus": (1e-3, 1e6)}
+
+
+class TraceError(ValueError):
+    """A trace cannot be used; names the file, the line and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Jobs in the order in which they came. Arrays are (n_jobs,).
+
+    Attributes
+    ----------
+    name : str
+    place : str
+        File and line.
+    arrivals, duration : array
+        Seconds.
+    gpus : array
+    """
+
+    name: str
+    place: str
+    arrivals: FloatArray
+    duration: FloatArray
+    gpus: FloatArray
+
+    def first(self, jobs: int) -> Trace:
+        """The first jobs of the trace.
+
+        Raises
+        ------
+        TraceError
+            It has fewer.
+        """
+        if jobs > len(self.arrivals):
+            raise TraceError(
+                f"{self.place}: trace {self.name!r} has {len(self.arrivals)} jobs, fewer than "
+                f"{jobs}; ask for fewer"
+            )
+        columns = (self.arrivals, self.duration, self.gpus)
+        return Trace(self.name, self.place, *(column[:jobs] for column in columns))
+
+    @property
+    def gap(self) -> float:
+        """Mean seconds between two arrivals."""
+        return float(self.arrivals[-1] - self.arrivals[0]) / max(len(self.arrivals) - 1, 1)
+
+
+def read_trace(path: str | Path, name: str | None = None) -> Trace:
+    """The trace of this name; of a file with one trace alone, that one.
+
+    Raises
+    ------
+    TraceError
+        The file cannot be read or is empty, a line is not a trace, or none has this name; the
+        message names file and line, or the traces that there are.
+    """
+    found = [_parse(record, place) for place, record in records(path, TraceError)]
+    if not found:
+        raise TraceError(f"{path}: no trace in this file")
+    chosen = found if name is None else [trace for trace in found if trace.name == name]
+    if len(chosen) == 1:
+        return chosen[0]
+    if chosen and name is not None:
+        both = " and ".join(trace.place for trace in chosen)
+        raise TraceError(f"more than one trace is called {name!r}: {both}")
+    there = ", ".join(trace.name for trace in found)
+    what = f"no trace is called {name!r}" if name is not None else "name one of several traces"
+    raise TraceError(f"{path}: {what}; there are: {there}")
+
+
+def _parse(record: Any, place: str) -> Trace:
+    try:
+        return Trace(*_columns(record, place))
+    except ValueError as error:
+        raise TraceError(f"{place}: {error}") from error
+
+
+def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray, FloatArray]:
+    """What makes a trace; ValueError says what is wrong."""
+    if not isinstance(record, dict):
+        raise ValueError(f"a trace is an object, not {record!r:.60}")
+    name = field(record, "trace", str, "a name")
+    arrivals, duration, gpus = (
+        np.array(numbers(record, key, low, high), float) for key, (low, high) in ALLOWED.items()
+    )
+    if len({len(arrivals), len(duration), len(gpus)}) > 1:
+        lengths = f"{len(arrivals)}, {len(duration)} and {len(gpus)}"
+        raise ValueError(f"{', '.join(ALLOWED)} have {lengths} values; they need one a job")
+    if not len(arrivals):
+        raise ValueError("the trace is empty: 'arrivals_s' has no value")
+    back = np.flatnonzero(np.diff(arrivals) < 0)
+    if len(back):
+        k = int(back[0]) + 1
+        raise ValueError(
+            f"arrivals out of order: arrivals_s[{k}] is {arrivals[k]:.17g}, before "
+            f"arrivals_s[{k - 1}], which is {arrivals[k - 1]:.17g}"
+        )
+    return name, place, arrivals, duration, gpus
+
+
+def follow(
+    jobs: Sequence[SimulatedJob],
+    trace: Trace,
+    *,
+    interarrival: float,
+    work: float,
+    cores_per_gpu: float | None = None,
+) -> list[SimulatedJob]:
+    """The same jobs, but with the arrivals and the relative sizes of the first ones of a trace.
+
+    Parameters
+    ----------
+    jobs : sequence of SimulatedJob
+    trace : Trace
+        With so many jobs at least.
+    interarrival : float
+        Mean seconds between two arrivals, to which the trace is stretched or squeezed.
+    work : float
+        Mean core-seconds of a job; each has a part of them as duration times GPUs.
+    cores_per_gpu : float, optional
+        A job can use so many threads for each GPU that it had; any number by default.
+
+    Raises
+    ------
+    TraceError
+        The trace has fewer jobs, or they came all at once, which no mean gap can be made of.
+    """
+    trace = trace.first(len(jobs))
+    if trace.gap == 0 and len(jobs) > 1 and interarrival > 0:
+        raise TraceError(
+            f"{trace.place}: the first {len(jobs)} jobs of trace {trace.name!r} arrive all at "
+            "once: ask for more, or for a mean gap of 0 s"
+        )
+    arrivals = (trace.arrivals - trace.arrivals[0]) * (interarrival / (trace.gap or 1.0))
+    size = trace.duration * trace.gpus
+    size *= work / size.mean()
+    cap = np.full(len(jobs), np.inf) if cores_per_gpu is None else cores_per_gpu * trace.gpus
+    return [
+        replace(job, arrival=float(a), work=float(s) / len(job.loss), cap=float(c))
+        for job, a, s, c in zip(jobs, arrivals, size, cap, strict=True)
+    ]
+
+
+def about(trace: Trace, settings: Settings) -> dict[str, Any]:
+    """What a result has to say of the jobs of a trace, all of which were taken."""
+    caps = "without caps"
+    if settings.cores_per_gpu is not None:
+        caps = f"with at most {settings.cores_per_gpu:g} cores a GPU"
+    return {
+        "trace": {
+            "name": trace.name,
+            "place": trace.place,
+            "interarrival": trace.gap,
+            "duration_mean_s": float(trace.duration.mean()),
+            "gpus_mean": float(trace.gpus.mean()),
+        },
+        "assumption": (
+            f"Arrivals and sizes (duration x GPUs, {caps}) are those of the first "
+            f"{len(trace.arrivals)} jobs of {trace.name}, its mean gap of {trace.gap:.4g} s scaled "
+            f"to {settings.interarrival:g} s and its work to the load; it has no losses: which "
+            "curve a job has is drawn by the seed."
+        ),
+    }

@@ -1,0 +1,23 @@
+"""What the elastic estimators share: partitions, validation, blockwise tasks."""
+
+from dask_slaq.workloads.elastic.blockwise import as_blocks, as_dask, check_columns, dense, map_rows
+from dask_slaq.workloads.elastic.checks import check_integer, check_number
+from dask_slaq.workloads.elastic.classifier import PartitionedClassifier
+from dask_slaq.workloads.elastic.partitions import Partitions, contiguous, tree_sum
+from dask_slaq.workloads.elastic.validation import Survey, is_sparse
+
+__all__ = [
+    "PartitionedClassifier",
+    "Partitions",
+    "Survey",
+    "as_blocks",
+    "as_dask",
+    "check_columns",
+    "check_integer",
+    "check_number",
+    "contiguous",
+    "dense",
+    "is_sparse",
+    "map_rows",
+    "tree_sum",
+]

@@ -1,0 +1,111 @@
+"""A fitted model applied to rows: lazily to those of a dask array, at once to any others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from dask import array as da
+from dask.delayed import delayed
+
+from dask_slaq.workloads.elastic.validation import is_sparse
+
+__all__ = ["as_blocks", "as_dask", "check_columns", "dense", "map_rows"]
+
+
+def as_blocks(X: Any) -> Any:
+    """A scipy.sparse matrix as a dask array of one block; anything else as it is."""
+    if not is_sparse(X):
+        return X
+    whole = delayed(X.tocsr(), pure=False, traverse=False)
+    return da.from_delayed(whole, X.shape, X.dtype, meta=np.empty((0, 0), X.dtype))
+
+
+def as_dask(array: Any, name: str, ndim: int) -> Any:
+    """A dask array: as it is, or of one block. A frame is left for `Partitions` to refuse.
+
+    Raises
+    ------
+    ValueError
+        Its dimensions are not `ndim`; the array is called `name`.
+    """
+    array = as_blocks(array)
+    if not hasattr(array, "dask"):
+        array = da.from_array(np.asarray(array), chunks=-1)
+    if getattr(array, "ndim", ndim) != ndim:
+        raise ValueError(f"{name} must have {ndim} dimension{'s' * (ndim > 1)}, not {array.ndim}")
+    return array
+
+
+def dense(X: Any) -> np.ndarray:
+    """A block of rows, sparse or not, as floats.
+
+    Raises
+    ------
+    ValueError
+        A value is not finite.
+    """
+    values = np.asarray(X.toarray() if is_sparse(X) else X)
+    values = values if values.dtype.kind == "f" else values.astype(float)
+    if not np.isfinite(values).all():
+        raise ValueError("X has a value that is not finite")
+    return values
+
+
+def check_columns(columns: int, fitted: int) -> None:
+    """Raise ValueError if `columns` are not those that the model was fitted with."""
+    if columns != fitted:
+        raise ValueError(f"X has {columns} columns, the model was fitted with {fitted}")
+
+
+def map_rows(
+    function: Callable[..., np.ndarray],
+    X: Any,
+    *model: Any,
+    n_features: int,
+    columns: int | None = None,
+    dtype: Any = float,
+) -> Any:
+    """``function(X, *model)`` for each block of rows.
+
+    Parameters
+    ----------
+    function : callable
+        Importable where the workers are; gives one row, or one number, for each row.
+    X : dask array or array_like, (n_rows, n_features)
+        Blocks may be sparse.
+    *model
+        Sent once, whatever the number of blocks.
+    n_features : int
+        What the model was fitted with.
+    columns : int, optional
+        Of the result, which has one dimension without.
+    dtype : dtype
+        Of the result.
+
+    Returns
+    -------
+    dask array or array, (n_rows,) or (n_rows, columns)
+        Lazy if `X` is.
+
+    Raises
+    ------
+    ValueError
+        `X` has another shape.
+    """
+    X = X if hasattr(X, "ndim") else np.asarray(X)
+    if X.ndim != 2:
+        raise ValueError(f"X must have 2 dimensions, rows and columns, not {X.ndim}")
+    check_columns(X.shape[1], n_features)
+    if not hasattr(X, "map_blocks"):
+        return function(X, *model)
+    X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+    shape = {"drop_axis": 1} if columns is None else {"chunks": (X.chunks[0], (columns,))}
+    meta = np.empty((0,) * (1 if columns is None else 2), dtype=dtype)
+    sent = delayed(model, pure=False, traverse=False)
+    return X.map_blocks(_apply, function, sent, dtype=meta.dtype, meta=meta, **shape)
+
+
+def _apply(X: Any, function: Callable[..., np.ndarray], model: tuple[Any, ...]) -> np.ndarray:
+    return function(X, *model)

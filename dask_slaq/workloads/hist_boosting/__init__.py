@@ -1,0 +1,19 @@
+"""Histogram gradient boosting, one round of trees at a time."""
+
+from dask_slaq.workloads.hist_boosting.histograms import bins_of, thresholds_of
+from dask_slaq.workloads.hist_boosting.losses import LogLoss, Softmax, SquaredError
+from dask_slaq.workloads.hist_boosting.rounds import Growth, Rounds
+from dask_slaq.workloads.hist_boosting.trees import labels_of, probabilities_of, scores_of
+
+__all__ = [
+    "Growth",
+    "LogLoss",
+    "Rounds",
+    "Softmax",
+    "SquaredError",
+    "bins_of",
+    "labels_of",
+    "probabilities_of",
+    "scores_of",
+    "thresholds_of",
+]

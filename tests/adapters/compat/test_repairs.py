@@ -1,0 +1,265 @@
+"""Repairs of dask-ml: each fails without, works with, and is undone when switched off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from types import ModuleType
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.feature_extraction.text
+import sklearn.metrics
+from dask_ml.cluster import KMeans
+from dask_ml.decomposition import PCA, IncrementalPCA
+from dask_ml.feature_extraction.text import FeatureHasher, HashingVectorizer
+from dask_ml.linear_model import LinearRegression
+from dask_ml.metrics import r2_score
+from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
+from driving import PATIENCE
+from sklearn.linear_model import SGDClassifier
+
+import dask_slaq as slaq
+from dask_slaq.adapters import instrument
+from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters.compat.repairs import Repair, Repairs
+from dask_slaq.core.errors import InvalidSetting
+
+pytestmark = pytest.mark.usefixtures("client")
+
+
+@pytest.fixture(autouse=True)
+def as_configured():
+    """Each test begins and ends with the repairs that the configuration has by default."""
+    repairs.follow_settings()
+    yield
+    repairs.follow_settings()
+
+
+def switch(setting):
+    with dask.config.set({"slaq.repairs": setting}):
+        repairs.follow_settings()
+        return repairs.states()
+
+
+def search(rows, kind=IncrementalSearchCV, **settings):
+    model = SGDClassifier(loss="log_loss", random_state=0, tol=1e-3)
+    grid = {"alpha": [1e-4, 1e-2, 1.0, 10.0]}
+    found = kind(model, grid, max_iter=3, random_state=0, **settings)
+    return found.fit(rows.chunked("x"), rows.chunked("logistic"), classes=[0.0, 1.0])
+
+
+def k_means(rows):
+    return KMeans(3, init="k-means++", random_state=0).fit(rows.chunked("x"))
+
+
+def score(rows):
+    x, y = rows.chunked("x"), rows.chunked("normal")
+    return LinearRegression(solver="newton", max_iter=2).fit(x, y).score(x, y)
+
+
+def pca(rows):
+    x = rows.chunked("x")
+    return PCA(2, svd_solver="randomized", random_state=0).fit(x).transform(x)
+
+
+def hashing(rows):
+    texts = dd.from_pandas(pd.Series(TEXTS), npartitions=2)
+    return HashingVectorizer(n_features=64).transform(texts)
+
+
+TEXTS = ["a list", "of words", "for hashing", "and words"]
+FAULTS = {
+    "incremental-search": search,
+    "k-means++": k_means,
+    "r2-score": score,
+    "pca": pca,
+    "text-hashing": hashing,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_active_is_what_fails_without(rows, name):
+    """With each Dask and scikit-learn alike: the guards are right."""
+    needed = repairs.states()[name] == "active"
+    switch([other for other in FAULTS if other != name])
+    if needed:
+        with pytest.raises((RuntimeError, TypeError, ValueError, AttributeError)):
+            FAULTS[name](rows)
+    else:
+        FAULTS[name](rows)
+    assert switch([name])[name] == ("active" if needed else "not needed")
+    FAULTS[name](rows)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_hyperband_is_back(rows):
+    found = search(rows, HyperbandSearchCV)
+    assert found.metadata_["partial_fit_calls"] >= found.metadata_["n_models"] > 1
+    assert found.best_estimator_.coef_.shape == (1, rows.x.shape[1])
+
+
+def test_k_means_plus_plus_starts_as_scikit_learn_does(rows):
+    from dask_ml.cluster.k_means import init_pp
+    from sklearn.cluster import kmeans_plusplus
+
+    centers = init_pp(rows.chunked("x"), 3, np.random.RandomState(0))
+    expected, _ = kmeans_plusplus(rows.x, 3, random_state=np.random.RandomState(0))
+    np.testing.assert_array_equal(centers, expected)
+
+
+@pytest.mark.parametrize(
+    ("true", "predicted"),
+    [([1.0, 2, 3, 4], [1.0, 2, 2, 5]), ([2.0] * 4, [2.0] * 4), ([2.0] * 4, [1.0, 2, 3, 4])],
+)
+def test_scores_are_those_of_scikit_learn(true, predicted):
+    if repairs.states()["r2-score"] != "active":
+        pytest.skip("the library's own function is in use")
+    expected = sklearn.metrics.r2_score(true, predicted)
+    true, predicted = np.array(true), np.array(predicted)
+    lazy = [da.from_array(a, chunks=2) for a in (true, predicted)]
+    assert r2_score(*lazy) == pytest.approx(expected)
+    assert r2_score(*lazy, compute=False).compute() == pytest.approx(expected)
+    assert r2_score(true, predicted) == pytest.approx(expected)
+    unknown = [a[da.ones(4, chunks=2) > 0] for a in lazy]
+    assert r2_score(*unknown) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="sample_weight"):
+        r2_score(*lazy, sample_weight=true)
+
+
+def test_incremental_pca_is_mended_with_pca(rows):
+    x = rows.chunked("x")
+    model = IncrementalPCA(2, svd_solver="randomized", batch_size=100, random_state=0)
+    assert model.fit(x).transform(x).compute().shape == (len(rows.x), 2)
+
+
+@pytest.mark.parametrize("dtype", ["str", object])
+@pytest.mark.parametrize("convert", [True, False])
+def test_text_is_hashed_as_by_scikit_learn(dtype, convert):
+    with dask.config.set({"dataframe.convert-string": convert}):
+        texts = dd.from_pandas(pd.Series(TEXTS, dtype=dtype), npartitions=2)
+    hashed = HashingVectorizer(n_features=64).transform(texts)
+    assert hashed.shape[1] == 64
+    expected = sklearn.feature_extraction.text.HashingVectorizer(n_features=64).transform(TEXTS)
+    assert (hashed.compute() != expected).nnz == 0
+    bag = HashingVectorizer(n_features=64).transform(texts.to_bag())
+    assert (bag.compute() != expected).nnz == 0
+
+
+def test_features_are_hashed_as_by_scikit_learn():
+    features = [{"a": 1}, {"b": 2}] * 2
+    with dask.config.set({"dataframe.convert-string": False}):
+        series = dd.from_pandas(pd.Series(features), npartitions=2)
+    hashed = FeatureHasher(n_features=8).transform(series)
+    expected = sklearn.feature_extraction.FeatureHasher(n_features=8).transform(features)
+    assert (hashed.compute() != expected).nnz == 0
+
+
+def test_switched_off_nothing_is_left():
+    from dask_ml.cluster import k_means
+    from dask_ml.feature_extraction import text
+    from dask_ml.metrics import regression
+    from dask_ml.model_selection import _incremental
+
+    switch(False)
+    assert _incremental.dask is dask
+    assert k_means._kmeans_plusplus.__module__.startswith("sklearn")
+    assert "dask_slaq" not in str(regression.r2_score.__code__.co_filename)
+    assert "power_iteration_normalizer" not in vars(PCA)
+    assert text._BaseHasher.transform.__module__ == text.__name__
+    assert set(switch(False).values()) == {"off"}
+    assert not any(finder is repairs._repairs._finder for finder in sys.meta_path)
+
+
+def test_blocks_and_jobs_follow_the_setting(rows):
+    with dask.config.set({"slaq.repairs": False}), instrument(lambda loss: None):
+        assert set(repairs.states().values()) == {"off"}
+        assert repairs._repairs._before == {}
+    with instrument(lambda loss: None):
+        during = repairs.states()
+    assert set(during.values()) <= {"active", "not needed"}
+    assert repairs.states() == during  # models are used after the block
+
+
+def test_a_wrong_setting_is_refused_before_the_job_opens(client):
+    client.register_plugin(slaq.SlaqPlugin(policy="fair"))
+    with dask.config.set({"slaq.repairs": ["r2"]}):
+        for block in (slaq.job("a"), slaq.instrument(print)):
+            with pytest.raises(InvalidSetting, match=r"slaq\.repairs must be true, false or"):
+                block.__enter__()
+    assert slaq.status(client)["jobs"] == {}
+
+
+def test_a_job_repairs_though_it_does_not_instrument(client, rows):
+    client.register_plugin(slaq.SlaqPlugin(policy="fair"))
+    switch(False)
+    with dask.config.set({"slaq.instrument": False}), slaq.job("a") as job:
+        score(rows)
+    assert job.iteration == 0
+
+
+def test_modules_imported_later_are_mended():
+    code = """
+        import sys
+        import dask_slaq
+        from dask_slaq.adapters import repairs
+        with dask_slaq.instrument(print):
+            pass
+        print(*{"dask_ml", "sklearn", "dask.array"} & set(sys.modules))
+        print(repairs.states()["pca"])
+        from dask_ml.decomposition import PCA
+        print(repairs.states()["pca"])
+        print(hasattr(PCA, "power_iteration_normalizer"))
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    out = done.stdout.splitlines()
+    assert out[:2] == ["", "library not imported"]
+    assert out[2] == repairs.states()["pca"]
+    assert out[3] == str(out[2] == "active")
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    module = ModuleType("slaq_toy_repair")
+    module.broken, module.Class = "broken", type("Class", (), {})
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def mended(module):
+    return [(module, "broken", "mended"), (module.Class, "attribute", 1)]
+
+
+def test_undoing_leaves_what_others_put_there(toy):
+    all_of_them = Repairs([Repair("toy", toy.__name__, lambda module: True, mended)])
+    all_of_them.follow(frozenset(["toy"]))
+    assert (toy.broken, toy.Class.attribute) == ("mended", 1)
+    toy.broken = "theirs"
+    all_of_them.follow(frozenset())
+    assert toy.broken == "theirs"
+    assert not hasattr(toy.Class, "attribute")
+
+
+def test_a_repair_that_fails_costs_one_warning_and_leaves_the_library(toy):
+    def changes(module):
+        return [(module, "broken", "mended"), (module, "gone", 1)]
+
+    broken = Repairs([Repair("toy-gone", toy.__name__, lambda module: True, changes)])
+    with pytest.warns(RuntimeWarning, match="slaq_toy_repair was not repaired") as warned:
+        broken.follow(frozenset(["toy-gone"]))
+    assert len(warned) == 1
+    assert toy.broken == "broken"
+    assert broken.states["toy-gone"].startswith("failed: AttributeError")
+    broken.follow(frozenset())

@@ -1,0 +1,94 @@
+"""The command line: what it offers, and what it says to mistakes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+from click.testing import CliRunner
+
+from dask_slaq.cli.main import slaq
+
+
+@pytest.fixture
+def run():
+    """Run ``dask slaq`` with these arguments in this process."""
+    return lambda *args: CliRunner().invoke(slaq, args)
+
+
+def test_dask_finds_the_command():
+    if "slaq" not in {point.name for point in entry_points(group="dask_cli")}:
+        pytest.skip("dask_slaq is on the path, but not installed")
+    assert entry_points(group="dask_cli")["slaq"].load() is slaq
+    result = subprocess.run(
+        [sys.executable, "-m", "dask", "slaq", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "demo" in result.stdout
+
+
+def test_help_names_the_options(run):
+    result = run("demo", "--help")
+    assert result.exit_code == 0
+    for option in (
+        "--policy",
+        "--workers",
+        "--threads",
+        "--jobs",
+        "--seed",
+        "--json",
+        "--html",
+        "--log",
+    ):
+        assert option in result.output
+
+
+def test_module_runs_as_a_program():
+    result = subprocess.run(
+        [sys.executable, "-m", "dask_slaq", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "demo" in result.stdout
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from dask_slaq.cli.main import slaq; "
+        "slaq(['demo', '--help'], standalone_mode=False); "
+        "heavy = {'distributed', 'dask_ml', 'scipy', 'xarray', 'rich'} & set(sys.modules); "
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+
+def test_unknown_policy_is_named_with_the_known_ones(run):
+    result = run("demo", "--policy", "fairest")
+    assert result.exit_code == 2
+    assert "fairest" in result.output
+    assert "max-total" in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_file_in_no_directory_is_refused_before_anything_starts(run, tmp_path, option):
+    file = str(tmp_path / "nowhere" / "file")
+    result = run("demo", option, file)
+    assert result.exit_code == 2
+    assert "there is no directory" in result.output
+    assert "Starting" not in result.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_a_directory_is_no_file(run, tmp_path, option):
+    result = run("demo", option, str(tmp_path))
+    assert result.exit_code == 2
+    assert "is a directory" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--workers", "0"), ("--threads", "-1"), ("--jobs", "0"), ("--seed", "x")]
+)
+def test_numbers_out_of_range_are_refused(run, arguments):
+    result = run("demo", *arguments)
+    assert result.exit_code == 2
+    assert arguments[0] in result.output

@@ -1,0 +1,583 @@
+"""One check-list that every policy passes, and what each one promises beyond it."""
+
+from __future__ import annotations
+
+import doctest
+import heapq
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.policies import baselines as queues
+from dask_slaq.core.policies import quality_driven as policies
+from dask_slaq.core.policies import themis as finish_time
+from dask_slaq.core.policies.base import Priced, Worths
+from dask_slaq.core.policies.concave_hull import on_hull
+from dask_slaq.core.policies.quality_driven import POLICIES, Snapshot, efficiently, policy
+from dask_slaq.core.policies.snapshot import ARRAYS
+from dask_slaq.core.policies.water_filling import fair_fill
+
+CLOSE = 1e-7
+every_policy = pytest.mark.parametrize("name", POLICIES)
+seeds = st.integers(0, 2**32 - 1)
+
+
+class Curves:
+    """Gains of jobs; a class, so that jobs can be permuted and left out."""
+
+    def __init__(self, kind, size, rate):
+        self.kind, self.size, self.rate = kind, size, rate
+
+    def __call__(self, threads):
+        with np.errstate(invalid="ignore"):  # some sizes are not finite
+            return self.at(threads)
+
+    def at(self, threads):
+        if self.kind == "waves":
+            per_thread = 1 / np.ceil(8 / np.maximum(threads, 1))
+            return self.size * np.where(threads < 1, threads / 8, per_thread)
+        if self.kind == "straight":
+            return self.size * np.minimum(threads * self.rate, 1)
+        return self.size * -np.expm1(-threads * self.rate)
+
+    def of(self, order):
+        return Curves(self.kind, self.size[order], self.rate[order])
+
+
+def draw(seed, n_jobs=None, capacity=None, **fixed):
+    """A snapshot of anything that a policy may meet."""
+    rng = np.random.default_rng(seed)
+    n_jobs = int(rng.integers(0, 9)) if n_jobs is None else n_jobs
+    kind = rng.choice(["curved", "straight", "waves"])
+    normalized = rng.choice([1.0, 0.5, 0.25, rng.uniform()], n_jobs)
+    size = normalized * rng.choice([0.0, 0.1, 0.5, rng.uniform()], n_jobs)
+    values = {
+        "jobs": tuple(f"job-{i}" for i in rng.permutation(n_jobs)),
+        "capacity": int(rng.integers(0, 40)) if capacity is None else capacity,
+        "weight": rng.choice([0.5, 1.0, 2.0, 3.7], n_jobs),
+        "floor": rng.choice([0.0, 0.0, 0.4, 2.0, 5.0], n_jobs),
+        "cap": rng.choice([0.5, 2.0, 7.0, 7.5, np.inf], n_jobs),
+        "known": rng.random(n_jobs) < 0.8,
+        "normalized": normalized,
+        "gain": Curves(kind, size, rng.choice([0.01, 0.125, rng.uniform()], n_jobs)),
+        "reporting": rng.random(n_jobs) < 0.9,
+        "concave": kind != "waves",
+        "to_target": rng.choice([0.0, 3.0, rng.uniform(0, 99), np.inf, np.nan], n_jobs),
+        "age": rng.choice([0.0, 3.0, rng.uniform(0, 99)], n_jobs),
+        "attained": rng.choice([0.0, 3.0, rng.uniform(0, 999)], n_jobs),
+        "to_end": rng.choice([0.0, 3.0, rng.uniform(0, 999), np.inf, np.nan], n_jobs),
+        "efficient": rng.choice([1.0, 3.0, 20.0, np.inf], n_jobs),
+    }
+    return Snapshot(**{**values, **fixed})
+
+
+@given(seeds)
+@settings(max_examples=50)
+def test_a_part_of_a_part_has_the_fields_of_its_jobs(seed):
+    rng = np.random.default_rng(seed)
+    whole = draw(seed, n_jobs=6)
+    some, fewer = rng.integers(0, 6, 5), rng.integers(0, 5, 3)
+    part, rows = whole.of(some).of(fewer), some[fewer]
+    assert part.jobs == tuple(whole.jobs[i] for i in rows)
+    assert (part.capacity, part.concave) == (whole.capacity, whole.concave)
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[rows])
+    threads = rng.uniform(0.0, 9.0, 3)
+    everywhere = np.zeros(6)
+    for i, row in enumerate(rows):
+        everywhere[row] = threads[i]
+        assert part.gain(threads)[i] == whole.gain(everywhere)[row]
+        assert part.speed(threads)[i] == whole.speed(everywhere)[row]
+    assert replace(part, capacity=1).jobs == part.jobs
+    for snapshot in (whole, part):
+        with pytest.raises(AttributeError, match="no_such_field"):
+            _ = snapshot.no_such_field
+
+
+def check(snapshot, allocation):
+    """What every allocation keeps."""
+    share, index = allocation.share, allocation.index
+    assert share.shape == index.shape == (len(snapshot.jobs),)
+    assert np.isfinite(share).all() and np.isfinite(index).all()
+    assert (share >= 0).all()
+    assert (share <= snapshot.cap + CLOSE).all()
+    floor = np.minimum(np.minimum(snapshot.floor, snapshot.cap), snapshot.capacity)
+    floor = floor * min(1.0, snapshot.capacity / max(floor.sum(), 1e-300))
+    assert (share >= floor - CLOSE).all()
+    room = np.minimum(snapshot.cap, snapshot.capacity).sum()
+    assert share.sum() == pytest.approx(min(room, snapshot.capacity), abs=CLOSE)
+
+
+def test_docstrings_tell_the_truth():
+    for module in (policies, queues, finish_time):
+        assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), Priced)])
+@given(seed=seeds)
+@settings(max_examples=60)
+def test_a_thread_is_worth_the_same_whoever_else_is_asked(name, seed):
+    snapshot = draw(seed, n_jobs=6)
+    rng = np.random.default_rng(seed)
+    start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
+    all_of_them = Worths(policy(name), snapshot)
+    alone = all_of_them.of(rows)(start[rows], start[rows] + 1)
+    assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
+
+
+@every_policy
+class TestEvery:
+    """The check-list; a new policy is in it as soon as it is in POLICIES."""
+
+    @given(seed=seeds)
+    @settings(max_examples=150)
+    def test_keeps_capacity_floors_and_caps_and_leaves_nothing_over(self, name, seed):
+        snapshot = draw(seed)
+        check(snapshot, policy(name)(snapshot))
+
+    @given(seed=seeds)
+    @settings(max_examples=150)
+    def test_threads_of_little_use_go_only_where_none_is_of_more(self, name, seed):
+        snapshot = draw(seed)
+        found = efficiently(policy(name), snapshot)
+        check(snapshot, found)
+        well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
+        if (found.share > well + CLOSE).any():
+            assert (found.share >= np.minimum(well, snapshot.capacity) - CLOSE).all()
+
+    @given(seed=seeds)
+    @settings(max_examples=100)
+    def test_order_of_jobs_does_not_matter(self, name, seed):
+        snapshot = draw(seed)
+        order = np.random.default_rng(seed + 1).permutation(len(snapshot.jobs))
+        here, there = policy(name)(snapshot), policy(name)(snapshot.of(order))
+        assert there.share == pytest.approx(here.share[order], abs=CLOSE)
+        assert there.index == pytest.approx(here.index[order])
+
+    @given(seed=seeds)
+    @settings(max_examples=150)
+    def test_more_weight_never_gets_less(self, name, seed):
+        snapshot = draw(seed)
+        for i in range(len(snapshot.jobs)):
+            weight = snapshot.weight.copy()
+            weight[i] *= 1.7
+            before, after = policy(name)(snapshot), policy(name)(replace(snapshot, weight=weight))
+            assert after.share[i] >= before.share[i] - CLOSE
+
+    @given(seed=seeds)
+    @settings(max_examples=20)
+    def test_same_snapshot_same_answer(self, name, seed):
+        snapshot = draw(seed)
+        decide = policy(name)
+        first, second = decide(snapshot), decide(snapshot)
+        assert first.share.tolist() == second.share.tolist()
+        assert first.index.tolist() == second.index.tolist()
+
+    @given(seed=seeds)
+    @settings(max_examples=40)
+    def test_gains_that_cannot_be_asked_of_some_jobs_give_the_same(self, name, seed):
+        snapshot = draw(seed, n_jobs=30, capacity=90)
+        here, there = (
+            policy(name)(replace(snapshot, gain=gain))
+            for gain in (snapshot.gain, lambda threads: snapshot.gain(threads))
+        )
+        assert here.share.tolist() == there.share.tolist()
+        assert here.index.tolist() == there.index.tolist()
+
+    def test_no_jobs(self, name):
+        allocation = policy(name)(draw(0, n_jobs=0))
+        assert allocation.share.shape == allocation.index.shape == (0,)
+
+    def test_no_capacity(self, name):
+        snapshot = draw(1, n_jobs=5, capacity=0)
+        allocation = policy(name)(snapshot)
+        check(snapshot, allocation)
+        assert allocation.share.tolist() == [0] * 5
+
+    def test_one_job_gets_all_it_can_use(self, name):
+        snapshot = draw(2, n_jobs=1, capacity=6, cap=np.array([4.0]))
+        assert policy(name)(snapshot).share.tolist() == [4]
+
+    @given(seed=seeds)
+    @settings(max_examples=20)
+    def test_more_jobs_than_threads(self, name, seed):
+        snapshot = draw(seed, n_jobs=60, capacity=7)
+        check(snapshot, policy(name)(snapshot))
+
+    @given(seed=seeds, junk=st.sampled_from([np.nan, np.inf, -np.inf]))
+    @settings(max_examples=40)
+    def test_a_gain_that_is_not_finite_gets_a_fair_share(self, name, seed, junk):
+        snapshot = draw(seed, n_jobs=5, capacity=20)
+        size = snapshot.gain.size.copy()
+        size[2] = junk
+        sick = replace(snapshot, gain=Curves(snapshot.gain.kind, size, snapshot.gain.rate))
+        unknown = snapshot.known.copy()
+        unknown[2] = False
+        allocation = policy(name)(sick)
+        check(sick, allocation)
+        want = policy(name)(replace(snapshot, known=unknown))
+        assert allocation.share == pytest.approx(want.share, abs=CLOSE)
+        assert allocation.index == pytest.approx(want.index)
+
+    def test_does_not_change_the_snapshot(self, name):
+        snapshot = draw(4, n_jobs=8, capacity=9)
+        before = {array: getattr(snapshot, array).copy() for array in ARRAYS}
+        policy(name)(snapshot)
+        for array, values in before.items():
+            np.testing.assert_array_equal(getattr(snapshot, array), values)
+
+    def test_large(self, name):
+        snapshot = draw(5, n_jobs=2_000, capacity=8_192)
+        check(snapshot, policy(name)(snapshot))
+
+    def test_name(self, name):
+        assert policy(name).name == name
+
+
+def small(seed):
+    """Up to four jobs with forecasts and up to eight threads, in whole numbers."""
+    rng = np.random.default_rng(seed)
+    n_jobs = int(rng.integers(1, 5))
+    floor = rng.choice([0.0, 0.0, 1.0, 2.0], n_jobs)
+    normalized = rng.uniform(0.2, 1, n_jobs)
+    size = normalized * rng.uniform(0, 1, n_jobs)
+    return draw(
+        seed,
+        n_jobs=n_jobs,
+        capacity=int(rng.integers(floor.sum(), floor.sum() + 9)),
+        floor=floor,
+        cap=floor + rng.integers(0, 8, n_jobs),
+        known=np.ones(n_jobs, dtype=bool),
+        reporting=np.ones(n_jobs, dtype=bool),
+        gain=Curves("curved", size, rng.uniform(0.05, 1, n_jobs)),
+        normalized=normalized,
+        concave=True,
+    )
+
+
+def splits(snapshot):
+    """Every way to hand out whole threads, as an array (n_splits, n_jobs)."""
+    bounds = zip(snapshot.floor.astype(int), snapshot.cap.astype(int), strict=True)
+    all_of_them = np.array(list(product(*(range(low, high + 1) for low, high in bounds))))
+    return all_of_them[all_of_them.sum(axis=1) <= snapshot.capacity].astype(float)
+
+
+@given(seed=seeds)
+@settings(max_examples=80)
+def test_max_total_no_split_is_better(seed):
+    snapshot = small(seed)
+    best = max(snapshot.weight @ snapshot.gain(split) for split in splits(snapshot))
+    share = policy("max-total")(snapshot).share
+    assert snapshot.weight @ snapshot.gain(share) == pytest.approx(best, rel=1e-9)
+
+
+@given(seed=seeds)
+@settings(max_examples=80)
+def test_max_min_no_split_is_better(seed):
+    snapshot = small(seed)
+
+    def worst(split):
+        left = snapshot.weight * (snapshot.normalized - snapshot.gain(split))
+        return sorted(left.tolist(), reverse=True)
+
+    best = min(worst(split) for split in splits(snapshot))  # the highest loss, then the next, …
+    assert worst(policy("max-min")(snapshot).share) == pytest.approx(best, rel=1e-9)
+
+
+@given(seed=seeds)
+@settings(max_examples=80)
+def test_max_total_reduces_no_less_than_fair(seed):
+    snapshot = replace(small(seed), capacity=20)
+    by_gain, fair = (policy(name)(snapshot).share for name in ("max-total", "fair"))
+    # Fair shares may split threads, which whole ones cannot match below the last thread.
+    last = (snapshot.weight * snapshot.gain(np.ones(len(by_gain)))).max()
+    assert snapshot.weight @ (snapshot.gain(by_gain) - snapshot.gain(fair)) >= -last
+
+
+def in_steps(seed):
+    """Up to four jobs whose gains rise by waves, and up to twelve threads."""
+    snapshot = small(seed)
+    rng = np.random.default_rng(seed)
+    n_jobs = len(snapshot.jobs)
+    gain = Curves("waves", rng.uniform(0.01, 1, n_jobs), np.ones(n_jobs))
+    return replace(
+        snapshot,
+        gain=gain,
+        concave=False,
+        floor=np.zeros(n_jobs),
+        cap=np.full(n_jobs, 8.0),
+        capacity=int(rng.integers(1, 13)),
+    )
+
+
+@given(seed=seeds)
+@settings(max_examples=80)
+def test_max_total_of_steps_no_split_is_better_but_for_the_last_wave(seed):
+    snapshot = in_steps(seed)
+    share = policy("max-total")(snapshot).share
+    hull = on_hull(snapshot.gain, len(share), 8)
+    best = max(snapshot.weight @ snapshot.gain(split) for split in splits(snapshot))
+    assert snapshot.weight @ hull(share) >= best - 1e-9
+    inside_a_wave = hull(share) - snapshot.gain(share) > 1e-9
+    assert inside_a_wave.sum() <= 1
+
+
+@given(seed=seeds, n_jobs=st.integers(2, 60), capacity=st.integers(1, 400))
+@settings(max_examples=80)
+def test_max_total_equals_algorithm_1(seed, n_jobs, capacity):
+    snapshot = many(seed, n_jobs, capacity)
+    assert policy("max-total")(snapshot).share.tolist() == algorithm_1(snapshot).tolist()
+
+
+def test_max_total_equals_algorithm_1_when_large():
+    snapshot = many(1, 1_000, 8_192)
+    assert policy("max-total")(snapshot).share.tolist() == algorithm_1(snapshot).tolist()
+
+
+def many(seed, n_jobs, capacity):
+    """Jobs with forecasts that can use more threads than there are, with whole floors and caps."""
+    rng = np.random.default_rng(seed)
+    floor = np.floor(rng.dirichlet(np.full(n_jobs, 0.3)) * capacity * rng.choice([0, 0.5]))
+    return draw(
+        seed,
+        n_jobs=n_jobs,
+        capacity=capacity,
+        floor=floor,
+        cap=floor + rng.integers(capacity // n_jobs + 1, capacity + 2, n_jobs),
+        known=np.ones(n_jobs, dtype=bool),
+        reporting=np.ones(n_jobs, dtype=bool),
+        gain=Curves("curved", rng.uniform(0.1, 1, n_jobs), rng.uniform(0.001, 0.02, n_jobs)),
+        concave=True,
+    )
+
+
+def algorithm_1(snapshot):
+    """The paper's Algorithm 1: thread by thread to the greatest marginal gain."""
+    share = snapshot.floor.copy()
+
+    def marginal(i):
+        after = share.copy()
+        after[i] += 1
+        rise = snapshot.gain(after)[i] - snapshot.gain(share)[i]
+        return -snapshot.weight[i] * rise
+
+    heap = [(marginal(i), i) for i in range(len(share)) if share[i] < snapshot.cap[i]]
+    heapq.heapify(heap)
+    for _ in range(int(snapshot.capacity - share.sum())):
+        if not heap:
+            break
+        _, i = heapq.heappop(heap)
+        share[i] += 1
+        if share[i] < snapshot.cap[i]:
+            heapq.heappush(heap, (marginal(i), i))
+    return share
+
+
+def left_over_weight(snapshot):
+    """Work left to the target over weight: inf where it is reached or unknown."""
+    left = snapshot.to_target / snapshot.weight
+    return np.where(left > 0, left, np.inf)
+
+
+@given(seed=seeds)
+@settings(max_examples=80)
+def test_first_to_target_no_split_serves_the_nearest_better(seed):
+    snapshot = small(seed)
+    left = left_over_weight(snapshot)
+    order = [i for i in np.lexsort((snapshot.jobs, left)) if np.isfinite(left[i])]
+    beyond = ~np.isfinite(left)
+
+    def value(split):
+        gain = snapshot.weight @ (snapshot.gain(split) * beyond)
+        return (*split[order].tolist(), gain)
+
+    best = max(value(split) for split in splits(snapshot))
+    assert value(policy("first-to-target")(snapshot).share) == pytest.approx(best, rel=1e-9)
+
+
+@given(seed=seeds)
+@settings(max_examples=80)
+def test_first_to_target_serves_in_the_order_in_which_it_shares(seed):
+    snapshot = draw(seed, n_jobs=8)
+    index = policy("first-to-target")(snapshot).index
+    judged = snapshot.known & snapshot.reporting
+    left = left_over_weight(snapshot)
+    first = snapshot.weight * snapshot.gain(np.ones(8))
+    for i in range(8):
+        for j in range(8):
+            if judged[i] and judged[j] and left[i] < left[j] * (1 - 1e-9):
+                assert index[i] > index[j]
+            if judged[i] and judged[j] and left[i] == left[j] == np.inf and snapshot.concave:
+                assert (index[i] > index[j]) == (first[i] > first[j]) or first[i] == pytest.approx(
+                    first[j]
+                )
+
+
+def test_first_to_target_without_targets_is_max_total():
+    snapshot = draw(18, n_jobs=8, capacity=20, to_target=np.full(8, np.nan))
+    here, there = (policy(name)(snapshot).share for name in ("first-to-target", "max-total"))
+    assert here.tolist() == there.tolist()
+
+
+def test_first_to_target_fills_jobs_to_their_useful_cap_one_after_the_other():
+    snapshot = draw(
+        19,
+        n_jobs=4,
+        capacity=16,
+        to_target=np.array([30.0, 10.0, 20.0, 0.0]),
+        weight=np.array([1.0, 1.0, 4.0, 9.0]),
+        floor=np.array([0.0, 0.0, 0.0, 2.0]),
+        cap=np.array([8.0, 8.0, 3.0, 8.0]),
+        known=np.ones(4, dtype=bool),
+        reporting=np.ones(4, dtype=bool),
+    )
+    allocation = policy("first-to-target")(snapshot)
+    assert allocation.share.tolist() == [3, 8, 3, 2]
+    assert allocation.index.argsort().tolist() == [3, 0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["max-total", "max-min", "first-to-target"])
+class TestByForecast:
+    def test_jobs_without_forecast_get_their_fair_share_first(self, name):
+        known = np.array([True, False, True, True])
+        snapshot = draw(
+            11,
+            n_jobs=4,
+            capacity=12,
+            known=known,
+            reporting=np.ones(4, dtype=bool),
+            weight=np.array([1.0, 2.0, 1.0, 2.0]),
+            floor=np.zeros(4),
+            cap=np.full(4, 100.0),
+        )
+        assert policy(name)(snapshot).share[1] == pytest.approx(4)
+
+    def test_new_jobs_come_first_and_silent_ones_last(self, name):
+        gain = Curves("curved", np.array([0.9, 0.2, 0.3, 0.0, 0.0]), np.full(5, 0.5))
+        snapshot = draw(
+            12,
+            n_jobs=5,
+            capacity=10,
+            gain=gain,
+            weight=np.array([9.0, 1.0, 1.0, 0.1, 5.0]),
+            normalized=np.array([0.9, 0.2, 0.3, 1.0, 1.0]),
+            known=np.array([True, True, True, False, False]),
+            reporting=np.array([True, True, True, True, False]),
+            concave=True,
+        )
+        index = policy(name)(snapshot).index
+        assert index[3] > index[0] > index[2] > index[1] > index[4]
+
+    def test_jobs_that_nobody_can_judge_share_fairly(self, name):
+        none = np.zeros(3, dtype=bool)
+        snapshot = draw(13, n_jobs=3, capacity=10, known=none, reporting=none)
+        want = fair_fill(snapshot.weight, snapshot.floor, snapshot.cap, 10)
+        allocation = policy(name)(snapshot)
+        assert allocation.share == pytest.approx(want)
+        assert len(set(allocation.index)) == 1
+
+    def test_converged_jobs_share_what_is_left_fairly(self, name):
+        snapshot = draw(
+            14,
+            n_jobs=4,
+            capacity=3,
+            gain=Curves("curved", np.zeros(4), np.ones(4)),
+            known=np.ones(4, dtype=bool),
+            reporting=np.ones(4, dtype=bool),
+            weight=np.ones(4),
+            floor=np.zeros(4),
+            cap=np.full(4, 9.0),
+            concave=True,
+        )
+        assert policy(name)(snapshot).share == pytest.approx(np.full(4, 0.75))
+
+
+def test_max_total_stops_at_wave_counts():
+    snapshot = draw(
+        15,
+        n_jobs=2,
+        capacity=12,
+        gain=Curves("waves", np.array([0.5, 0.4]), np.ones(2)),
+        concave=False,
+        weight=np.ones(2),
+        floor=np.zeros(2),
+        cap=np.full(2, 8.0),
+        known=np.ones(2, dtype=bool),
+        reporting=np.ones(2, dtype=bool),
+    )
+    assert policy("max-total")(snapshot).share.tolist() == [8, 4]
+
+
+def test_fair_is_blind_to_loss():
+    snapshot = draw(16, n_jobs=6, capacity=9)
+    other = replace(snapshot, normalized=np.zeros(6), gain=snapshot.gain.of([5, 4, 3, 2, 1, 0]))
+    assert policy("fair")(snapshot).share.tolist() == policy("fair")(other).share.tolist()
+
+
+def test_unknown_policy_names_it_and_the_others():
+    with pytest.raises(UnknownPolicy, match=r"'fastest'.*none.*max-total"):
+        policy("fastest")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("weight", np.array([1.0, 0.0]), "weight"),
+        ("weight", np.array([1.0, np.nan]), "weight"),
+        ("floor", np.array([-1.0, 0.0]), "floor"),
+        ("cap", np.array([np.nan, 0.0]), "cap"),
+        ("to_target", np.array([1.0, -1.0]), "work left"),
+        ("known", np.ones(3, dtype=bool), r"known.*\(3,\).*2 jobs"),
+    ],
+)
+def test_snapshots_are_checked(field, value, told):
+    with pytest.raises(InvalidSetting, match=told):
+        draw(17, n_jobs=2, **{field: value})
+
+
+def some(**fields):
+    """Three jobs that scale straight, on four threads, each with a cap of three."""
+    three = np.ones(3)
+    return Snapshot(("a", "b", "c"), 4, three, 0 * three, 3 * three, three > 0, three, **fields)
+
+
+def test_who_came_first_is_served_first():
+    decided = policy("fifo")(some(age=np.array([1.0, 5.0, 3.0])))
+    assert decided.share.tolist() == [0.0, 3.0, 1.0]
+    assert decided.index.tolist() == [0.0, 2.0, 1.0]
+
+
+def test_who_was_served_least_is_served_first_but_alike_by_arrival():
+    served, age = np.array([50.0, 3.9, 1.0]), np.array([9.0, 5.0, 3.0])
+    assert policy("las")(some(attained=served, age=age)).share.tolist() == [0.0, 3.0, 1.0]
+    assert policy("las")(some(attained=40 * served, age=age)).share.tolist() == [0.0, 1.0, 3.0]
+
+
+def test_who_has_least_left_is_served_first_and_the_unknown_before():
+    left = np.array([30.0, np.inf, 10.0])
+    assert policy("srtf")(some(to_end=left)).share.tolist() == [1.0, 0.0, 3.0]
+    unknown = replace(some(to_end=left), known=np.array([True, False, True]))
+    assert policy("srtf")(unknown).share.tolist() == [0.0, 3.0, 1.0]
+
+
+def test_the_finish_time_ratio_is_that_of_themis():
+    jobs = some(
+        age=np.array([10.0, 10.0, 10.0]),
+        attained=np.array([20.0, 0.0, 5.0]),
+        to_end=np.array([20.0, 40.0, np.inf]),
+    )
+    # Alone on 4/3 of a thread both take 30 s; 10 s are over.
+    ratio = finish_time.finish_time_ratio(jobs, np.array([1.0, 2.0, 1.0]))
+    assert ratio == pytest.approx([(10 + 20) / 30, (10 + 20) / 30, 1.0])
+
+
+def test_threads_are_offered_to_the_worst_off_first():
+    jobs = some(age=np.array([10.0, 99.0, 10.0]), attained=np.ones(3), to_end=30 * np.ones(3))
+    decided = policy("finish-time-fair")(jobs)
+    assert decided.share.tolist() == [1.0, 3.0, 0.0]
+    assert decided.index.argmax() == 1

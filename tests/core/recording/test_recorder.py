@@ -1,0 +1,274 @@
+"""Recording an engine and replaying what was recorded."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
+from dask_slaq.core.policies.quality_driven import POLICIES
+from dask_slaq.core.recording.events import EVENTS, BadEvent
+from dask_slaq.core.recording.recorder import Recorder
+from dask_slaq.core.recording.replay import Replay, replay
+
+
+class Recording:
+    """A recorder and its events, which went through JSON."""
+
+    def __init__(self, *args, **kwargs):
+        self.lines = []
+        engine = Engine(*args, **kwargs)
+        self.engine = Recorder(engine, lambda event: self.lines.append(json.dumps(event)), 5.0)
+
+    @property
+    def events(self):
+        return [json.loads(line) for line in self.lines]
+
+    def kinds(self):
+        return [event["event"] for event in self.events]
+
+
+def drive(engine, seed=0, epochs=25):
+    """A small cluster's life: jobs come, work, report, are looked at and go; workers change."""
+    rng = np.random.default_rng(seed)
+    workers = {f"w{i}": 2 for i in range(4)}
+    now = 10.0
+    for epoch in range(epochs):
+        if epoch % 4 == 0 and epoch < 20:
+            settings = {"max_share": epoch % 8 or None, "max_iter": 40 if epoch == 12 else None}
+            engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, **settings)
+        if epoch == 6:
+            engine.add_job("other:a", now, reports=False)
+        if epoch == 9:
+            workers = {"w1": 2, "w2": 2, "w9": 3}
+        for name, job in list(engine.jobs.items()):
+            for _ in range(rng.integers(0, 4)):
+                for _ in range(rng.integers(0, 5)):
+                    engine.observe_task(name, rng.exponential(0.1), rng.integers(1, 9))
+                if job.reports:
+                    engine.report(name, 10.0 / (1 + job.iteration) + rng.random() / 100, now)
+            if rng.random() < 0.3:
+                _ = job.iteration  # a look, for which the engine takes in what waits
+            engine.observe_demand(name, int(rng.integers(0, 6)))
+        if "other:a" in engine.jobs:
+            engine.set_floor("other:a", 0.25)
+        if epoch == 11:
+            engine.set_max_iter("job-8", 30)
+        if epoch == 13:
+            engine.set_max_iter("job-8", None)
+        if epoch in (14, 18):
+            engine.remove_job(f"job-{epoch - 14}", now)
+        engine.reallocate(
+            workers,
+            now + 0.5,
+            eligible={"job-4": ["w1", "w2"]} if epoch > 12 else {},
+            affinity={name: {"w1": rng.random() * 1e6} for name in list(engine.jobs)[:2]},
+        )
+        now += 1.0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_decision_is_replayed_to_the_last_bit(policy):
+    made = Recording(policy, epoch=2.0, floor=0.3, strict=policy == "fair")
+    drive(made.engine)
+    found = replay(made.events)
+    assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
+    assert set(made.kinds()) == set(EVENTS) - {"dropped", "taken"}
+
+
+def test_recording_changes_decisions_by_rounding_alone():
+    made, plain = Recording("max-total"), Engine("max-total")
+    drive(made.engine)
+    drive(plain)
+    for name, grant in plain.grants.items():
+        assert made.engine.grants[name].share == pytest.approx(grant.share, rel=1e-6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_looking_at_jobs_changes_no_decision(policy):
+    """Whatever is read of a job, at random moments."""
+    chance = np.random.default_rng(3)
+    looked, left_alone = Recording(policy), Recording(policy)
+    engine = looked.engine
+
+    class Watched:
+        """The engine, of which somebody reads everything after about every third call."""
+
+        def __getattr__(self, name):
+            found = getattr(engine, name)
+            if not callable(found):
+                return found
+
+            def call(*args, **kwargs):
+                result = found(*args, **kwargs)
+                if chance.random() < 0.3:
+                    for job in engine.jobs.values():
+                        _ = repr(job), job.iteration, job.loss, job.runtime
+                    _ = dict(engine.grants)
+                return result
+
+            return call
+
+    drive(Watched())
+    drive(left_alone.engine)
+    assert looked.events == left_alone.events
+    assert "taken" not in looked.kinds()
+
+
+def test_a_look_sees_the_newest_report():
+    engine = Engine()
+    engine.add_job("a", 0.0)
+    job = engine.jobs["a"]
+    for k, loss in enumerate((3.0, 2.0), start=1):
+        engine.report("a", loss, 1.0)
+        assert (job.iteration, job.loss) == (k, loss)
+
+
+def test_a_log_of_an_older_version_says_so():
+    made = Recording("fair")
+    drive(made.engine)
+    start, *rest = made.events
+    found = replay([{**start, "version": 3}, {"event": "taken"}, *rest])
+    assert (found.version, found.reproduced) == (3, 25)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda grant: grant.update(share=grant["share"] * (1 + 1e-15)), "share"),
+        (lambda grant: grant["workers"].update(w7=1.0), "workers"),
+        (lambda grant: grant.pop("index"), "index"),
+    ],
+)
+def test_the_first_difference_is_named(change, field):
+    made = Recording("max-total")
+    drive(made.engine)
+    events = made.events
+    number = 0
+    for event in events:
+        number += event["event"] == "decide"
+        if number == 7 and "job-4" in event.get("grants", {}):
+            change(event["grants"]["job-4"])
+            break
+    found = replay(events)
+    assert (found.decisions, found.reproduced) == (25, 24)
+    assert (found.difference.decision, found.difference.job) == (7, "job-4")
+    assert found.difference.field == field
+    assert "decision 7" in str(found.difference) and "'job-4'" in str(found.difference)
+
+
+def test_a_lost_report_is_noticed():
+    made = Recording("max-total")
+    drive(made.engine)
+    events = made.events
+    first = next(i for i, event in enumerate(events) if event["event"] == "report")
+    found = replay([*events[:first], *events[first + 1 :]])
+    assert found.difference is not None
+
+
+def test_what_is_refused_is_not_recorded():
+    made = Recording("fair")
+    made.engine.add_job("a", 6.0)
+    before = made.lines.copy()
+    with pytest.raises(DuplicateJob):
+        made.engine.add_job("a", 7.0)
+    with pytest.raises(NonFiniteLoss):
+        made.engine.report("a", float("nan"), 7.0)
+    for call in (
+        lambda: made.engine.report("b", 1.0, 7.0),
+        lambda: made.engine.remove_job("b", 7.0),
+        lambda: made.engine.observe_task("b", 1.0),
+        lambda: made.engine.observe_demand("b", 1),
+        lambda: made.engine.set_floor("b", 1.0),
+        lambda: made.engine.set_max_iter("b", 9),
+    ):
+        with pytest.raises(UnknownJob):
+            call()
+    with pytest.raises(InvalidSetting, match="max_iter"):
+        made.engine.set_max_iter("a", 0)
+    assert made.lines == before
+
+
+def test_what_did_not_change_is_not_told_again():
+    made = Recording("fair")
+    made.engine.add_job("a", 6.0)
+    for now in (7.0, 8.0):
+        made.engine.observe_demand("a", 3)
+        made.engine.reallocate({"w": 4}, now, affinity={"a": {"w": 8.0}}, eligible={"a": ["w"]})
+    first, second = (event for event in made.events if event["event"] == "decide")
+    assert first["workers"] == {"w": 4} and first["affinity"] == {"a": {"w": 8.0}}
+    assert not {"workers", "affinity", "eligible"} & set(second)
+    assert made.kinds().count("demand") == 1
+    assert replay(made.events).reproduced == 2
+
+
+def test_task_times_are_summed_up_until_the_engine_is_told():
+    made = Recording("fair")
+    made.engine.add_job("a", 6.0)
+    for seconds, at_once in ((0.1, 2), (0.2, 5), (0.3, 1)):
+        made.engine.observe_task("a", seconds, at_once)
+    assert made.engine.jobs["a"].runtime.attained == 0.0
+    made.engine.report("a", 1.0, 7.0)
+    assert made.engine.jobs["a"].runtime.attained == 0.1 + 0.2 + 0.3
+    (tasks,) = (event for event in made.events if event["event"] == "tasks")
+    assert (tasks["count"], tasks["at_once"]) == (3, 5)
+
+
+def test_a_recording_without_its_beginning_is_skipped():
+    made = Recording("fair")
+    drive(made.engine)
+    events = made.events
+    rest = [{**events[0], "continued": True}, *events[60:]]
+    found = replay(rest)
+    assert found.decisions == 0 and found.skipped > 0
+    assert found.why == "the beginning of the recording is gone"
+    # The start that each further file repeats is none.
+    again = [*events[:60], {**events[0], "continued": True}, *events[60:]]
+    assert replay(again).reproduced == 25
+    # What is recorded after that is whole.
+    assert replay([*rest, *events]).reproduced == 25
+
+
+def test_another_predictor_cannot_be_replayed():
+    made = Recording("fair")
+    made.engine.reallocate({"w": 1}, 6.0)
+    events = [{**made.events[0], "predictor": "mine.Oracle"}, *made.events[1:]]
+    found = replay(events)
+    assert (found.decisions, found.skipped) == (0, 1) and "mine.Oracle" in found.why
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ([], "an event is an object, not []"),
+        ({"event": "begin"}, "no event is called 'begin'; there are: start, arrive"),
+        ({"event": ["start"]}, "no event is called ['start']"),
+        ({"event": "report", "job": "a", "time": 1.0}, "'loss' is missing in 'report'"),
+        (
+            {"event": "report", "job": 1, "time": 1.0, "loss": 2.0},
+            "'job' of 'report' must be a text, not 1",
+        ),
+        (
+            {"event": "report", "job": "a", "time": True, "loss": 2.0},
+            "'time' of 'report' must be a number from 0 to 1e+10, not True",
+        ),
+        ({"event": "leave", "job": "a", "time": 6.0}, "no job named 'a' is running"),
+        ({"event": "taken", "time": 1.0}, "the time goes back, from 5.0 to 1.0 s"),
+    ],
+)
+def test_events_that_nobody_wrote_are_refused(event, words):
+    started = Recording("fair").events
+    with pytest.raises((BadEvent, UnknownJob)) as error:
+        replay([*started, event])
+    assert words in str(error.value)
+
+
+def test_a_recording_begins_with_its_start():
+    with pytest.raises(BadEvent, match="'taken' comes before 'start'"):
+        Replay().feed({"event": "taken"})
+    start = Recording("fair").events[0]
+    with pytest.raises(BadEvent, match="newer"):
+        replay([{**start, "version": 99}])

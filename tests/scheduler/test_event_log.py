@@ -1,0 +1,214 @@
+"""The journal, alone and under the plugin: what is recorded is replayed to the same decisions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from distributed import Event
+from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.recording.events import EVENTS
+from dask_slaq.core.recording.replay import replay
+from dask_slaq.scheduler.event_log import Journal
+
+START = {"event": "start", "version": 1, "policy": "fair"}
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_events_are_lines_of_json(tmp_path):
+    path = tmp_path / "slaq.jsonl"
+    journal = Journal(str(path), 10_000, 2)
+    journal.write(START)
+    journal.write({"event": "report", "job": "ü", "loss": 0.1 + 0.2})
+    journal.close()
+    journal.write({"event": "leave"})
+    assert read(path) == [START, {"event": "report", "job": "ü", "loss": 0.1 + 0.2}]
+
+
+def test_a_journal_is_bounded_and_each_file_begins_with_the_start(tmp_path):
+    path = tmp_path / "slaq.jsonl"
+    journal = Journal(str(path), 10_000, 3)
+    journal.write(START)
+    for k in range(2000):
+        journal.write({"event": "report", "job": "a", "loss": k})
+    journal.close()
+    assert sorted(os.listdir(tmp_path)) == ["slaq.jsonl", "slaq.jsonl.1", "slaq.jsonl.2"]
+    found = []
+    for name in ("slaq.jsonl.2", "slaq.jsonl.1", "slaq.jsonl"):
+        assert (tmp_path / name).stat().st_size <= 10_200
+        first, *rest = read(tmp_path / name)
+        assert first == {**START, "continued": True}
+        found += [event["loss"] for event in rest]
+    assert found == list(range(found[0], 2000))
+
+
+def test_what_json_does_not_have_is_left_out_and_said_once(tmp_path, caplog):
+    journal = Journal(str(tmp_path / "slaq.jsonl"), 10_000, 2)
+    loop = {"event": "report"}
+    loop["self"] = loop
+    bad = [{"event": "arrive", "job": b"a" * 10_000}, {"event": "tasks", (1,): 2}, loop]
+    with caplog.at_level(logging.WARNING):
+        for event in (START, *bad, {"event": "leave"}):
+            journal.write(event)
+        journal.close()
+    kinds = ("arrive", "tasks", "report")
+    dropped = [{"event": "dropped", "kind": kind} for kind in kinds]
+    assert read(tmp_path / "slaq.jsonl") == [START, *dropped, {"event": "leave"}]
+    assert (journal.failed, journal.dropped) == (None, 3)
+    (record,) = caplog.records
+    assert "bytes is not JSON serializable" in record.message and len(record.message) < 1_000
+
+
+def test_numbers_of_numpy_are_written_as_numbers(tmp_path):
+    journal = Journal(str(tmp_path / "slaq.jsonl"), 10_000, 2)
+    journal.write({"event": "x", "n": np.int64(3), "f": np.float32(0.5), "b": np.bool_(True)})
+    journal.close()
+    assert read(tmp_path / "slaq.jsonl") == [{"event": "x", "n": 3, "f": 0.5, "b": True}]
+
+
+def test_a_recording_begins_on_a_line_of_its_own(tmp_path):
+    path = tmp_path / "slaq.jsonl"
+    path.write_text('{"event":"rep')
+    Journal(str(path), 10_000, 2).close()
+    assert path.read_text() == '{"event":"rep'
+    journal = Journal(str(path), 10_000, 2)
+    journal.write(START)
+    journal.close()
+    first, *rest = path.read_text().splitlines()
+    assert (first, [json.loads(line) for line in rest]) == ('{"event":"rep', [START])
+
+
+def test_a_file_that_was_full_before_does_not_begin_twice(tmp_path):
+    path = tmp_path / "slaq.jsonl"
+    path.write_text("x" * 10_000)
+    journal = Journal(str(path), 10_000, 2)
+    journal.write(START)
+    journal.close()
+    assert read(path) == [START]
+
+
+def test_an_error_while_writing_ends_the_recording_and_is_said_once(tmp_path, caplog):
+    path = tmp_path / "slaq.jsonl"
+    journal = Journal(str(path), 10_000, 2)
+    with caplog.at_level(logging.ERROR):
+        journal._lines.stream.close()  # no space is left on the device
+        for event in (START, START):
+            journal.write(event)
+        journal.close()
+    assert path.read_text() == ""
+    (record,) = caplog.records
+    assert "recording to" in record.message and journal.failed.startswith("ValueError")
+
+
+def test_events_that_come_faster_than_they_are_written_end_it_too(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("dask_slaq.scheduler.event_log.MOST_WAITING", 5)
+    journal = Journal(str(tmp_path / "slaq.jsonl"), 10_000, 2)
+    with journal._lines.lock, caplog.at_level(logging.ERROR):  # the disk hangs
+        for _ in range(50):
+            journal.write(START)
+    journal.close()
+    assert journal.failed.startswith("BufferError")
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", ["nowhere/slaq.jsonl", "."])
+def test_a_file_that_cannot_be_written_is_told_at_once(tmp_path, name):
+    with pytest.raises(InvalidSetting, match=r"slaq.log must be a file that the scheduler can"):
+        Journal(str(tmp_path / name), 10_000, 2)
+
+
+@gen_cluster(client=True)
+async def test_a_log_that_cannot_be_written_is_told_at_registration(c, s, a, b):
+    await start_plugin(c, s)
+    with pytest.raises(InvalidSetting, match="nowhere"):
+        await start_plugin(c, s, log="/nowhere/slaq.jsonl")
+    async with slaq.job("a", client=c) as job:  # the one before goes on
+        job.report(1.0)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 3)
+async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *workers):
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "slaq.jsonl"
+        plugin = await start_plugin(c, s, policy="max-total", log=str(path), reserve=0.2)
+        async with jobs(c, "a", "b", weight=2.0, max_iter=12) as (one, two):
+            for k in range(8):
+                await iterate(c, s, plugin, f"hold-{k}")
+                one.report(1.0 / (k + 1))
+                two.report(100.0 * 0.5**k)
+                await until(lambda k=k: plugin.jobs.reports == {"a": k + 1, "b": k + 1})
+                if k % 3 == 0:
+                    await plugin.messages.status()
+                plugin.run_once()
+                if k == 4:
+                    await workers[2].close()
+            one.report(0.01)
+        async with slaq.job("a", client=c) as again:
+            again.report(1.0)
+        plugin.stop()
+        events = read(path)
+    found = replay(events)
+    assert found.difference is None
+    assert found.reproduced == found.decisions >= 20
+    kinds = [event["event"] for event in events]
+    assert kinds.count("report") == 8 + 8 + 1 + 1
+    assert {*kinds} == {*EVENTS} - {"dropped", "taken"}
+    assert all(event["idle"] >= 0 for event in events if event["event"] == "report")
+    assert sum(event["offered"] for event in events if event["event"] == "decide") > 0
+    assert sum(e["count"] for e in events if e["event"] == "tasks" and e["job"] == "a") == 8 * 4
+
+
+async def iterate(client, scheduler, plugin, event):
+    """Tasks of two jobs and of none, with a decision while one of each is held."""
+    held, rest = [], []
+    for job in ("a", "b", "of no job"):
+        with tasks_of(job):
+            held.append(client.submit(wait_for, event, pure=False))
+            rest += client.map(pow, range(3), [2] * 3, pure=False)
+    for future in held:
+        await state_of(scheduler, future, "processing", "no-worker")
+    plugin.run_once()
+    await Event(event).set()
+    await client.gather([*held, *rest])
+
+
+@gen_cluster(client=True)
+async def test_another_plugin_goes_on_in_the_same_file(c, s, a, b):
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "slaq.jsonl"
+        for name in ("a", "b"):
+            await start_plugin(c, s, log=str(path))
+            async with slaq.job(name, client=c) as job:
+                job.report(1.0)
+        await s.close()
+        events = read(path)
+    kinds = [event["event"] for event in events]
+    assert kinds.count("start") == 2 and kinds[-1] in ("leave", "decide")
+    assert [event["job"] for event in events if event["event"] == "leave"] == ["a", "b"]
+    assert replay(events).difference is None
+
+
+@gen_cluster(client=True)
+async def test_a_recording_that_fails_does_not_disturb_the_jobs(c, s, a, b):
+    with tempfile.TemporaryDirectory() as place:
+        plugin = await start_plugin(c, s, log=f"{place}/slaq.jsonl")
+        async with slaq.job("a", client=c) as job:
+            plugin.journal._lines.stream.close()  # no space is left on the device
+            job.report(1.0)
+            with tasks_of("a"):
+                assert await c.submit(pow, 2, 3) == 8
+            await until(lambda: plugin.journal.failed)
+            plugin.run_once()
+            assert (await plugin.messages.status())["jobs"]["a"]["iteration"] == 1
+        assert plugin.failed is None

@@ -1,0 +1,224 @@
+"""What one client says wrongly, or of another's jobs, disturbs nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from distributed import Client
+from distributed.utils_test import captured_logger, inc
+from driving import assert_nothing_left, gen_cluster, jobs, start_plugin, tasks_of, until
+
+import dask_slaq as slaq
+from dask_slaq.client.connection import request
+from dask_slaq.core.errors import InvalidSetting, UnknownJob
+from dask_slaq.core.validation import LONGEST_NAME, shown
+from dask_slaq.scheduler import validation as edge
+
+ONE = [("127.0.0.1", 1)]
+HUGE = "x" * 2_000_000
+
+WRONG = [
+    {"name": 3},
+    {"name": ["b"]},
+    {"name": ""},
+    {"name": "other:me"},
+    {"name": HUGE},
+    {"client": 3},
+    {"client": ["b"]},
+    {"client": None},
+    {"client": "Client-of-nobody"},
+    {"client": HUGE},
+    {"resources": "GPU"},
+    {"resources": {"GPU": "1"}},
+    {"resources": {"GPU": -1}},
+    {"resources": [HUGE]},
+    {"weight": HUGE},
+    {"max_share": "1"},
+    {"max_iter": b"3"},
+    {"gang": "yes"},
+    {"gang": 1},
+    {"run": 3},
+    {"run": HUGE},
+    {"reports": False},
+    {"more": 1},
+    {HUGE: 1},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: shown(wrong)[:40])
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s, a, wrong):
+    plugin = await start_plugin(c, s)
+    async with jobs(c, "a") as (job,):
+        with (
+            captured_logger("distributed", propagate=False) as log,
+            pytest.raises(InvalidSetting) as error,
+        ):
+            await request(c, "slaq_open", **{"name": "b", "client": c.id, **wrong})
+        assert len(str(error.value)) < 400
+        assert len(log.getvalue()) < 20_000
+        assert set(plugin.engine.jobs) == set(plugin.pools.pools) == set(plugin.jobs.reports)
+        plugin.run_once()
+        assert plugin.failed is None
+        job.report(1.0)
+        with tasks_of("a"):
+            assert await c.submit(inc, 1) == 2
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_may_be_given_is_taken(c, s, a):
+    plugin = await start_plugin(c, s)
+    given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
+    await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
+    (name,) = plugin.engine.jobs
+    assert plugin.engine.jobs[name].weight == 2.0
+    assert plugin.pools.pools[name].gang
+    await request(c, "slaq_close", name=name, client=c.id)
+    async with slaq.job("gang", gang=True, client=c), slaq.job("none", client=c):
+        pools = plugin.pools.pools
+        assert [pools[name].gang for name in ("gang", "none")] == [True, False]
+    assert_nothing_left(s, plugin)
+
+
+@pytest.mark.parametrize("gang", [1, "yes", None])
+def test_a_gang_is_one_or_not(gang):
+    with pytest.raises(InvalidSetting, match="gang must be True or False, not "):
+        slaq.job("a", gang=gang)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_client_has_no_say_in_the_job_of_another(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as other,
+        slaq.job("a", client=c, max_iter=9) as job,
+    ):
+        with captured_logger("distributed", propagate=False), captured_logger("dask_slaq"):
+            with pytest.raises(UnknownJob, match="the running job 'a' is another client's"):
+                await request(other, "slaq_close", name="a", client=other.id)
+            other._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": 7.0})
+            other._send_to_scheduler({"op": "slaq-expect", "job": "a", "iterations": 1})
+            with tasks_of("a"):
+                assert await other.submit(inc, 1, key="theirs") == 2
+        assert plugin.jobs.reports == {"a": 0}
+        assert plugin.engine.jobs["a"].max_iter == 9
+        assert plugin.pools.bindings[-1].job == f"other:{other.id}"
+        job.report(2.0)
+        a.batched_stream.send({"op": "slaq-report", "job": "a", "loss": 1.0})
+        await until(lambda: plugin.jobs.reports == {"a": 2})
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
+    first = await start_plugin(c, s)
+    async with slaq.job("a", client=c) as old, slaq.job("b", client=c):
+        with captured_logger("dask_slaq", propagate=False) as log:
+            first.fall_back(ZeroDivisionError("on purpose"))
+            with pytest.warns(UserWarning, match="already contains"):
+                second = await start_plugin(c, s)
+        assert "its jobs go on as work of no job, until they are opened again: a, b" in (
+            log.getvalue()
+        )
+        assert_nothing_left(s, first)
+        assert (await slaq.status(c))["failed"] is None
+        with tasks_of("a"):
+            assert await c.submit(inc, 1) == 2
+        with captured_logger("dask_slaq", propagate=False) as log:
+            async with slaq.job("a", client=c) as new:
+                # The block of before neither reports for the new job of its name nor ends it.
+                old.report(9.0)
+                await old._close(c)
+                new.report(1.0)
+                await until(lambda: second.jobs.reports.get("a"))
+                assert second.jobs.reports == {"a": 1}
+                assert second.engine.jobs["a"].loss == 1.0
+        assert "that job 'a' has ended" in log.getvalue()
+    assert_nothing_left(s, second)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_bad_reports_are_counted_and_said_now_and_then(c, s, a):
+    plugin = await start_plugin(c, s)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(edge, "PAUSE", 0.5)
+        async with slaq.job("a", client=c) as job:
+            with captured_logger("dask_slaq", propagate=False) as log:
+                for i in range(3000):
+                    bad = {"job": HUGE if i % 1000 == 0 else "nobody", "loss": 1.0}
+                    c._send_to_scheduler({"op": "slaq-report", **bad})
+                job.report(2.0)
+                await until(lambda: plugin.jobs.reports == {"a": 1})
+                await until(lambda: "more messages" in log.getvalue())
+                await until(lambda: not plugin.messages._dropped._held)
+    lines = log.getvalue().splitlines()
+    assert len(lines) < 100 and max(map(len, lines)) < 400
+    more = sum(int(line.split()[1]) for line in lines if "more messages" in line)
+    assert more + sum("dropped a message" in line for line in lines) == 3000
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_senders_that_are_told_apart_are_bounded(c, s, a):
+    dropped = edge.Dropped()
+    with captured_logger("dask_slaq", propagate=False) as log:
+        for i in range(2 * edge.MOST_SENDERS):
+            dropped.add("report", f"{i}", ValueError(HUGE))
+    assert len(dropped._held) == edge.MOST_SENDERS
+    assert len(log.getvalue()) < 500 * edge.MOST_SENDERS
+
+
+LONG = [HUGE, HUGE.encode(), 10**5000, [HUGE] * 9, {HUGE: HUGE}]
+
+
+@pytest.mark.parametrize("value", LONG, ids=lambda value: type(value).__name__)
+def test_what_is_shown_is_short(value):
+    assert len(shown(value)) <= 100
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, a):
+    plugin = await start_plugin(c, s, policy="max-total")
+    decisions = []
+    reallocate = plugin.engine.reallocate
+
+    def counted(*args, **kwargs):
+        decisions.append(len(plugin.engine.jobs))
+        return reallocate(*args, **kwargs)
+
+    plugin.engine.reallocate = counted
+    await request(c, "slaq_open", name="first", client=c.id)
+    await until(lambda: decisions == [1])  # at once
+    for i in range(300):
+        await request(c, "slaq_open", name=f"j{i}", client=c.id)
+    await until(lambda: decisions[-1] == 301)
+    assert len(decisions) < 150
+    assert len(plugin.jobs.epochs) == 1  # history is of epochs
+    names = {"first", *(f"j{i}" for i in range(300))}
+    await asyncio.gather(*(request(c, "slaq_close", name=name, client=c.id) for name in names))
+    assert set((await slaq.history(c)).job.values) == names
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, a):
+    await start_plugin(c, s)
+    async with slaq.job("b", client=c):
+        for loss in (3.0, 2.0):
+            async with slaq.job("a", client=c) as job:
+                job.report(loss)
+    losses = (await slaq.history(c)).loss.sel(job="a").values
+    assert [loss for loss in losses if loss == loss] == [3.0, 2.0]
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"idle_timeout": "300 ms"})
+async def test_a_cluster_with_a_job_is_not_idle(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        for k in range(20):  # the driver computes
+            await asyncio.sleep(0.1)
+            job.report(1.0 / (k + 1))
+        assert s.status.name == "running"
+        await until(lambda: plugin.jobs.reports == {"a": 20})
+    await until(lambda: s.status.name != "running")

@@ -1,0 +1,210 @@
+"""The event loop, against what can be worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from simulation.conftest import make, run
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.forecast.predictor import LossPredictor
+from dask_slaq.core.policies.quality_driven import POLICIES
+from dask_slaq.simulation.fluid.cluster import workers
+from dask_slaq.simulation.fluid.dispatch import DISPATCH
+from dask_slaq.simulation.workload.jobs import make_jobs, time_shared, work_to
+
+
+def ends(found):
+    return [float(times[-1]) for times in found.outcome.times]
+
+
+def test_a_job_alone_has_all_cores():
+    found = run([make(work=8.0, iterations=10)], cores=16)
+    assert found.outcome.times[0] == pytest.approx(0.5 * np.arange(1, 11))
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
+def test_fair_is_equal_sharing(some_jobs, dispatch):
+    found = run(some_jobs, cores=64, dispatch=dispatch)
+    arrivals = np.array([job.arrival for job in some_jobs])
+    t90, t95, end = time_shared(arrivals, work_to(some_jobs, (0.9, 0.95)), 64)
+    assert found.time_to(0.9) == pytest.approx(t90)
+    assert found.time_to(0.95) == pytest.approx(t95)
+    assert found.completion == pytest.approx(end)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_same_list_gives_the_same_run(some_jobs, policy):
+    one, other = (run(some_jobs, policy, cores=64) for _ in range(2))
+    for a, b in zip(one.outcome.times, other.outcome.times, strict=True):
+        assert (a == b).all()
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
+@pytest.mark.parametrize("scaling", ["linear", "waves", "sublinear"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_never_more_threads_than_there_are(policy, scaling, dispatch):
+    from dask_slaq.simulation.workload.curves import make_curves
+
+    jobs = make_jobs(
+        make_curves(0), 2, jobs=12, interarrival=3.0, work=150.0, partitioned=scaling == "waves"
+    )
+    used = []
+
+    def watch(now, active, threads):
+        most = 24 if 10 <= now < 30 else 40
+        assert threads.sum() <= most + 1e-6 and (threads >= 0).all()
+        used.append(threads.sum())
+
+    found = run(jobs, policy, cores=40, scaling=scaling, watch=watch, capacity=[(10, 24), (30, 40)])
+    assert np.mean(used) > 20
+    assert all(np.isfinite(times).all() for times in found.outcome.times)
+    assert all((np.diff(times) >= 0).all() for times in found.outcome.times)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_all_work_is_done_once(some_jobs, policy):
+    found = run(some_jobs, policy, cores=64)
+    assert found.outcome.busy == pytest.approx(sum(job.total for job in some_jobs))
+
+
+@pytest.mark.parametrize("policy", ["fair", "max-total"])
+def test_cores_are_idle_only_when_no_job_is_there(some_jobs, policy):
+    def watch(now, active, threads):
+        assert threads.sum() == pytest.approx(64.0, rel=2e-3)
+
+    run(some_jobs, policy, cores=64, watch=watch)
+
+
+def test_a_cap_holds():
+    jobs = [make("a", work=8.0), make("b", work=8.0)]
+    assert ends(run(jobs, cores=16, max_cores=4.0)) == pytest.approx([20.0, 20.0])
+
+
+def test_a_job_uses_no_more_threads_than_it_has_partitions():
+    jobs = [make("a", work=8.0, partitions=4), make("b", work=24.0)]
+    found = run(jobs, cores=16)  # the second is lent four of the first's eight threads
+    assert ends(found) == pytest.approx([20.0, 20.0])
+
+
+def test_waves():
+    assert ends(run([make(work=20.0, partitions=20)], cores=16, scaling="waves")) == [20.0]
+
+
+def test_threads_that_save_no_wave_are_lent():
+    # Eight each: `b` needs three waves on eight threads as on seven, `a` on nine only one.
+    jobs = [make("a", work=9.0, partitions=9), make("b", work=20.0, partitions=20)]
+    found = run(jobs, cores=16, scaling="waves")
+    assert found.outcome.times[0] == pytest.approx(np.arange(1.0, 11.0))
+
+
+def test_threads_of_a_new_worker_wait_for_their_data():
+    clean, paused = (run([make(work=8.0)], cores=16, move_pause=p) for p in (0.0, 2.0))
+    assert paused.outcome.times[0] == pytest.approx(clean.outcome.times[0] + 2.0)
+
+
+def test_only_gained_workers_wait():
+    # From 5 s on the first job has both workers; the second of them waits for a second.
+    jobs = [make("a", work=32.0, iterations=20)]
+    found = run(jobs, cores=16, capacity=[(5.0, 32)], move_pause=1.0)
+    assert found.outcome.times[0][:2] == pytest.approx([3.0, 5.0])
+    assert found.outcome.times[0][2:4] == pytest.approx([6.5, 7.5])
+    assert found.outcome.moved == 2
+
+
+def test_a_lost_worker_takes_its_part_of_the_iteration():
+    # 32 threads: 1 s an iteration. At 3.5 s half of the fourth is done, and half of that lost.
+    jobs = [make(work=32.0)]
+    found = run(jobs, cores=32, capacity=[(3.5, 16)])
+    assert found.outcome.times[0][:5] == pytest.approx([1, 2, 3, 5, 7])
+
+
+def test_a_worker_that_joins_helps():
+    found = run([make(work=32.0)], cores=16, capacity=[(4.0, 32)])
+    assert found.outcome.times[0][:4] == pytest.approx([2, 4, 5, 6])
+
+
+def test_stragglers_take_longer():
+    found = run([make(work=16.0, iterations=4, slowdown=[1, 3, 1, 1])], cores=16)
+    assert found.outcome.times[0] == pytest.approx([1, 4, 5, 6])
+
+
+def test_noise_changes_nothing_under_fair_and_quality_is_the_true_one():
+    from dask_slaq.simulation.workload.curves import make_curves
+
+    found = [
+        run(make_jobs(make_curves(0), 1, jobs=6, interarrival=5.0, work=100.0, noise=n))
+        for n in (0.0, 0.2)
+    ]
+    assert (found[0].time_to(0.9) == found[1].time_to(0.9)).all()
+
+
+class Recorder(LossPredictor):
+    """Keeps what was reported."""
+
+    def __init__(self):
+        super().__init__()
+        self.reports = []
+
+    def report(self, job, loss):
+        self.reports.append((job, loss))
+        super().report(job, loss)
+
+
+class Listening(Engine):
+    """Keeps what it was told, and when."""
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.charged, self.times = {}, []
+
+    def observe_task(self, job, seconds, at_once=1):
+        self.charged[job] = self.charged.get(job, 0.0) + seconds
+        super().observe_task(job, seconds, at_once)
+
+    def report(self, job, loss, now):
+        self.times.append(now)
+        super().report(job, loss, now)
+
+    def reallocate(self, workers, now, **settings):
+        assert not self.times or now >= self.times[-1]
+        return super().reallocate(workers, now, **settings)
+
+
+def test_the_engine_is_told_every_report_in_time_and_every_core_second(some_jobs):
+    recorder = Recorder()
+    engine = Listening("max-total", epoch=3.0, predictor=recorder)
+    found = run(some_jobs, cores=64, engine=engine)
+    assert engine.times == sorted(engine.times)
+    for job in some_jobs:
+        assert [v for name, v in recorder.reports if name == job.name] == job.reports.tolist()
+        assert engine.charged[job.name] == pytest.approx(job.total)
+    assert found.outcome.busy == pytest.approx(sum(engine.charged.values()))
+    assert not engine.jobs
+
+
+@pytest.mark.parametrize(
+    ("gap", "expected"), [(0.0, [0.0, 3.0, 4.0, 7.0, 8.0]), (2.0, [0.0, 3.0, 5.0, 8.0, 10.0])]
+)
+def test_decisions_come_every_epoch_and_with_arrivals_and_ends(gap, expected):
+    jobs = [make("a", work=16.0), make("b", arrival=4.0, work=16.0, iterations=2)]
+    times = []
+
+    class Clock(Engine):
+        def reallocate(self, workers, now, **settings):
+            times.append(now)
+            return super().reallocate(workers, now, **settings)
+
+    run(jobs, cores=16, engine=Clock("fair", epoch=3.0), gap=gap)
+    assert times[:5] == pytest.approx(expected)
+
+
+def test_workers_have_all_cores():
+    assert sum(workers(640).values()) == 640 and len(workers(640)) == 40
+    assert workers(3) == {"worker-000000": 3}
+
+
+def test_jobs_without_cores_are_refused():
+    with pytest.raises(InvalidSetting, match="no cores"):
+        run([make()], cores=16, capacity=[(1.0, 0)])
