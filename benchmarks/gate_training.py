@@ -32,7 +32,7 @@ NETWORKS = 2
 
 
 class Network(NamedTuple):
-    """Coefficients of the gate, as `Gate` has them, but for mean and deviation."""
+    """Coefficients of the gate, as `GatingNetwork` has them, but for mean and deviation."""
 
     inner: Array
     inner_bias: Array

@@ -80,7 +80,7 @@ def assert_nothing_left(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
 
 def restricted_by_us(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> list[Any]:
     """Tasks that carry a restriction of the plugin's."""
-    return [ts for ts in scheduler.tasks.values() if plugin.pools.custody.has(ts)]
+    return [ts for ts in scheduler.tasks.values() if plugin.pools.control.has(ts)]
 
 
 @dataclass

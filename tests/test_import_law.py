@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 VIRTUAL = PACKAGE / "simulation" / "virtual"
-CUSTODY = PACKAGE / "scheduler" / "custody.py"
+TASK_CONTROL = PACKAGE / "scheduler" / "pools" / "task_control.py"
 
 #: What a clock, I/O or Dask would come in by.
 IMPURE = {
@@ -85,7 +85,7 @@ def within(name: str, *allowed: str) -> bool:
 
 
 def test_there_is_something_to_check():
-    assert CUSTODY in MODULES and PACKAGE / "core" / "engine.py" in MODULES
+    assert TASK_CONTROL in MODULES and PACKAGE / "core" / "engine.py" in MODULES
 
 
 @every_module
@@ -107,8 +107,8 @@ def test_simulation_imports_core_and_itself(path):
 
 
 @every_module
-def test_only_custody_touches_tasks(path):
-    if path == CUSTODY:
+def test_only_task_control_touches_tasks(path):
+    if path == TASK_CONTROL:
         return
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute):
@@ -117,6 +117,19 @@ def test_only_custody_touches_tasks(path):
             assert node.value not in ("worker_restrictions", "transitions")
         elif isinstance(node, ast.keyword):
             assert node.arg != "worker_restrictions"
+
+
+@every_module
+def test_outside_a_package_only_its_face_is_imported(path):
+    here = ".".join(package_of(path))
+    for name in imports(path):
+        inner = name.split(".")[:4]  # dask_slaq, part, package, module
+        package = ".".join(inner[:3])
+        if here.startswith(package) or not (ROOT / Path(*inner[:3])).is_dir():
+            continue
+        module = (ROOT / Path(*inner)).with_suffix(".py")
+        # A module may be imported as such, and nothing from inside of it.
+        assert not module.exists() or len(name.split(".")) == 4, f"{name}: import it from {package}"
 
 
 @every_module

@@ -26,7 +26,7 @@ async def dispatcher_raises(fault: Fault, stage: Stage) -> None:
     """The dispatcher raises once, before it chooses or while it sends."""
     if stage.plugin is not None:
         pools = stage.plugin.pools
-        places = [(pools, "dispatch"), (pools.dispatcher, "choices"), (pools.custody, "bind")]
+        places = [(pools, "dispatch"), (pools.dispatcher, "choices"), (pools.control, "bind")]
         await _fail(stage, *places[fault.number % 3])
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from benchmarks.forecasting.scores import prepare
 from dask_slaq.core.forecast.backtest import Backtest
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.experts import Panel
+from dask_slaq.core.forecast.experts import Ensemble
 from dask_slaq.core.forecast.gating import features
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import look
+from dask_slaq.core.forecast.smoothing import normalize_window
 from dask_slaq.simulation.workload.curves import Curve
 
 __all__ = ["Lessons", "lessons"]
@@ -63,7 +63,7 @@ def lessons(curves: Sequence[Curve]) -> Lessons:
     """Let the experts follow `curves`, and note what they said at every iteration."""
     trials = prepare(curves)
     losses = [trial.curve.loss for trial in trials]
-    history, panel = Histories(WINDOW), Panel(WINDOW, WINDOW)
+    history, panel = Histories(WINDOW), Ensemble(WINDOW, WINDOW)
     backtest = Backtest(panel.noise_cost)
     rows = np.array([history.acquire() for _ in trials])
     for _ in trials:
@@ -72,7 +72,7 @@ def lessons(curves: Sequence[Curve]) -> Lessons:
     for k in range(1, max(map(len, losses))):
         going = np.array([i for i, loss in enumerate(losses) if k < len(loss)])
         history.append(rows[going], np.array([losses[i][k - 1] for i in going]))
-        view = look(history, rows[going], np.zeros(len(going), dtype=np.int64))
+        view = normalize_window(history, rows[going], np.zeros(len(going), dtype=np.int64))
         backtest.score(rows[going], view)
         beliefs = panel.ask(view)
         backtest.remember(rows[going], view, beliefs)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.observing import Lookalike, Loop, Watch
+from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy
 
 MODULE = "dask_glm.algorithms"
 
 
-class GradientDescent(Watch):
+class GradientDescent(LoopObserver):
     """Each iteration ends in ``compute(stepSize, lf, func, grad)``: loss before and after."""
 
     stands_in = ("compute",)
@@ -38,7 +38,7 @@ class GradientDescent(Watch):
         self.report(before if step == 0 else after)
 
 
-class ProximalGrad(Watch):
+class ProximalGrad(LoopObserver):
     """Each iteration begins with ``persist(Xbeta, func, gradient)`` and tries steps until one
     helps: ``persist(Xbeta, beta)`` and ``compute(func)`` for each. The last try is the iterate.
 
@@ -92,7 +92,7 @@ class ProximalGrad(Watch):
         return self.arguments["lamduh"] * regularizer.f(beta)
 
 
-class LBFGS(Watch):
+class LBFGS(LoopObserver):
     """SciPy evaluates loss and gradient together, several times an iteration if its line search
     needs to, and calls ``callback(x)`` for each iterate that it accepts. Penalty included.
     """
@@ -128,7 +128,7 @@ class LBFGS(Watch):
             self.report(loss)
 
 
-class Newton(Watch):
+class Newton(LoopObserver):
     """Each iteration is one ``da.compute(hess, grad)``. The loss of the iterate that these belong
     to is computed along, from the ``X beta`` that they share: a task more for each partition, whose
     results are summed here. The last iterate's is not known.
@@ -142,8 +142,8 @@ class Newton(Watch):
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
         self.family = self.arguments["family"]
-        self.arguments["family"] = Lookalike(self.family, gradient=self.gradient)
-        self.da = Lookalike(self.library["da"], compute=self.compute)
+        self.arguments["family"] = Proxy(self.family, gradient=self.gradient)
+        self.da = Proxy(self.library["da"], compute=self.compute)
 
     def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
         self.at = Xbeta, y
@@ -181,7 +181,7 @@ def of_block(loglike: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return loss
 
 
-class ADMM(Watch):
+class ADMM(LoopObserver):
     """Each iteration is one task a partition, which solves a problem of its own, and the consensus
     ``z`` of their results. The same tasks evaluate the loss at the ``z`` that they start from; the
     penalty is added here. The last consensus's is not known.
@@ -195,7 +195,7 @@ class ADMM(Watch):
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
-        self.da = Lookalike(self.library["da"], compute=self.compute)
+        self.da = Proxy(self.library["da"], compute=self.compute)
 
     def delayed(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         if function is not self.library["local_update"]:

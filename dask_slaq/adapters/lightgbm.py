@@ -11,17 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlparse
 
-from dask_slaq.adapters.observing import Block, Inbox, Loop, Route, Watch
+from dask_slaq.adapters.observing import Address, Loop, LoopObserver, Mailbox, ReportSession
 
 
-class Training(Watch):
+class Training(LoopObserver):
     """Adds a callback: those that ``fit`` is given reach every worker."""
 
     needs = ("kwargs",)
 
-    def __init__(self, library: Mapping[str, Any], arguments: dict[str, Any], block: Block) -> None:
+    def __init__(
+        self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
+    ) -> None:
         super().__init__(library, arguments, block)
-        self.inbox = Inbox(block)
+        self.inbox = Mailbox(block)
         given = arguments["kwargs"]
         callbacks = [Report(self.inbox.route), *(given.get("callbacks") or ())]
         arguments["kwargs"] = {**given, "callbacks": callbacks}
@@ -39,7 +41,7 @@ class Report:
     order = 5
     before_iteration = False
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Address) -> None:
         self.route = route
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -60,10 +62,10 @@ def rebuild() -> Callable[..., Any]:
 
     def make(inbox: str, topic: str | None) -> Any:  # goes by value
         try:
-            from dask_slaq.adapters.lightgbm import Report, Route
+            from dask_slaq.adapters.lightgbm import Address, Report
         except ImportError:
             return lambda env: None
-        return Report(Route(inbox, topic))
+        return Report(Address(inbox, topic))
 
     return make
 

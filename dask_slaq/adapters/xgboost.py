@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dask_slaq.adapters.observing import Block, Inbox, Loop, Route, Watch
+from dask_slaq.adapters.observing import Address, Loop, LoopObserver, Mailbox, ReportSession
 
 #: The name of the evaluation on the training data that is added where the user has none.
 OWN = "slaq"
@@ -17,7 +17,7 @@ OWN = "slaq"
 HIGHER_IS_BETTER = {"auc", "aucpr", "map", "ndcg", "pre"}
 
 
-class Training(Watch):
+class Training(LoopObserver):
     """Adds a callback, and an evaluation on the training data where the user has no other.
 
     The callback comes first and takes that evaluation out of the log, so that neither the user's
@@ -26,9 +26,11 @@ class Training(Watch):
 
     needs = ("dtrain", "evals", "callbacks", "custom_metric")
 
-    def __init__(self, library: Mapping[str, Any], arguments: dict[str, Any], block: Block) -> None:
+    def __init__(
+        self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
+    ) -> None:
         super().__init__(library, arguments, block)
-        inbox = Inbox(block)
+        inbox = Mailbox(block)
         dtrain, evals = arguments["dtrain"], arguments["evals"]
         names = [name for data, name in evals or () if data is dtrain]
         mine = callback(inbox.route, names[0] if names else None)
@@ -39,7 +41,7 @@ class Training(Watch):
             arguments["evals"] = [(dtrain, OWN)]
 
 
-def callback(route: Route, data: str | None) -> Any:
+def callback(route: Address, data: str | None) -> Any:
     """Return the callback. Its base class is xgboost's, so it is made where it is needed.
 
     Parameters
@@ -75,12 +77,12 @@ def rebuild() -> Callable[..., Any]:
 
     def make(inbox: str, topic: str | None, data: str | None) -> Any:  # goes by value
         try:
-            from dask_slaq.adapters.xgboost import Route, callback
+            from dask_slaq.adapters.xgboost import Address, callback
         except ImportError:
             from xgboost.callback import TrainingCallback
 
             return TrainingCallback()
-        return callback(Route(inbox, topic), data)
+        return callback(Address(inbox, topic), data)
 
     return make
 

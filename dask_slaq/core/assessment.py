@@ -14,7 +14,7 @@ from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Snapshot
 from dask_slaq.core.runtime import Progress, Speeds
 
-__all__ = ["Appraisal"]
+__all__ = ["SnapshotBuilder"]
 
 FloatArray = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ PARTS = {"to_target": TARGET, "to_end": END}
 
 
 @dataclass(frozen=True)
-class Appraisal:
+class SnapshotBuilder:
     """How jobs are appraised; see `Engine` for the settings."""
 
     normalizer: str

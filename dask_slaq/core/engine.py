@@ -15,13 +15,13 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.assessment import Appraisal
+from dask_slaq.core.assessment import SnapshotBuilder
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, Predictor, quality
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
 from dask_slaq.core.placement import Placement, Workers, place_all
-from dask_slaq.core.policies import Allocation, Snapshot, efficiently
+from dask_slaq.core.policies import Allocation, Snapshot, with_efficiency_cap
 from dask_slaq.core.policies import policy as policy_named
 
 __all__ = ["Engine", "Grant", "Predictor"]
@@ -92,7 +92,7 @@ class Engine:
         self.move_pause = move_pause
         self.strict = strict
         self.jobs = Jobs()
-        self._appraise = Appraisal(normalizer, epoch, move_pause, strict)
+        self._build_snapshot = SnapshotBuilder(normalizer, epoch, move_pause, strict)
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor() if predictor is None else predictor
         self._sets: Placement | None = None
@@ -240,11 +240,11 @@ class Engine:
         forecast = self._predictor.forecast(order.reported)
         speeds = self.jobs.runtimes.speeds(order.rows)
         room = order.room(workers, eligible or {})
-        snapshot = self._appraise(
+        snapshot = self._build_snapshot(
             self.jobs, order, forecast, speeds, room, capacity, now, self.policy.needs
         )
         blind = self.policy.name in BLIND
-        allocation = self.policy(snapshot) if blind else efficiently(self.policy, snapshot)
+        allocation = self.policy(snapshot) if blind else with_efficiency_cap(self.policy, snapshot)
         # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         whole = (allocation.share >= 1) & snapshot.known & (not self.strict)
@@ -282,9 +282,7 @@ class Engine:
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
-            tokens=self.jobs.refill(
-                share, snapshot.reporting, self.floor, self.epoch, elapsed
-            ),
+            tokens=self.jobs.refill(share, snapshot.reporting, self.floor, self.epoch, elapsed),
             most=column["most"][rows],
             iteration=seen["reports"][rows],
             loss=seen["loss"][rows],

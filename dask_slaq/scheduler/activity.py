@@ -12,7 +12,7 @@ from typing import Any
 READY = frozenset({"no-worker", "queued", "processing"})
 
 
-class Occupancy:
+class Activity:
     """Follows the tasks of jobs from ready to done. Times are in seconds on the caller's clock."""
 
     def __init__(self, now: float) -> None:

@@ -22,7 +22,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.recording import Recorder
-from dask_slaq.scheduler.activity import Occupancy
+from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.handlers import Messages, at_work
@@ -102,7 +102,7 @@ log_files
         self.predictor = predictor
         self.failed: str | None = None
         self.journal: Journal | None = None
-        self.occupancy: Occupancy | None = None
+        self.activity: Activity | None = None
         self._started_on: Scheduler | None = None
 
     # Life
@@ -163,7 +163,7 @@ log_files
         follow(scheduler, "worker-status-change", self.worker_changed)
         precede(scheduler, "no-workers-timeout", self.keep_waiting)
         precede(scheduler, "idle-timeout", self.keep_open)
-        self.pools.custody.skip_held_when_workers_join()
+        self.pools.control.skip_held_when_workers_join()
         self._announce()
         self._started_on = scheduler
 
@@ -178,12 +178,12 @@ log_files
             predictor=self.predictor,
             strict=not chosen.lend,
         )
-        self.occupancy = None
+        self.activity = None
         if self.journal is None:
             return engine
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
-        self.occupancy = Occupancy(now)
-        return Recorder(engine, self.journal.write, now, self.occupancy, **about)
+        self.activity = Activity(now)
+        return Recorder(engine, self.journal.write, now, self.activity, **about)
 
     def _announce(self) -> None:
         """Let clients know that there is a plugin to ask."""
@@ -258,8 +258,8 @@ log_files
                 self.pools.drop(key)
             return
         try:
-            if self.occupancy is not None:
-                self.occupancy.moved(self.pools.job_of(key), key, finish, monotonic())
+            if self.activity is not None:
+                self.activity.moved(self.pools.job_of(key), key, finish, monotonic())
             self.pools.transition(key, start, finish, kwargs)
             if self.scheduler.validate:
                 self.pools.check_task(key)

@@ -21,11 +21,11 @@ from sklearn.utils.validation import check_is_fitted
 from dask_slaq.adapters.observing import expect, publish
 from dask_slaq.workloads.elastic import Partitions, Survey, as_dask, dense, map_rows
 from dask_slaq.workloads.hist_boosting import (
-    Growth,
     LogLoss,
     Rounds,
     Softmax,
     SquaredError,
+    TreeParams,
     bins_of,
     labels_of,
     probabilities_of,
@@ -135,8 +135,8 @@ class GradientBoosting(BaseEstimator):
             rows = np.arange(found.n)
         return dense(raw.take(found.rows, rows))
 
-    def _growth(self) -> Growth:
-        return Growth(
+    def _growth(self) -> TreeParams:
+        return TreeParams(
             self.max_depth,
             self.max_bins,
             self.min_samples_leaf,

@@ -9,7 +9,7 @@ from sklearn.linear_model import SGDClassifier
 
 from dask_slaq.adapters import instrument
 from dask_slaq.adapters.observing import session as blocks
-from dask_slaq.adapters.observing.worker_reports import Inbox
+from dask_slaq.adapters.observing.worker_reports import Mailbox
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -33,6 +33,6 @@ def train(route):
 async def test_tasks_report(c, s, a, b):
     losses = []
     with blocks.opened(losses.append) as block:
-        inbox = Inbox(block)
+        inbox = Mailbox(block)
         await c.submit(train, inbox.route)
     assert losses == [0.0, 1.0, 2.0]

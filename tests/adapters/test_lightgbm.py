@@ -12,7 +12,7 @@ import pytest
 
 from dask_slaq.adapters import instrument
 from dask_slaq.adapters.lightgbm import Report
-from dask_slaq.adapters.observing.worker_reports import Route
+from dask_slaq.adapters.observing.worker_reports import Address
 
 lightgbm = pytest.importorskip("lightgbm")
 SETTINGS = {"n_estimators": 4, "num_leaves": 4, "verbose": -1, "deterministic": True}
@@ -86,7 +86,7 @@ def test_without_a_metric_nothing_is_reported(data):
 
 
 def test_a_worker_without_the_package_trains_unobserved(monkeypatch):
-    sent = cloudpickle.dumps(Report(Route("inbox", "topic")))
-    assert pickle.loads(sent).route == Route("inbox", "topic")
+    sent = cloudpickle.dumps(Report(Address("inbox", "topic")))
+    assert pickle.loads(sent).route == Address("inbox", "topic")
     monkeypatch.setitem(sys.modules, "dask_slaq.adapters.lightgbm", None)
     assert pickle.loads(sent)(None) is None

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.adapters import instrument
-from dask_slaq.adapters.observing.worker_reports import Route
+from dask_slaq.adapters.observing.worker_reports import Address
 from dask_slaq.adapters.xgboost import callback
 
 dask_xgboost = pytest.importorskip("xgboost.dask")
@@ -115,7 +115,7 @@ def test_other_threads_and_later_runs_do_not_report(client, matrix):
 
 
 def test_a_worker_without_the_package_trains_unobserved(monkeypatch):
-    sent = cloudpickle.dumps(callback(Route("inbox", "topic"), None))
+    sent = cloudpickle.dumps(callback(Address("inbox", "topic"), None))
     assert type(pickle.loads(sent)).__name__ == "Report"
     monkeypatch.setitem(sys.modules, "dask_slaq.adapters.xgboost", None)
     left = pickle.loads(sent)

@@ -14,7 +14,7 @@ from typing import Any
 import dask
 import numpy as np
 
-from dask_slaq.adapters.observing import Lookalike, names_used
+from dask_slaq.adapters.observing import Proxy, names_used
 
 Changes = list[tuple[Any, str, Any]]
 
@@ -31,7 +31,7 @@ def search_is_refused(module: ModuleType) -> bool:
 
 def persist_by_client(module: ModuleType) -> Changes:
     """The module's `dask` persists through the client where that is asynchronous."""
-    return [(module, "dask", Lookalike(module.dask, persist=persist))]
+    return [(module, "dask", Proxy(module.dask, persist=persist))]
 
 
 def persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:

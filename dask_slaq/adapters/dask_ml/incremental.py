@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dask_slaq.adapters.observing import Inbox, Loop, Watch
+from dask_slaq.adapters.observing import Loop, LoopObserver, Mailbox
 
 
 def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) -> Any:
@@ -23,11 +23,11 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) 
         model = partial_fit(model, x, y, *args, **kwargs)
         try:
             from dask_slaq.adapters.block_losses import loss_of_block
-            from dask_slaq.adapters.observing import Route
+            from dask_slaq.adapters.observing import Address
 
             loss = loss_of_block(model, x, y)
             if loss is not None:
-                Route(*route).report(loss, with_result=True)
+                Address(*route).report(loss, with_result=True)
         except Exception:  # not installed there, or an estimator that only looks like one we know
             pass
         return model
@@ -35,14 +35,14 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) 
     return partial_fit_and_report
 
 
-class Chain(Watch):
+class Chain(LoopObserver):
     """The graph is a chain of ``_partial_fit`` tasks, one a block: an iteration each."""
 
     stands_in = ("_partial_fit",)
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
-        self.inbox = Inbox(self._block)  # open as long as the fit runs
+        self.inbox = Mailbox(self._block)  # open as long as the fit runs
         route = self.inbox.route
         self._partial_fit = then_report(self.library["_partial_fit"], (route.inbox, route.topic))
 

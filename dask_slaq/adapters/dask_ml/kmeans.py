@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.observing import Lookalike, Loop, Watch
+from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy
 
 
-class Lloyd(Watch):
+class Lloyd(LoopObserver):
     """Each iteration is one ``compute(new_centers)``. The loss is the sum over rows of the squared
     distance to the mean of the row's cluster, after that mean was updated.
 
@@ -34,7 +34,7 @@ class Lloyd(Watch):
     @property
     def da(self) -> Any:
         """dask.array, with a look at what ``bincount`` returns."""
-        return Lookalike(self.library["da"], bincount=self.bincount)
+        return Proxy(self.library["da"], bincount=self.bincount)
 
     def bincount(self, *args: Any, **kwargs: Any) -> Any:
         self.counts = self.library["da"].bincount(*args, **kwargs)

@@ -10,13 +10,13 @@ import math
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dask_slaq.adapters.observing import Block, Loop, Watch
+from dask_slaq.adapters.observing import Loop, LoopObserver, ReportSession
 
 # The best score of each block: Hyperband runs several searches at once, and they are one job.
-_best: WeakKeyDictionary[Block, float] = WeakKeyDictionary()
+_best: WeakKeyDictionary[ReportSession, float] = WeakKeyDictionary()
 
 
-class Search(Watch):
+class Search(LoopObserver):
     """The loop calls ``additional_calls(info)`` once a round, with the history of each model that
     may train on.
     """

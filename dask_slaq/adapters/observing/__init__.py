@@ -1,19 +1,19 @@
 """Observes training loops of unmodified libraries, in this process and on workers."""
 
-from dask_slaq.adapters.observing.loops import Lookalike, Loop, Watch, names_used
+from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_used
 from dask_slaq.adapters.observing.patches import AfterImport, Patches, imported
-from dask_slaq.adapters.observing.session import Block, expect, publish, warn_once
-from dask_slaq.adapters.observing.worker_reports import Inbox, Route
+from dask_slaq.adapters.observing.session import ReportSession, expect, publish, warn_once
+from dask_slaq.adapters.observing.worker_reports import Address, Mailbox
 
 __all__ = [
+    "Address",
     "AfterImport",
-    "Block",
-    "Inbox",
-    "Lookalike",
     "Loop",
+    "LoopObserver",
+    "Mailbox",
     "Patches",
-    "Route",
-    "Watch",
+    "Proxy",
+    "ReportSession",
     "expect",
     "imported",
     "names_used",

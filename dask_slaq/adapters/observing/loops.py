@@ -1,9 +1,9 @@
 """A library's training loop, and how one run of it is watched.
 
-A loop is never edited. Inside an open block a twin of its function runs: the same code object over
-a private copy of its module's globals, where a few names (``compute``, ...) are stood in for by a
-`Watch` that sees what the loop computes anyway. The module itself stays as it is, so other threads
-cannot notice.
+A loop is never edited. Inside an open block a copy of its function runs: the same code object over
+a private copy of its module's globals, in which a few names (``compute``, ...) are replaced by a
+`LoopObserver` that sees what the loop computes anyway. The module itself stays as it is, so other
+threads cannot notice.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from dask_slaq.adapters.observing.session import Block, current, expect, warn_once
+from dask_slaq.adapters.observing.session import ReportSession, current, expect, warn_once
 
 #: Parameters of loops that limit their iterations.
 LIMITS = ("max_iter", "num_boost_round")
 
 
-class Watch:
+class LoopObserver:
     """One run of a training loop under watch.
 
     Subclasses define an attribute for each name in `stands_in`; the loop finds it in place of the
@@ -50,7 +50,9 @@ class Watch:
     stands_in: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
-    def __init__(self, library: Mapping[str, Any], arguments: dict[str, Any], block: Block) -> None:
+    def __init__(
+        self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
+    ) -> None:
         self.library = library
         self.arguments = arguments
         self._block = block
@@ -106,7 +108,7 @@ class Loop:
 
     module: str
     name: str
-    watch: type[Watch]
+    watch: type[LoopObserver]
     cell: str | None = None
 
     def __str__(self) -> str:
@@ -137,13 +139,17 @@ class Loop:
         return dispatch
 
     def _run(
-        self, function: FunctionType, block: Block, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: FunctionType,
+        block: ReportSession,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
         try:
             bound = inspect.signature(function).bind(*args, **kwargs)
             bound.apply_defaults()
             watch = self.watch(function.__globals__, bound.arguments, block)
-            run = twin(function, {name: getattr(watch, name) for name in watch.stands_in})
+            run = with_globals(function, {name: getattr(watch, name) for name in watch.stands_in})
         except Exception as error:  # a wrong call complains by itself when it is really made
             warn_once(str(self), f"{self} is not observed: {error!r}", block.said)
             return function(*args, **kwargs)
@@ -151,7 +157,7 @@ class Loop:
         return watch.around(lambda: run(*bound.args, **bound.kwargs))
 
 
-class Lookalike:
+class Proxy:
     """A module or class with some of its functions replaced, for whoever is handed it."""
 
     def __init__(self, original: Any, **functions: Any) -> None:
@@ -168,7 +174,7 @@ def names_used(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def twin(function: FunctionType, names: Mapping[str, Any]) -> FunctionType:
+def with_globals(function: FunctionType, names: Mapping[str, Any]) -> FunctionType:
     """Return `function` with other values for some of its globals, and for it alone.
 
     Examples

@@ -13,7 +13,7 @@ from numbers import Integral
 logger = logging.getLogger(__name__)
 
 
-class Block:
+class ReportSession:
     """One open ``instrument`` block.
 
     Attributes
@@ -33,7 +33,7 @@ class Block:
     def __init__(
         self,
         report: Callable[[float], None],
-        outer: Block | None,
+        outer: ReportSession | None,
         expect: Callable[[int], None] | None = None,
     ) -> None:
         self.report = report
@@ -43,10 +43,10 @@ class Block:
         self.said: set[str] = set()
 
 
-_innermost: ContextVar[Block | None] = ContextVar("slaq_instrument", default=None)
+_innermost: ContextVar[ReportSession | None] = ContextVar("slaq_instrument", default=None)
 
 
-def current() -> Block | None:
+def current() -> ReportSession | None:
     """Return the innermost block that is open in this context."""
     block = _innermost.get()
     while block is not None and not block.open:
@@ -58,9 +58,9 @@ def current() -> Block | None:
 def opened(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
-) -> Iterator[Block]:
+) -> Iterator[ReportSession]:
     """Open a block in this context."""
-    block = Block(report, current(), expect)
+    block = ReportSession(report, current(), expect)
     token = _innermost.set(block)
     try:
         yield block
@@ -116,7 +116,7 @@ def expect(iterations: object) -> None:
         warn_once(name, f"the number of iterations was not told: {name}: {error}", block.said)
 
 
-def pass_on(block: Block, loss: float) -> None:
+def pass_on(block: ReportSession, loss: float) -> None:
     """Report `loss` to `block`; never raise."""
     if not math.isfinite(loss):
         warn_once("not finite", f"a loss of {loss} was not reported", block.said)

@@ -1,9 +1,9 @@
-"""The way of a loss from a task on a worker to the block that is open where the fit was called.
+"""Send losses from tasks on workers to the session in which the fit was called.
 
-An `Inbox` is made by the thread that fits; its `route`, a few bytes, goes into the tasks. A task's
-``route.report(loss)`` becomes an event on the scheduler, which passes it on to the client that
-waits; there the block gets it. That is Dask's own machinery: no plugin is needed on either side,
-and a report arrives before the result of the task that sent it.
+The thread that fits makes a `Mailbox`; its `Address`, a few bytes, goes into the tasks. In a task
+``address.report(loss)`` becomes an event on the scheduler, which passes it on to the client that
+waits, and there it reaches the session. All of this is Dask's own machinery: neither side needs a
+plugin, and a report arrives before the result of the task that sent it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dask_slaq.adapters.observing.session import Block, pass_on
+from dask_slaq.adapters.observing.session import ReportSession, pass_on
 
-_inboxes: WeakValueDictionary[str, Inbox] = WeakValueDictionary()
+_inboxes: WeakValueDictionary[str, Mailbox] = WeakValueDictionary()
 _ACTION = "slaq-loss"
 
 
 @dataclass(frozen=True)
-class Route:
+class Address:
     """Where the losses of some tasks go. Goes into the tasks; can be pickled.
 
     Attributes
@@ -58,7 +58,7 @@ class Route:
             pass
 
 
-class Inbox:
+class Mailbox:
     """What takes in losses from tasks for a block, for as long as somebody holds on to it.
 
     Parameters
@@ -73,10 +73,10 @@ class Inbox:
         To be given to tasks.
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: ReportSession) -> None:
         self._block = block
         self._context = contextvars.copy_context()
-        self.route = Route(uuid.uuid4().hex, _subscribe())
+        self.route = Address(uuid.uuid4().hex, _subscribe())
         _inboxes[self.route.inbox] = self
 
     def take(self, loss: float) -> None:

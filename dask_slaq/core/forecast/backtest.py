@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.basis import product
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, Belief
-from dask_slaq.core.forecast.smoothing import MOST, View
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.rows import Rows
 
 __all__ = ["Backtest"]
@@ -64,7 +64,7 @@ class Backtest(Rows):
         log_weight: FloatArray = -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
         return log_weight
 
-    def score(self, rows: IntArray, view: View) -> None:
+    def score(self, rows: IntArray, view: NormalizedWindow) -> None:
         """Score what was said by the reports that came since.
 
         Parameters
@@ -104,7 +104,9 @@ class Backtest(Rows):
         column["score"][rows] = keep * column["score"][rows] + (1.0 - keep) * relative
         column["seen_at"][rows] = view.total
 
-    def remember(self, rows: IntArray, view: View, beliefs: list[Belief]) -> None:
+    def remember(
+        self, rows: IntArray, view: NormalizedWindow, beliefs: list[CurveForecast]
+    ) -> None:
         """Keep what the experts say at `view`, where the forecasts kept before have served."""
         column = self.column
         said_at = column["said_at"][rows]

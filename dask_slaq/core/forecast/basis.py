@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, Belief
-from dask_slaq.core.forecast.smoothing import View
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.smoothing import NormalizedWindow
 
-__all__ = ["BETWEEN", "Atoms", "product", "recent", "whole_run"]
+__all__ = ["BETWEEN", "BasisCurves", "product", "recent", "whole_run"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -25,7 +25,7 @@ LEVEL_NOISE = 3.0
 BLOCK = 32
 
 
-class Atoms:
+class BasisCurves:
     """Decreasing curves on a grid: exponentials e^(-rho t) and powers (1 + t/s)^-p.
 
     `t` is in iterations from now, negative in the past. Fitting loss = base + factor * atom has
@@ -110,7 +110,7 @@ class Fit(NamedTuple):
     share: FloatArray  # (n_jobs, n_atoms), sums to 1: weight of the evidence
 
 
-def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Atoms) -> Fit:
+def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: BasisCurves) -> Fit:
     """Fit all atoms to all jobs by weighted least squares, in one matrix product.
 
     Parameters
@@ -141,7 +141,9 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Atom
     return Fit(mean[:, 0], factor, share)
 
 
-def recent(view: View, atoms: Atoms, fall: FloatArray | None = None) -> Belief:
+def recent(
+    view: NormalizedWindow, atoms: BasisCurves, fall: FloatArray | None = None
+) -> CurveForecast:
     """Mix the atoms by their evidence in the newest reports.
 
     Parameters
@@ -158,16 +160,16 @@ def recent(view: View, atoms: Atoms, fall: FloatArray | None = None) -> Belief:
     # An atom is 1 at the present.
     level = fit.mean + (amount * (1.0 - atoms.mean)[known]).sum(axis=1)
     fall = atoms.fall if fall is None else fall
-    return Belief(_near_newest(level, view), product(amount, fall))
+    return CurveForecast(_near_newest(level, view), product(amount, fall))
 
 
-def _near_newest(level: FloatArray, view: View) -> FloatArray:
+def _near_newest(level: FloatArray, view: NormalizedWindow) -> FloatArray:
     """Levels within what noise can hide: a smooth curve is where its newest report is."""
     most = LEVEL_NOISE * view.noise
     return np.clip(level, -most, most)
 
 
-def whole_run(view: View, atoms: Atoms) -> Belief:
+def whole_run(view: NormalizedWindow, atoms: BasisCurves) -> CurveForecast:
     """Mix the best atoms by their evidence in means over the whole run."""
     fit = project(view.means, view.means_known, view.total / view.stride, atoms)
     best = np.argpartition(-fit.share, BEST - 1, axis=1)[:, :BEST]
@@ -180,7 +182,7 @@ def whole_run(view: View, atoms: Atoms) -> Belief:
     now = np.exp(log[:, :, 0])
     level = fit.mean + (amount * (now - atoms.mean[view.means_known[:, None], best])).sum(axis=1)
     fall = ((amount * now)[:, :, None] * -np.expm1(log - log[:, :, :1])).sum(axis=1)
-    return Belief(_near_newest(level, view), product(fall, BETWEEN))
+    return CurveForecast(_near_newest(level, view), product(fall, BETWEEN))
 
 
 #: (n_horizons // 2 + 1, n_horizons): linear interpolation from every second horizon to all.

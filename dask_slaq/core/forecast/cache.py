@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast.basis import product
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import MOST, View
+from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import Status, as_usual, hold_beyond
 from dask_slaq.core.rows import Rows
 
-__all__ = ["Outlook"]
+__all__ = ["ForecastCache"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -48,7 +48,7 @@ LATER: FloatArray = np.stack(
 )
 
 
-class Outlook(Rows):
+class ForecastCache(Rows):
     """The forecasts of the jobs, one a row; losses in raw units."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Outlook(Rows):
             }
         )
 
-    def urgency(self, rows: IntArray, history: Histories) -> FloatArray:
+    def refit_priority(self, rows: IntArray, history: Histories) -> FloatArray:
         """How much jobs that reported need a new fit.
 
         Parameters
@@ -92,11 +92,13 @@ class Outlook(Rows):
         surprise = np.where(error > 0, MOST_SURPRISING, 0.0)
         some = np.minimum(error, MOST_SURPRISING * expected)
         np.divide(some, expected, out=surprise, where=expected > 0)
-        urgency = np.maximum(age, surprise)
-        urgency = np.where(column["status"][rows] == Status.OK, urgency, np.maximum(urgency, 1.0))
-        return np.where(fitted > 0, urgency, np.inf)
+        refit_priority = np.maximum(age, surprise)
+        refit_priority = np.where(
+            column["status"][rows] == Status.OK, refit_priority, np.maximum(refit_priority, 1.0)
+        )
+        return np.where(fitted > 0, refit_priority, np.inf)
 
-    def move_along(self, rows: IntArray, history: Histories) -> None:
+    def roll_forward(self, rows: IntArray, history: Histories) -> None:
         """Move the forecasts of some jobs to their newest reports.
 
         Parameters
@@ -138,7 +140,9 @@ class Outlook(Rows):
         most = 3.0 * column["noise"][rows]
         column["level"][rows] += error - np.clip(error, -most, most)
 
-    def store(self, rows: IntArray, view: View, history: Histories, belief: FloatArray) -> None:
+    def store(
+        self, rows: IntArray, view: NormalizedWindow, history: Histories, belief: FloatArray
+    ) -> None:
         """Judge new forecasts and keep them.
 
         Parameters
@@ -183,7 +187,7 @@ class Outlook(Rows):
         column["total"][rows] = column["fitted"][rows] = view.total
 
     def _diverging(
-        self, rows: IntArray, view: View, history: Histories, noise: FloatArray
+        self, rows: IntArray, view: NormalizedWindow, history: Histories, noise: FloatArray
     ) -> BoolArray:
         """Where the loss rises, by half of what it fell by now, and noise does not explain it."""
         first, lowest = history.column["first"][rows], history.column["lowest"][rows]

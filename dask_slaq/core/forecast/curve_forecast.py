@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HORIZONS", "Belief"]
+__all__ = ["HORIZONS", "CurveForecast"]
 
 FloatArray = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ HORIZONS: FloatArray = np.array(
 )
 
 
-class Belief(NamedTuple):
+class CurveForecast(NamedTuple):
     """Forecasts of some jobs by one expert, in the units of the view.
 
     Attributes
@@ -34,6 +34,6 @@ class Belief(NamedTuple):
     level: FloatArray
     fall: FloatArray
 
-    def of(self, which: slice) -> Belief:
+    def of(self, which: slice) -> CurveForecast:
         """The belief of some of the jobs."""
-        return Belief(self.level[which], self.fall[which])
+        return CurveForecast(self.level[which], self.fall[which])

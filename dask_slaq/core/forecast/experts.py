@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.basis import BETWEEN, Atoms, product, recent, whole_run
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, Belief
-from dask_slaq.core.forecast.smoothing import MOST, View
+from dask_slaq.core.forecast.basis import BETWEEN, BasisCurves, product, recent, whole_run
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 
-__all__ = ["Panel"]
+__all__ = ["Ensemble"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -26,7 +26,7 @@ MOST_LOG = 5.0
 SHORT = 20
 
 
-class Panel:
+class Ensemble:
     """The experts that are asked, in a fixed order.
 
     * *geometric*, *power*: a weighted line through the logs of the drops, over time or over the
@@ -49,11 +49,11 @@ class Panel:
     noise_cost: FloatArray = np.array([10.0, 10.0, 1.2, 0.3, 0.1, 1.2, 0.3])
 
     def __init__(self, window: int, n_means: int) -> None:
-        self._fast = Atoms(min(window, SHORT), 0.7)
-        self._slow = Atoms(window, 0.9)
-        self._whole = Atoms(n_means, 0.9)
+        self._fast = BasisCurves(min(window, SHORT), 0.7)
+        self._slow = BasisCurves(window, 0.9)
+        self._whole = BasisCurves(n_means, 0.9)
 
-    def ask(self, view: View) -> list[Belief]:
+    def ask(self, view: NormalizedWindow) -> list[CurveForecast]:
         """Return the belief of each expert."""
         drops = log_drops(view)
         slow = recent(view, self._slow)
@@ -69,10 +69,10 @@ class Panel:
         return [_above_zero(belief, view) for belief in beliefs]
 
 
-def _above_zero(belief: Belief, view: View) -> Belief:
+def _above_zero(belief: CurveForecast, view: NormalizedWindow) -> CurveForecast:
     """End the fall at a loss of zero, if the loss has one."""
     level = np.maximum(belief.level, view.zero)
-    return Belief(level, np.minimum(belief.fall, (level - view.zero)[:, None]))
+    return CurveForecast(level, np.minimum(belief.fall, (level - view.zero)[:, None]))
 
 
 class Drops(NamedTuple):
@@ -83,7 +83,7 @@ class Drops(NamedTuple):
     net: FloatArray  # (n_jobs,) net fall over gross fall, in [0, 1]
 
 
-def log_drops(view: View) -> Drops:
+def log_drops(view: NormalizedWindow) -> Drops:
     """Weigh the drops of each job and take their logs."""
     losses = view.losses[:, :SHORT]
     drops = losses[:, 1:] - losses[:, :-1]
@@ -98,17 +98,17 @@ def log_drops(view: View) -> Drops:
     return Drops(log, np.where(falls, weight, 0.0), np.minimum(ratio, 1.0))
 
 
-def geometric(view: View, drops: Drops) -> Belief:
+def geometric(view: NormalizedWindow, drops: Drops) -> CurveForecast:
     """Drops shrink by a constant factor an iteration: log drop = a + b t."""
     time = -np.arange(drops.log.shape[1], dtype=np.float64)
     a, b = _line(np.broadcast_to(time, drops.log.shape), drops, 0.0, 1e-9)
     b = np.minimum(b, -0.5 / view.total)[:, None]
     first = np.exp(np.minimum(a[:, None] + b, 0.0)) * drops.net[:, None]
     fall = first * np.expm1(b * HORIZONS) / np.expm1(b)
-    return Belief(np.zeros(len(fall)), fall)
+    return CurveForecast(np.zeros(len(fall)), fall)
 
 
-def power(view: View, drops: Drops) -> Belief:
+def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
     """Drops shrink as a power of the iteration: log drop = a + b log i."""
     now = np.maximum(view.total[:, None] - 1.0, 1.0)
     # Relative to now, so that exp(a) is the present drop however long the run is.
@@ -121,10 +121,10 @@ def power(view: View, drops: Drops) -> Belief:
     middle = now + 0.5
     height = present[:, None] * middle * (middle / now) ** (q - 1.0)
     fall = height * np.expm1(q * np.log1p(HORIZONS / middle)) / q
-    return Belief(np.zeros(len(fall)), fall)
+    return CurveForecast(np.zeros(len(fall)), fall)
 
 
-def in_logs(view: View, atoms: Atoms, otherwise: Belief) -> Belief:
+def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast) -> CurveForecast:
     """The log of the loss is a mixture of atoms: right where noise is in proportion to the loss.
 
     Losses that zero does not bound are as the belief `otherwise` has them.
@@ -134,7 +134,7 @@ def in_logs(view: View, atoms: Atoms, otherwise: Belief) -> Belief:
     above, log_level = -view.zero, np.minimum(log_level, MOST_LOG)
     fall = (above * np.exp(log_level))[:, None] * -np.expm1(-log_fall)
     bounded = view.zero > -MOST
-    return Belief(
+    return CurveForecast(
         np.where(bounded, above * np.expm1(log_level), otherwise.level),
         np.where(bounded[:, None], product(fall, BETWEEN), otherwise.fall),
     )

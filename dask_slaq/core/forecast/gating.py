@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast.basis import product
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.gating_coefficients import COEFFICIENTS
-from dask_slaq.core.forecast.smoothing import MOST, View
+from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 
-__all__ = ["Gate", "Mixture", "blend", "features", "mixture"]
+__all__ = ["GatingNetwork", "Mixture", "blend", "features", "mixture"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -47,7 +47,7 @@ class Mixture(NamedTuple):
     scale: FloatArray  # (n_jobs,) of the forecast above zero, 1 where nothing bounds it
 
 
-class Gate:
+class GatingNetwork:
     """One hidden layer of rectified linear units, with coefficients that were trained before.
 
     Parameters
@@ -61,7 +61,7 @@ class Gate:
     def __init__(self, coefficients: dict[str, FloatArray] | None = None) -> None:
         self._by = COEFFICIENTS if coefficients is None else coefficients
 
-    def mix(self, view: View, said: FloatArray, log_weight: FloatArray) -> Mixture:
+    def mix(self, view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> Mixture:
         """Weigh what the experts said.
 
         Parameters
@@ -112,7 +112,7 @@ def softmax(logs: FloatArray) -> FloatArray:
     return weight
 
 
-def features(view: View, said: FloatArray, log_weight: FloatArray) -> FloatArray:
+def features(view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> FloatArray:
     """What the gate sees of each job: nothing that depends on the unit of its losses.
 
     Returns

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.forecast.backtest import Backtest
-from dask_slaq.core.forecast.cache import Outlook
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, Belief
-from dask_slaq.core.forecast.experts import Panel
-from dask_slaq.core.forecast.gating import Gate, blend
+from dask_slaq.core.forecast.cache import ForecastCache
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.experts import Ensemble
+from dask_slaq.core.forecast.gating import GatingNetwork, blend
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
-from dask_slaq.core.forecast.smoothing import View, look
+from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.types import Forecast, Status
 
 __all__ = ["Forecast", "LossPredictor", "Status"]
@@ -71,10 +71,10 @@ class LossPredictor:
         # Two numbers a report in one flat list, as that is cheapest to extend and to take in.
         self._new: list[float] = []
         self._history = Histories(window)
-        self._panel = Panel(window, self._history.n_means)
+        self._panel = Ensemble(window, self._history.n_means)
         self._backtest = Backtest(self._panel.noise_cost)
-        self._gate = Gate()
-        self._outlook = Outlook()
+        self._gate = GatingNetwork()
+        self._cache = ForecastCache()
         self._bands = Bands()
 
     def add(self, job: str, *, target: float | None = None) -> None:
@@ -99,9 +99,9 @@ class LossPredictor:
             raise NonFiniteLoss(f"the target of job {job!r} is {target!r}; {ALLOWED}")
         row = self._history.acquire()
         # The tables take and free rows together, so they agree on the number.
-        for table in (self._backtest, self._outlook, self._bands):
+        for table in (self._backtest, self._cache, self._bands):
             table.acquire()
-        self._outlook.column["target"][row] = np.nan if target is None else target
+        self._cache.column["target"][row] = np.nan if target is None else target
         self._row[job] = row
         self._asked = None
 
@@ -117,8 +117,8 @@ class LossPredictor:
         del self._row[job]
         self._asked = None
         self._take_in()
-        self._outlook.column["reported"][row] = False
-        for table in (self._history, self._backtest, self._outlook, self._bands):
+        self._cache.column["reported"][row] = False
+        for table in (self._history, self._backtest, self._cache, self._bands):
             table.release(row)
 
     def report(self, job: str, loss: float) -> None:
@@ -156,13 +156,13 @@ class LossPredictor:
             Jobs that were refitted.
         """
         self._take_in()
-        rows = np.flatnonzero(self._outlook.column["reported"])
+        rows = np.flatnonzero(self._cache.column["reported"])
         due = self._due(rows)
         for some in _batches(rows[~due], BATCH):
-            self._outlook.move_along(some, self._history)
+            self._cache.roll_forward(some, self._history)
         for some in _batches(rows[due], CHUNK):
             self._fit(some)
-        now = self._outlook.column
+        now = self._cache.column
         for some in _batches(rows, BATCH):
             fall = now["reduction"][some[:, None], ON_TEST]
             self._bands.test(some, now["level"][some], fall, now["total"][some])
@@ -171,16 +171,16 @@ class LossPredictor:
 
     def _due(self, rows: IntArray) -> BoolArray:
         """Which of the jobs that reported are to be fitted now: the most urgent."""
-        urgency = np.empty(len(rows))
+        refit_priority = np.empty(len(rows))
         for some in _batches(np.arange(len(rows)), BATCH):
             self._bands.learn(rows[some], self._history)
-            urgency[some] = self._outlook.urgency(rows[some], self._history)
-        due: BoolArray = urgency >= 1.0
+            refit_priority[some] = self._cache.refit_priority(rows[some], self._history)
+        due: BoolArray = refit_priority >= 1.0
         most = max(MOST_FITS, len(self._row) // MOST_PART)
         over = len(rows) - most
         if due.sum() > most:
-            due[np.argpartition(urgency, over)[:over]] = False
-            due[np.isinf(urgency)] = True
+            due[np.argpartition(refit_priority, over)[:over]] = False
+            due[np.isinf(refit_priority)] = True
         return due
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
@@ -200,17 +200,17 @@ class LossPredictor:
             If one of `jobs` is not followed.
         """
         rows = self._rows_of(jobs)
-        history, outlook = self._history.column, self._outlook.column
+        history, cache = self._history.column, self._cache.column
         return Forecast(
             horizons=HORIZONS,
-            reduction=outlook["reduction"][rows],
+            reduction=cache["reduction"][rows],
             start=history["first"][rows],
-            level=outlook["level"][rows],
-            remaining=outlook["remaining"][rows],
+            level=cache["level"][rows],
+            remaining=cache["remaining"][rows],
             largest_change=history["largest"][rows],
-            noise=outlook["noise"][rows],
-            n_reports=outlook["total"][rows],
-            status=outlook["status"][rows],
+            noise=cache["noise"][rows],
+            n_reports=cache["total"][rows],
+            status=cache["status"][rows],
         )
 
     def band(self, jobs: Sequence[str]) -> tuple[FloatArray, FloatArray]:
@@ -231,8 +231,8 @@ class LossPredictor:
             If one of `jobs` is not followed.
         """
         rows = self._rows_of(jobs)
-        outlook = self._outlook.column
-        return self._bands.bounds(rows, outlook["level"][rows], outlook["reduction"][rows])
+        cache = self._cache.column
+        return self._bands.bounds(rows, cache["level"][rows], cache["reduction"][rows])
 
     def _take_in(self) -> None:
         """Move the reports that wait into the histories, all at once."""
@@ -240,7 +240,7 @@ class LossPredictor:
         self._new.clear()
         rows, losses = new[::2].astype(np.int64), new[1::2]
         self._history.append(rows, losses)
-        self._outlook.column["reported"][rows] = True
+        self._cache.column["reported"][rows] = True
 
     def _rows_of(self, jobs: Sequence[str]) -> IntArray:
         """Their rows; of a tuple these are remembered while the jobs stay the same."""
@@ -263,13 +263,13 @@ class LossPredictor:
         said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
         mix = self._gate.mix(view, said, self._backtest.log_weights(rows))
         belief = blend(said, mix, view.zero)
-        self._outlook.store(rows, view, self._history, belief)
+        self._cache.store(rows, view, self._history, belief)
         ahead = (said[:, :, 1 + AT] - said[:, :, :1]) - (belief[:, 1 + AT] - belief[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
         raw = view.unit[:, None]
         self._bands.store(rows, view.unit * view.noise, raw * spread, raw * belief[:, 1 + AT])
 
-    def _weigh(self, rows: IntArray) -> tuple[View, list[Belief]]:
+    def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, list[CurveForecast]]:
         """Ask the experts, and score them: by a forecast in hindsight where there is none of late.
 
         The jobs and those in hindsight are asked together, which saves half of the calls.
@@ -278,7 +278,7 @@ class LossPredictor:
         some = np.flatnonzero(back)
         again = rows[some]
         now, then = slice(len(rows)), slice(len(rows), None)
-        both = look(
+        both = normalize_window(
             self._history,
             np.concatenate([rows, again]),
             np.concatenate([np.zeros_like(back), back[some]]),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.history import Histories
 
-__all__ = ["MOST", "View", "look", "report_noise", "without_spikes"]
+__all__ = ["MOST", "NormalizedWindow", "normalize_window", "report_noise", "without_spikes"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,7 +24,7 @@ USUAL_REPORTS = 17
 NOISE_REPORTS = 27
 
 
-class View(NamedTuple):
+class NormalizedWindow(NamedTuple):
     """Losses of some jobs, in units in which the window spans 1 and the newest report is 0."""
 
     losses: FloatArray  # (n_jobs, window), newest first
@@ -41,12 +41,12 @@ class View(NamedTuple):
     logs: FloatArray  # (n_jobs, window) of the losses over the newest; 0 where one was negative
     log_noise: FloatArray  # (n_jobs,) standard deviation of these
 
-    def of(self, which: IntArray | slice) -> View:
+    def of(self, which: IntArray | slice) -> NormalizedWindow:
         """Return the view of some of the jobs."""
-        return View._make(array[which] for array in self)
+        return NormalizedWindow._make(array[which] for array in self)
 
 
-def look(history: Histories, rows: IntArray, back: IntArray) -> View:
+def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> NormalizedWindow:
     """View jobs as they were `back` reports ago.
 
     Parameters
@@ -72,7 +72,7 @@ def look(history: Histories, rows: IntArray, back: IntArray) -> View:
     zero = np.where(history.column["lowest"][rows] >= 0, np.maximum(-newest / unit, -MOST), -MOST)
     logs = _logs(losses, zero)
     log_noise = report_noise(logs, known)
-    return View(
+    return NormalizedWindow(
         losses, known, total, means, means_known, stride, age, noise, newest, unit, zero, logs,
         log_noise,
     )  # fmt: skip

@@ -21,16 +21,16 @@ EPSILON = 1e-9
 ROUNDS = 8
 
 
-class Entries(NamedTuple):
+class Assignment(NamedTuple):
     """Threads of jobs on workers, or bytes; one element each a pair of job and worker."""
 
     job: IntArray
     worker: IntArray
     amount: FloatArray
 
-    def of(self, some: BoolArray | IntArray) -> Entries:
+    def of(self, some: BoolArray | IntArray) -> Assignment:
         """Those at these places, or where it is true."""
-        return Entries(self.job[some], self.worker[some], self.amount[some])
+        return Assignment(self.job[some], self.worker[some], self.amount[some])
 
 
 def starts(ordered: IntArray) -> IntArray:
@@ -44,17 +44,17 @@ def starts(ordered: IntArray) -> IntArray:
     return np.flatnonzero(new)
 
 
-def joined(parts: list[Entries], n_workers: int) -> Entries:
+def joined(parts: list[Assignment], n_workers: int) -> Assignment:
     """All entries as one, sorted by job and worker, with the amounts of equal pairs summed."""
     if not parts:
-        return Entries(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        return Assignment(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     job, worker, amount = (np.concatenate(column) for column in zip(*parts, strict=True))
     key = job * n_workers + worker
     order = np.argsort(key, kind="stable")
     key, amount = key[order], amount[order]
     first = starts(key)
     total = np.add.reduceat(amount, first) if len(first) else amount
-    return Entries(job[order][first], worker[order][first], total)
+    return Assignment(job[order][first], worker[order][first], total)
 
 
 def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
@@ -101,7 +101,7 @@ def _by_group(group: IntArray) -> IntArray:
     return order
 
 
-def lay_out(demand: FloatArray, room: FloatArray) -> Entries:
+def lay_out(demand: FloatArray, room: FloatArray) -> Assignment:
     """Lay demands end to end over rooms laid end to end, and cut where either ends.
 
     Examples
@@ -117,11 +117,11 @@ def lay_out(demand: FloatArray, room: FloatArray) -> Entries:
     starts = np.concatenate([[0.0], cuts[:-1]])
     amount = cuts - starts
     middle = starts + amount / 2
-    found = Entries(np.searchsorted(ends, middle), np.searchsorted(borders, middle), amount)
+    found = Assignment(np.searchsorted(ends, middle), np.searchsorted(borders, middle), amount)
     return found.of(amount > EPSILON)
 
 
-class Board:
+class FreeThreads:
     """Free threads of the workers, and what was placed so far.
 
     Parameters
@@ -140,22 +140,22 @@ class Board:
         self.threads = threads
         self.free = threads.copy()
         self.held = np.zeros(n_jobs)
-        self._placed: list[Entries] = []
+        self._placed: list[Assignment] = []
 
-    def put(self, entries: Entries) -> None:
+    def put(self, entries: Assignment) -> None:
         """Place these."""
         entries = entries.of(entries.amount > 0)
         self._placed.append(entries)
         self.free -= np.bincount(entries.worker, entries.amount, len(self.free))
         self.held += np.bincount(entries.job, entries.amount, len(self.held))
 
-    def placed(self) -> Entries:
+    def placed(self) -> Assignment:
         """All that was placed, sorted by job and worker."""
         entries = joined(self._placed, len(self.free))
         self._placed = [entries]
         return entries
 
-    def keep(self, before: Entries) -> BoolArray:
+    def keep(self, before: Assignment) -> BoolArray:
         """Leave jobs as they were where there is room for all they had; whose (n_jobs,) it is."""
         n_jobs, n_workers = len(self.held), len(self.free)
         kept = np.zeros(n_jobs, dtype=bool)
@@ -170,7 +170,7 @@ class Board:
         self.put(before)
         return kept
 
-    def keep_whole(self, before: Entries, whole: FloatArray) -> FloatArray:
+    def keep_whole(self, before: Assignment, whole: FloatArray) -> FloatArray:
         """Keep whole threads where jobs have them; `before` is sorted by job, the best first.
 
         Returns
@@ -186,7 +186,7 @@ class Board:
         return taken
 
     def grow_near(
-        self, places: Entries, whole: FloatArray, reserved: FloatArray, own: FloatArray
+        self, places: Assignment, whole: FloatArray, reserved: FloatArray, own: FloatArray
     ) -> None:
         """Whole threads on these workers, best places first, but for what is reserved there.
 
@@ -211,14 +211,14 @@ class Board:
         room = np.floor((self.free - spared)[workers] + EPSILON)
         workers, room = workers[room > 0], room[room > 0]
         laid = lay_out(whole[jobs], room)
-        places = Entries(jobs[laid.job], workers[laid.worker], laid.amount)
+        places = Assignment(jobs[laid.job], workers[laid.worker], laid.amount)
         self._take(places, laid.amount, whole)
 
-    def _take(self, places: Entries, taken: FloatArray, wanted: FloatArray) -> None:
+    def _take(self, places: Assignment, taken: FloatArray, wanted: FloatArray) -> None:
         self.put(places._replace(amount=taken))
         wanted -= np.bincount(places.job, taken, len(wanted))
 
-    def put_parts(self, places: Entries, part: FloatArray) -> None:
+    def put_parts(self, places: Assignment, part: FloatArray) -> None:
         """Fractions in one piece, each on the first of its places with room for it.
 
         `places` are sorted by job, best first; the smallest fractions go first, so that most fit.
@@ -235,7 +235,7 @@ class Board:
             fits = _running(asked.worker, amount) <= self.free[asked.worker] + EPSILON
             self._take(asked, np.where(fits, amount, 0.0), part)
 
-    def put_pieces(self, places: Entries, part: FloatArray) -> None:
+    def put_pieces(self, places: Assignment, part: FloatArray) -> None:
         """Fractions that were in pieces stay so, where the pieces suffice."""
         enough = np.bincount(places.job, places.amount, len(part)) >= part - EPSILON
         places = places.of(enough[places.job] & (part[places.job] > EPSILON))
@@ -253,7 +253,7 @@ class Board:
         jobs = jobs[part[jobs] > EPSILON]
         jobs, workers = jobs[np.argsort(-part[jobs], kind="stable")], self._with_room(workers)
         laid = lay_out(part[jobs], self.free[workers])
-        places = Entries(jobs[laid.job], workers[laid.worker], laid.amount)
+        places = Assignment(jobs[laid.job], workers[laid.worker], laid.amount)
         self._take(places, places.amount, part)
 
     def _fit_tightly(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> None:
@@ -268,7 +268,7 @@ class Board:
         # Each takes the next room after the one before it, if that is the larger one.
         at = np.maximum.accumulate(least - number) + number if len(jobs) else least
         jobs, workers = jobs[at < len(workers)], workers[at[at < len(workers)]]
-        self._take(Entries(jobs, workers, part[jobs]), part[jobs], part)
+        self._take(Assignment(jobs, workers, part[jobs]), part[jobs], part)
 
     def _fit_side_by_side(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> bool:
         """Fractions end to end on workers with a thread or more; whether any were placed.
@@ -285,7 +285,7 @@ class Board:
         last = np.searchsorted(borders, ends - EPSILON)
         within = (first == last) & (last < len(workers))
         jobs, workers = jobs[within], workers[last[within]]
-        self._take(Entries(jobs, workers, part[jobs]), part[jobs], part)
+        self._take(Assignment(jobs, workers, part[jobs]), part[jobs], part)
         return bool(within.any())
 
     def _with_room(self, workers: IntArray) -> IntArray:
@@ -299,7 +299,7 @@ class Board:
         crowd = np.bincount(here.worker, minlength=len(self.free))[workers] / self.threads[workers]
         workers = workers[np.argsort(crowd, kind="stable")]
         chosen = workers[np.arange(len(jobs)) % len(workers)]
-        self.put(Entries(jobs, chosen, np.minimum(share[jobs], self.threads[chosen])))
+        self.put(Assignment(jobs, chosen, np.minimum(share[jobs], self.threads[chosen])))
         here = self.placed()
         used = np.bincount(here.worker, here.amount, len(self.free))
         scale = np.minimum(1.0, self.threads / np.maximum(used, EPSILON))

@@ -13,10 +13,10 @@ import numpy as np
 
 from dask_slaq.core.placement.packing import (
     EPSILON,
-    Board,
+    Assignment,
     BoolArray,
-    Entries,
     FloatArray,
+    FreeThreads,
     IntArray,
     joined,
 )
@@ -118,7 +118,7 @@ def place_all(
     share = np.where(share > 0, share, 0.0)
     if share.sum() > threads.sum() + EPSILON:
         share *= threads.sum() / share.sum()
-    board = Board(threads, len(jobs))
+    board = FreeThreads(threads, len(jobs))
     before = moved(previous, jobs, addresses)
     near = bytes_of(affinity or {}, jobs, place_of)
     groups = _by_eligible(jobs, threads, eligible or {}, place_of)
@@ -132,12 +132,12 @@ def place_all(
 
 
 def _place_group(
-    board: Board,
+    board: FreeThreads,
     jobs: IntArray,
     workers: IntArray,
     share: FloatArray,
-    before: Entries,
-    near: Entries,
+    before: Assignment,
+    near: Assignment,
 ) -> None:
     """Place jobs that may use the same workers."""
     mine, inside = _mask(jobs, len(share)), _mask(workers, len(board.free))
@@ -159,12 +159,12 @@ def _place_group(
 
 
 def _place_changed(
-    board: Board,
+    board: FreeThreads,
     mine: BoolArray,
     workers: IntArray,
     share: FloatArray,
-    before: Entries,
-    near: Entries,
+    before: Assignment,
+    near: Assignment,
 ) -> None:
     """Place those jobs whose sets are to change: whole threads, then fractions."""
     places, data = _by_preference(before, near, len(board.free))
@@ -197,7 +197,9 @@ def _place_changed(
     board.fit_parts(jobs, workers, part)
 
 
-def _by_preference(threads: Entries, near: Entries, n_workers: int) -> tuple[Entries, FloatArray]:
+def _by_preference(
+    threads: Assignment, near: Assignment, n_workers: int
+) -> tuple[Assignment, FloatArray]:
     """Places of jobs, and their bytes on them: most bytes first, then most threads.
 
     `threads` are sorted by job and worker already.

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dask_slaq.core.placement.packing import BoolArray, Entries, IntArray, joined
+from dask_slaq.core.placement.packing import Assignment, BoolArray, IntArray, joined
 
 __all__ = ["Placement", "Workers", "bytes_of", "moved", "numbered", "unchanged"]
 
@@ -65,7 +65,7 @@ class Placement(Mapping[str, dict[str, float]]):
         Names.
     addresses : sequence of str
         Workers, sorted.
-    entries : Entries
+    entries : Assignment
         Threads by places in `jobs` and `addresses`, sorted by these.
     kept : (n_jobs,) array of bool
         True where the set is the one of the placement before.
@@ -73,7 +73,7 @@ class Placement(Mapping[str, dict[str, float]]):
 
     jobs: Sequence[str]
     addresses: Sequence[str]
-    entries: Entries
+    entries: Assignment
     kept: BoolArray
 
     @classmethod
@@ -108,7 +108,7 @@ class Placement(Mapping[str, dict[str, float]]):
         return len(self.jobs)
 
 
-def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Entries:
+def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Assignment:
     """The entries of another placement by jobs and workers of now; gone workers are the last."""
     if previous is None:
         return joined([], 1)
@@ -124,7 +124,7 @@ def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[s
     return entries
 
 
-def unchanged(before: Entries, after: Entries, n_jobs: int) -> BoolArray:
+def unchanged(before: Assignment, after: Assignment, n_jobs: int) -> BoolArray:
     """Which jobs (n_jobs,) have the same threads on the same workers, or none both times."""
     count = [np.bincount(entries.job, minlength=n_jobs) for entries in (before, after)]
     same: BoolArray = count[0] == count[1]
@@ -142,7 +142,7 @@ def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArra
 
 def _entries(
     rows: Iterable[int], sets: Iterable[Mapping[str, float]], place_of: Mapping[str, int]
-) -> Entries:
+) -> Assignment:
     """From dicts; workers that are not known are left out."""
     found = [
         (row, place_of[address], amount)
@@ -151,14 +151,14 @@ def _entries(
         if address in place_of
     ]
     job, worker, amount = np.array(found, float).reshape(-1, 3).T
-    return Entries(job.astype(np.int64), worker.astype(np.int64), amount)
+    return Assignment(job.astype(np.int64), worker.astype(np.int64), amount)
 
 
 def bytes_of(
     affinity: Mapping[str, Mapping[str, float]],
     jobs: Sequence[str],
     place_of: Mapping[str, int],
-) -> Entries:
+) -> Assignment:
     """Bytes of the jobs on the workers."""
     rows = [i for i, job in enumerate(jobs) if job in affinity] if affinity else []
     return _entries(rows, (affinity[jobs[i]] for i in rows), place_of)

@@ -1,7 +1,7 @@
 """Policies: from a `Snapshot` of the jobs to an `Allocation` of threads."""
 
-from dask_slaq.core.policies.concave_hull import concave_hull
-from dask_slaq.core.policies.quality_driven import POLICIES, efficiently, policy
+from dask_slaq.core.policies.hull import concave_hull
+from dask_slaq.core.policies.quality_driven import POLICIES, policy, with_efficiency_cap
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
 
@@ -10,8 +10,8 @@ __all__ = [
     "Allocation",
     "Snapshot",
     "concave_hull",
-    "efficiently",
     "fair_fill",
     "fit_floors",
     "policy",
+    "with_efficiency_cap",
 ]

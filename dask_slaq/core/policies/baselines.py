@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.policies.base import judged_of
+from dask_slaq.core.policies.base import with_forecasts
 from dask_slaq.core.policies.increments import FloatArray
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
@@ -33,13 +33,13 @@ class _InTurn:
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Fill up job by job."""
-        weight, capacity, judged = snapshot.weight, snapshot.capacity, snapshot.reporting
+        weight, capacity, has_forecast = snapshot.weight, snapshot.capacity, snapshot.reporting
         cap = np.clip(snapshot.cap, 0.0, capacity)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
-        share = np.where(judged, floor, fair_fill(weight, floor, cap, capacity))
+        share = np.where(has_forecast, floor, fair_fill(weight, floor, cap, capacity))
         names = np.argsort(np.argsort(np.array(snapshot.jobs, dtype=object), kind="stable"))
         order = np.lexsort((names, -weight, -snapshot.age, self.key(snapshot)))
-        order = order[judged[order]]
+        order = order[has_forecast[order]]
         room = (cap - share)[order]
         before = np.cumsum(room) - room
         share[order] += np.clip(capacity - share.sum() - before, 0.0, room)
@@ -111,4 +111,4 @@ class ShortestRemainingTime(_InTurn):
     def key(self, snapshot: Snapshot) -> FloatArray:
         """Core-seconds over weight; what is not in sight is last."""
         left = np.where(np.isnan(snapshot.to_end), np.inf, snapshot.to_end) / snapshot.weight
-        return np.where(judged_of(snapshot)[1], left, -1.0)
+        return np.where(with_forecasts(snapshot)[1], left, -1.0)

@@ -61,7 +61,7 @@ def _distinct(rows: IntArray) -> list[IntArray]:
     return [order[turn == k] for k in range(int(turn.max(initial=-1)) + 1)]
 
 
-class Units:
+class Increments:
     """The threads each job may get above its lower bound, numbered from 1.
 
     Attributes
@@ -79,10 +79,10 @@ class Units:
         self.most = np.maximum(np.floor(upper + EPSILON) - self.base, 0.0)
         self._worth = worth
 
-    def of(self, rows: IntArray) -> Units:
+    def of(self, rows: IntArray) -> Increments:
         """Those of some of the jobs, of one maybe several times."""
         worth = rows_of(self._worth, rows, len(self.lower))
-        return Units(worth, self.lower[rows], self.base[rows] + self.most[rows])
+        return Increments(worth, self.lower[rows], self.base[rows] + self.most[rows])
 
     def share(self, count: FloatArray) -> FloatArray:
         """Threads (n_jobs,) that jobs with so many units have."""

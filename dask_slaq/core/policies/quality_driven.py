@@ -1,7 +1,7 @@
 """Policies: from a snapshot of the jobs to their shares and their order of dispatch.
 
 A policy is a callable class with a name; `policy` finds it. Most only say what the next thread is
-worth to a job (`Priced.worth`), the rest is shared.
+worth to a job (`GreedyPolicy.worth`), the rest is shared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from dask_slaq.core.errors import UnknownPolicy
-from dask_slaq.core.policies.base import Priced, by_name, first_worth, index_of
+from dask_slaq.core.policies.base import GreedyPolicy, by_name, first_value, index_of
 from dask_slaq.core.policies.baselines import (
     FirstInFirstOut,
     LeastAttainedService,
@@ -24,7 +24,7 @@ from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.themis import FinishTimeFair
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
-__all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "efficiently", "policy"]
+__all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy", "with_efficiency_cap"]
 
 #: Part of the capacity that is rounding.
 ROUNDING = 1e-9
@@ -81,7 +81,7 @@ class Fair:
         return Allocation(share, np.zeros(len(snapshot.jobs)))
 
 
-class MaxTotal(Priced):
+class MaxTotal(GreedyPolicy):
     """The paper's objective: the greatest weighted sum of loss reductions by the next epoch.
 
     Jobs that others outbid get their floor only, possibly nothing; the index is the weighted
@@ -134,21 +134,21 @@ class FirstToTarget(MaxTotal):
     needs = frozenset({"to_target"})
 
     def first(
-        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
+        self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
         """Each thread where it shortens the time to a target by the largest part."""
-        upper = np.where(judged & np.isfinite(_work_left(snapshot)), upper, lower)
+        upper = np.where(has_forecast & np.isfinite(_work_left(snapshot)), upper, lower)
         worth = _Shortening(snapshot)
         return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
-    def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
+    def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
         """Order of dispatch: a job's index depends on nothing but the job."""
-        left, first = _work_left(snapshot), np.maximum(first_worth(self, snapshot), 0.0)
+        left, first = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
         value = np.where(np.isfinite(left), 1.0 + 1.0 / (1.0 + left), first / (1.0 + first))
-        return index_of(value, judged, snapshot, 2.0)
+        return index_of(value, has_forecast, snapshot, 2.0)
 
 
-class MaxMin(Priced):
+class MaxMin(GreedyPolicy):
     """The least quality as high as possible: threads go to the highest loss expected.
 
     Each job is brought down to the lowest common level of weighted normalized loss by the next
@@ -198,7 +198,7 @@ def _work_left(snapshot: Snapshot) -> FloatArray:
     return np.where(left > 0, left, np.inf)
 
 
-def efficiently(policy: Policy, snapshot: Snapshot) -> Allocation:
+def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
     """What a policy decides where no job gets threads that make it little faster while another
     job can use them well: greedy gains do not see that the cluster does less work in all.
     """

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from dask_slaq.core.policies.base import Priced, Worths, by_name, index_of
+from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues, by_name, index_of
 from dask_slaq.core.policies.increments import BoolArray, FloatArray
 from dask_slaq.core.policies.snapshot import Snapshot
 from dask_slaq.core.policies.water_filling import hand_out
@@ -56,7 +56,7 @@ def _shared(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
     return np.maximum(snapshot.age + rest, HARDLY)
 
 
-class FinishTimeFair(Priced):
+class FinishTimeFair(GreedyPolicy):
     """Finish-time fairness by a partial auction (Themis, NSDI 2020).
 
     Threads are offered to the fifth of the jobs that lose most by sharing, by
@@ -89,19 +89,19 @@ class FinishTimeFair(Priced):
         return value
 
     def first(
-        self, snapshot: Snapshot, judged: BoolArray, lower: FloatArray, upper: FloatArray
+        self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
         """The threads of those that are offered any first."""
-        ratio = np.where(judged, finish_time_ratio(snapshot, lower), -1.0)
-        offered = math.ceil((1.0 - HIDDEN) * judged.sum())
+        ratio = np.where(has_forecast, finish_time_ratio(snapshot, lower), -1.0)
+        offered = math.ceil((1.0 - HIDDEN) * has_forecast.sum())
         worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
         most = lower.copy()
         most[worst] = upper[worst]
-        worth = Worths(self, snapshot)
+        worth = MarginalValues(self, snapshot)
         return hand_out(worth, lower, most, snapshot.capacity, by_name(snapshot.jobs))
 
-    def index(self, snapshot: Snapshot, judged: BoolArray) -> FloatArray:
+    def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
         """The ratio on a fair share from now on."""
         fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
         ratio = finish_time_ratio(snapshot, fair)
-        return index_of(ratio, judged, snapshot, float(ratio[judged].max(initial=0.0)))
+        return index_of(ratio, has_forecast, snapshot, float(ratio[has_forecast].max(initial=0.0)))

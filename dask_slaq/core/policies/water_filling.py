@@ -13,8 +13,8 @@ from dask_slaq.core.policies.increments import (
     EPSILON,
     FloatArray,
     Gain,
+    Increments,
     IntArray,
-    Units,
     Worth,
     rows_of,
 )
@@ -178,13 +178,13 @@ def hand_out(
     >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
     array([3., 2.])
     """
-    units = Units(worth, lower, upper)
+    units = Increments(worth, lower, upper)
     order = np.arange(len(lower)) if order is None else order
     return _settle(units, np.zeros(len(lower)), units.most, capacity, order)
 
 
 def _settle(
-    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+    units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
     """Threads (n_jobs,) by a price at a time, which closes the bounds on units from one side."""
     streak = 0
@@ -217,7 +217,7 @@ def _settle(
 
 
 def _settle_open(
-    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+    units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
     """Settle the jobs whose bounds are still open on their own: the others are not looked at."""
     rows = np.flatnonzero(high > low)
@@ -230,7 +230,7 @@ def _settle_open(
 
 
 def _probe(
-    units: Units, low: FloatArray, high: FloatArray, budget: float, streak: int
+    units: Increments, low: FloatArray, high: FloatArray, budget: float, streak: int
 ) -> tuple[float, FloatArray, FloatArray]:
     """A price near that of the last thread, and the bounds that come with it.
 
@@ -249,7 +249,7 @@ def _probe(
 
 
 def _hand_out_ties(
-    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+    units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
     """Serve units of equal worth job by job, as a heap that breaks ties by job does."""
     share = units.share(low)
@@ -259,7 +259,7 @@ def _hand_out_ties(
 
 
 def _hand_out_rest(
-    units: Units, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
+    units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
     """Sort the few units still open by worth and hand out as many as the budget holds."""
     share = units.share(low)
@@ -275,7 +275,7 @@ def _hand_out_rest(
 
 
 def _listed(
-    units: Units, low: FloatArray, high: FloatArray, order: IntArray
+    units: Increments, low: FloatArray, high: FloatArray, order: IntArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
     """Job, threads and worth of each unit between the bounds: job by job in the order of ties, and
     of each from the lowest number on."""

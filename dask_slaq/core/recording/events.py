@@ -111,7 +111,7 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
 
-#: What an event holds beside that where it is known (`idle` and `offered`, see `Occupancy`), or
+#: What an event holds beside that where it is known (`idle` and `offered`, see `Activity`), or
 #: where it changed: threads of each worker, workers of each job, bytes of a job by worker.
 MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "start": {"continued": _FLAG},

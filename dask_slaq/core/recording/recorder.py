@@ -12,7 +12,7 @@ from dask_slaq.core.recording.events import VERSION, Event
 __all__ = ["Recorder"]
 
 
-class Occupancy(Protocol):
+class Activity(Protocol):
     """What a recording tells of tasks beside their times; it does not bear on decisions."""
 
     def add(self, job: str, now: float) -> None: ...
@@ -37,7 +37,7 @@ class Recorder:
         Called with each event once it has happened; it must not change the event.
     now : float
         Seconds, on the clock of all later calls.
-    occupancy : Occupancy, optional
+    occupancy : Activity, optional
         Asked for what it knows.
     **about
         More to put into the first event.
@@ -54,11 +54,11 @@ class Recorder:
         engine: Engine,
         write: Callable[[Event], object],
         now: float,
-        occupancy: Occupancy | None = None,
+        activity: Activity | None = None,
         **about: Any,
     ) -> None:
         self.engine = engine
-        self._occupancy = occupancy
+        self._activity = activity
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
         self._demand: dict[str, float] = {}
@@ -98,10 +98,12 @@ class Recorder:
         """As `Engine.add_job`."""
         limits = {"min_share": min_share, "max_share": max_share, "target": target}
         self.engine.add_job(job, now, weight=weight, max_iter=max_iter, reports=reports, **limits)
-        told = {name: None if value is None else float(value) for name, value in limits.items()}
-        if self._occupancy is not None:
-            self._occupancy.add(job, now)
-        self._say("arrive", time=now, job=job, weight=float(weight), reports=bool(reports), **told)
+        shares = {name: None if value is None else float(value) for name, value in limits.items()}
+        if self._activity is not None:
+            self._activity.add(job, now)
+        self._say(
+            "arrive", time=now, job=job, weight=float(weight), reports=bool(reports), **shares
+        )
         if max_iter is not None:
             self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
 
@@ -111,8 +113,8 @@ class Recorder:
         self._catch_up(job)
         self.engine.remove_job(job, now)
         self._demand.pop(job, None)
-        if self._occupancy is not None:
-            self._occupancy.remove(job, now)
+        if self._activity is not None:
+            self._activity.remove(job, now)
         self._say("leave", time=now, job=job)
 
     def report(self, job: str, loss: float, now: float) -> None:
@@ -120,7 +122,7 @@ class Recorder:
         self.engine.jobs.row(job)
         self._catch_up(job)
         self.engine.report(job, loss, now)
-        known = {} if self._occupancy is None else {"idle": self._occupancy.idle(job, now)}
+        known = {} if self._activity is None else {"idle": self._activity.idle(job, now)}
         self._say("report", time=now, job=job, loss=float(loss), **known)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
@@ -162,7 +164,7 @@ class Recorder:
             time=now,
             threads=sum(workers.values()),
             **self._changed(workers, now, eligible or {}, affinity or {}),
-            grants={job: told(grant) for job, grant in changes.items()},
+            grants={job: grant_to_dict(grant) for job, grant in changes.items()},
         )
         return changes
 
@@ -186,8 +188,8 @@ class Recorder:
     ) -> Event:
         """What of these differs from the last decision, and the time offered since then."""
         changed: Event = {}
-        if self._occupancy is not None:
-            changed["offered"] = self._occupancy.offered(sum(workers.values()), now)
+        if self._activity is not None:
+            changed["offered"] = self._activity.offered(sum(workers.values()), now)
         if workers != self._workers:
             changed["workers"] = self._workers = dict(sorted(workers.items()))
         may_use = {job: sorted(addresses) for job, addresses in eligible.items()}
@@ -202,7 +204,7 @@ class Recorder:
         return changed
 
 
-def told(grant: Grant) -> Event:
+def grant_to_dict(grant: Grant) -> Event:
     """What an event says of a grant."""
     return {
         "share": grant.share,

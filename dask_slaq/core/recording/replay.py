@@ -9,7 +9,7 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.recording.events import VERSION, BadEvent, Event, check
-from dask_slaq.core.recording.recorder import told
+from dask_slaq.core.recording.recorder import grant_to_dict
 
 __all__ = ["Difference", "Replay", "replay"]
 
@@ -138,7 +138,7 @@ class Replay:
         )
         self.decisions += 1
         recorded = event["grants"]
-        replayed = {job: told(grant) for job, grant in changes.items()}
+        replayed = {job: grant_to_dict(grant) for job, grant in changes.items()}
         found = _first_difference(recorded, replayed)
         if found is None:
             self.reproduced += 1

@@ -37,7 +37,7 @@ class Sent:
     entry : Entry
     pool : Pool
     rank : float
-        Orders tasks on the worker; see `Custody.bind`.
+        Orders tasks on the worker; see `TaskControl.bind`.
     expected : float
         Seconds that it computes, infinite where that is not known.
     soonest : float

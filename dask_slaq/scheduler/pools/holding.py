@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
-    from dask_slaq.scheduler.pools.task_control import Custody
+    from dask_slaq.scheduler.pools.task_control import TaskControl
 
 #: Tasks that change hands together; how often in a step of the event loop, whose clock may be
 #: virtual and stand still; and seconds after which a step ends.
@@ -23,7 +23,7 @@ class Holding:
 
     Parameters
     ----------
-    custody : Custody
+    custody : TaskControl
     user_of : callable
         Returns the worker restrictions that the user gave a task.
     fail : callable
@@ -37,11 +37,11 @@ class Holding:
 
     def __init__(
         self,
-        custody: Custody,
+        control: TaskControl,
         user_of: Callable[[TaskState], Any],
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.custody = custody
+        self.control = control
         self.on = False
         self._user_of = user_of
         self._fail = fail
@@ -93,13 +93,13 @@ class Holding:
         tasks = _take(self._to_convert)
         if not self.on:
             back.update((ts, self._user_of(ts)) for ts in tasks)
-        self.custody.give_back(back)
+        self.control.give_back(back)
         if not self.on:
             return
         for ts in tasks:
             if ts.state == "waiting":
-                self.custody.hold(ts, self._user_of(ts))
-        self.custody.take_out_of_queue(tasks)
+                self.control.hold(ts, self._user_of(ts))
+        self.control.take_out_of_queue(tasks)
 
 
 def _take(queue: deque[Any]) -> list[Any]:

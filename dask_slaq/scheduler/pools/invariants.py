@@ -21,7 +21,7 @@ def check_task(pools: Pools, key: Any) -> None:
     """Raise `AssertionError` unless what is kept of one task agrees with the scheduler."""
     pool, ts = pools._owner.get(key), pools.scheduler.tasks.get(key)
     if ts is None or pool is None or ts not in pool.tasks:
-        held = ts is not None and pools.custody.has(ts)
+        held = ts is not None and pools.control.has(ts)
         assert not held or ts in pools.holding.to_give_back, f"{ts} is restricted, but in no pool"
         return
     assert pools.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
@@ -31,11 +31,11 @@ def check_task(pools: Pools, key: Any) -> None:
     if ts.state in ("waiting", "queued", "no-worker"):
         assert ts in pool.unfinished, f"{ts} does not count as unfinished"
     if ts.state in ("memory", "erred", "released"):
-        assert not pools.custody.has(ts), f"{ts} is restricted still"
+        assert not pools.control.has(ts), f"{ts} is restricted still"
 
 
 def _check_ready(pools: Pools, pool: Pool, ts: TaskState) -> None:
-    held = ts.state == "no-worker" and pools.custody.holds(ts)
+    held = ts.state == "no-worker" and pools.control.holds(ts)
     assert held == (ts in pool.ready), f"{ts}: held {held}, ready {ts in pool.ready}"
     if held:
         entry = pool.ready[ts]
@@ -68,7 +68,7 @@ def check_all(pools: Pools) -> None:
         assert all(pool.passed.values()), f"an empty set of passed tasks in {name}"
         assert math.isfinite(pool.service) and not math.isnan(pool.tokens), f"charges of {name}"
     for ts in pools.scheduler.unrunnable:
-        held = pools.custody.has(ts)
+        held = pools.control.has(ts)
         assert not held or ts.key in pools._owner or ts in pools.holding.to_give_back, f"{ts} lost"
     pools.slots.check(pools.pools)
     assert pools._seceded.keys() <= pools._owner.keys(), "a secession of an unknown task"
@@ -77,7 +77,7 @@ def check_all(pools: Pools) -> None:
         "a timer for a worker that is gone"
     )
     if not (pools.holding.on or len(pools.holding)):
-        held_by_us = [ts for ts in tasks.values() if pools.custody.holds(ts)]
+        held_by_us = [ts for ts in tasks.values() if pools.control.holds(ts)]
         assert not held_by_us, f"{held_by_us} are held, though nothing is"
 
 
@@ -92,4 +92,4 @@ def left_over(pools: Pools) -> list[str]:
     if pools.holding.on or len(pools.holding):
         found.append("tasks are held, or to be given back")
     tasks = pools.scheduler.tasks.values()
-    return found + [f"restriction of {ts.key}" for ts in tasks if pools.custody.has(ts)]
+    return found + [f"restriction of {ts.key}" for ts in tasks if pools.control.has(ts)]

@@ -29,7 +29,7 @@ from dask_slaq.scheduler.dispatch import (
 from dask_slaq.scheduler.pools.fair_queueing import FairQueueing
 from dask_slaq.scheduler.pools.holding import Holding
 from dask_slaq.scheduler.pools.invariants import check_all, check_task, left_over
-from dask_slaq.scheduler.pools.task_control import Custody
+from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.wakeups import Wakeups
 from dask_slaq.scheduler.pools.watchdog import Watchdog
 
@@ -83,11 +83,11 @@ class Pools:
     ) -> None:
         self.scheduler = scheduler
         self.lend = lend
-        self.custody = Custody(scheduler)
+        self.control = TaskControl(scheduler)
         self.slots = Slots(scheduler, ahead)
         self.dispatcher = Dispatcher(scheduler, self.slots, lend=lend, short=short, fair=fair)
         self.watchdog = Watchdog(scheduler, lend=lend)
-        self.holding = Holding(self.custody, self._user_of, fail)
+        self.holding = Holding(self.control, self._user_of, fail)
         self.pools: dict[str, Pool] = {}
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.queueing = FairQueueing()
@@ -142,7 +142,7 @@ class Pools:
         for key in [key for key in self._seceded if key not in self._owner]:
             del self._seceded[key]
         # Last, or those that get ready anew would be held again, for a pool that is no more.
-        self.holding.give_back({ts: u for ts, u in pool.tasks.items() if self.custody.has(ts)})
+        self.holding.give_back({ts: u for ts, u in pool.tasks.items() if self.control.has(ts)})
 
     def _bequeath(self, pool: Pool, heir: Pool) -> None:
         """Give all that a pool has to another one: it goes on waiting for slots, or running."""
@@ -167,7 +167,7 @@ class Pools:
         for ts in tasks:
             if ts.key not in self._owner and ts.run_spec is not None:
                 self._owner[ts.key] = pool
-                pool.tasks[ts] = self.custody.given(ts)
+                pool.tasks[ts] = self.control.given(ts)
                 if ts.state in ("released", "waiting", "queued", "no-worker", "processing"):
                     pool.unfinished.add(ts)
 
@@ -279,7 +279,7 @@ class Pools:
             if start != "waiting":
                 self._awaits(pool, ts)
         elif finish == "no-worker":
-            if self.custody.holds(ts):
+            if self.control.holds(ts):
                 self._ready(pool, ts)
         elif finish == "processing":
             self._started(pool, ts)
@@ -296,22 +296,22 @@ class Pools:
             ts = self.scheduler.tasks[key]
             self._seceded.pop(key, None)
             self.slots.ended(ts)
-            self.custody.restore(ts, pool.tasks.get(ts))
+            self.control.restore(ts, pool.tasks.get(ts))
             pool.drop(ts)
 
     def _awaits(self, pool: Pool, ts: TaskState) -> None:
         """A task waits for its inputs, and then for a slot."""
         pool.unfinished.add(ts)
-        if not self.custody.has(ts):
+        if not self.control.has(ts):
             # They may have been changed since, as by `Scheduler.set_restrictions`.
-            pool.tasks[ts] = self.custody.given(ts)
+            pool.tasks[ts] = self.control.given(ts)
         if self.holding.on:
-            self.custody.hold(ts, pool.tasks.get(ts))
+            self.control.hold(ts, pool.tasks.get(ts))
 
     def _done(self, pool: Pool, ts: TaskState) -> None:
         """A task is in memory, has failed, or nobody wants it any more."""
         pool.unfinished.discard(ts)
-        self.custody.restore(ts, pool.tasks.get(ts))
+        self.control.restore(ts, pool.tasks.get(ts))
         if not pool.unfinished:
             pool.left_at = monotonic()
 
@@ -339,7 +339,7 @@ class Pools:
             yield
             return
         if ts in self.slots:
-            with self.custody.ranked(ts, monotonic()):
+            with self.control.ranked(ts, monotonic()):
                 yield
         else:
             yield
@@ -348,7 +348,7 @@ class Pools:
             return
         if ts in self.slots:
             self.slots.relocated(ts, after)
-            self.custody.moved(ts, after)
+            self.control.moved(ts, after)
             reason = "granted" if after.address in pool.workers else "lent"
             self.bindings.append(Binding(time(), ts.key, pool.name, after.address, reason))
         else:
@@ -373,7 +373,7 @@ class Pools:
             for ws in free:
                 inside = self.lend or ws.address in sent.pool.workers
                 if inside and sent.entry.kind.suits(ws):
-                    self.custody.move(ts, ws)
+                    self.control.move(ts, ws)
                     free.remove(ws)
                     break
         self.wakeups.later("", 2 * self.slots.ahead)
@@ -496,7 +496,7 @@ class Pools:
         pool.pop(ts)
         self._sending = choice
         try:
-            self.custody.bind(ts, pool.tasks.get(ts), choice.ws, choice.rank)
+            self.control.bind(ts, pool.tasks.get(ts), choice.ws, choice.rank)
         finally:
             self._sending = None
 

@@ -25,7 +25,7 @@ HELD = frozenset({"slaq://held"})
 _FIRST = -(2.0**62)
 
 
-class Custody:
+class TaskControl:
     """Holds tasks of a scheduler. Each method takes the restrictions that the user gave a task."""
 
     def __init__(self, scheduler: Scheduler) -> None:

@@ -2,15 +2,15 @@
 
 from dask_slaq.workloads.hist_boosting.histograms import bins_of, thresholds_of
 from dask_slaq.workloads.hist_boosting.losses import LogLoss, Softmax, SquaredError
-from dask_slaq.workloads.hist_boosting.rounds import Growth, Rounds
+from dask_slaq.workloads.hist_boosting.rounds import Rounds, TreeParams
 from dask_slaq.workloads.hist_boosting.trees import labels_of, probabilities_of, scores_of
 
 __all__ = [
-    "Growth",
     "LogLoss",
     "Rounds",
     "Softmax",
     "SquaredError",
+    "TreeParams",
     "bins_of",
     "labels_of",
     "probabilities_of",

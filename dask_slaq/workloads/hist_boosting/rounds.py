@@ -17,13 +17,13 @@ from dask_slaq.workloads.elastic import Partitions, tree_sum
 from dask_slaq.workloads.hist_boosting.histograms import best_splits, histograms, newton_step
 from dask_slaq.workloads.hist_boosting.trees import LEAF, add_trees, empty_trees, nodes_of
 
-__all__ = ["Growth", "Rounds"]
+__all__ = ["Rounds", "TreeParams"]
 
 #: Rounds after which the scores are computed from the start again.
 FRESH = 16
 
 
-class Growth(NamedTuple):
+class TreeParams(NamedTuple):
     """How trees grow.
 
     Attributes
@@ -52,7 +52,7 @@ class Rounds:
         See `dask_slaq.workloads.hist_boosting.losses`.
     thresholds : array, (n_features, n_bins - 1)
         Upper ends of the bins.
-    growth : Growth
+    growth : TreeParams
         How trees grow.
     n : int
         Rows in all.
@@ -66,7 +66,7 @@ class Rounds:
     """
 
     def __init__(
-        self, rows: Partitions, objective: Any, thresholds: np.ndarray, growth: Growth, n: int
+        self, rows: Partitions, objective: Any, thresholds: np.ndarray, growth: TreeParams, n: int
     ) -> None:
         self.rows, self.objective, self.thresholds, self.growth = (
             rows,

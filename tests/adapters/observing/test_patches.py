@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from dask_slaq.adapters.observing import session as blocks
-from dask_slaq.adapters.observing.loops import Loop, Watch
+from dask_slaq.adapters.observing.loops import Loop, LoopObserver
 from dask_slaq.adapters.observing.patches import Patches
 
 SOURCE = """
@@ -34,7 +34,7 @@ def plain(n):
 """
 
 
-class Losses(Watch):
+class Losses(LoopObserver):
     stands_in = ("compute",)
 
     def compute(self, loss):

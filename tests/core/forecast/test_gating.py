@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.forecast.experts import Panel
-from dask_slaq.core.forecast.gating import Gate, blend, features
+from dask_slaq.core.forecast.experts import Ensemble
+from dask_slaq.core.forecast.gating import GatingNetwork, blend, features
 from dask_slaq.core.forecast.gating_coefficients import COEFFICIENTS
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import View, look
+from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 
 
-def seen(losses: np.ndarray) -> tuple[View, np.ndarray]:
+def seen(losses: np.ndarray) -> tuple[NormalizedWindow, np.ndarray]:
     """The view of a job that reported `losses`, and what the experts say."""
     history = Histories(32)
     rows = np.array([history.acquire()])
     for loss in losses:
         history.append(rows, np.array([loss]))
-    view = look(history, rows, np.array([0]))
-    beliefs = Panel(32, 32).ask(view)
+    view = normalize_window(history, rows, np.array([0]))
+    beliefs = Ensemble(32, 32).ask(view)
     return view, np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
 
 
@@ -41,7 +41,7 @@ def test_a_mixture_lies_within_bounds_of_the_experts(seed: int) -> None:
         for name, array in COEFFICIENTS.items()
     }
     view, said = seen(curve(seed))
-    mix = Gate(wild).mix(view, said, rng.normal(0, 5, (1, len(said))))
+    mix = GatingNetwork(wild).mix(view, said, rng.normal(0, 5, (1, len(said))))
     belief = blend(said, mix, view.zero)[0]
     assert mix.weight.sum() == pytest.approx(1) == mix.level_weight.sum()
     most = np.exp(1.5 * view.log_noise[0])
@@ -64,7 +64,7 @@ def test_units_are_not_seen(seed: int, factor: float) -> None:
 def test_an_expert_that_failed_is_not_believed() -> None:
     view, said = seen(np.exp(-0.1 * np.arange(30)))
     log_weight = np.zeros((1, len(said)))
-    before = Gate().mix(view, said, log_weight).weight[0]
+    before = GatingNetwork().mix(view, said, log_weight).weight[0]
     log_weight[0, 0] = -30.0
-    after = Gate().mix(view, said, log_weight).weight[0]
+    after = GatingNetwork().mix(view, said, log_weight).weight[0]
     assert after[0] < 1e-3 * before[0]

@@ -14,10 +14,10 @@ from dask_slaq.core.errors import (
 )
 from dask_slaq.core.forecast import predictor as loss_module
 from dask_slaq.core.forecast.backtest import Backtest
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, Belief
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.predictor import Forecast, LossPredictor, Status
-from dask_slaq.core.forecast.smoothing import look, report_noise, without_spikes
+from dask_slaq.core.forecast.smoothing import normalize_window, report_noise, without_spikes
 
 WINDOWS = (8, 9, 32)
 K = np.arange(400)
@@ -265,7 +265,7 @@ def test_a_job_added_again_starts_afresh() -> None:
 
 
 def _bytes(predictor: LossPredictor) -> int:
-    tables = (predictor._history, predictor._backtest, predictor._outlook, predictor._bands)
+    tables = (predictor._history, predictor._backtest, predictor._cache, predictor._bands)
     return sum(array.nbytes for table in tables for array in table.column.values())
 
 
@@ -537,7 +537,10 @@ def test_history_keeps_newest_reports_and_means_of_the_whole_run(
 @given(st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=40), st.integers(1, 5))
 def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -> None:
     (now, rows), (then, _) = stored(losses, 64), stored(losses[:-back], 64)
-    one, other = look(now, rows, np.array([back])), look(then, rows, np.array([0]))
+    one, other = (
+        normalize_window(now, rows, np.array([back])),
+        normalize_window(then, rows, np.array([0])),
+    )
     for name, a, b in zip(one._fields, one, other, strict=True):
         if name in ("zero", "logs", "log_noise"):  # the lowest report is known as of now only
             continue
@@ -563,10 +566,10 @@ def test_the_expert_that_was_right_is_believed(every: int) -> None:
     rows = np.array([backtest.acquire()])
     assert np.ptp(backtest.log_weights(rows)) == 0
     for k in range(1, len(losses), every):
-        view = look(stored(losses[:k], 64)[0], rows, np.array([0]))
+        view = normalize_window(stored(losses[:k], 64)[0], rows, np.array([0]))
         backtest.score(rows, view)
-        stays = Belief(np.zeros(1), np.zeros((1, len(HORIZONS))))
-        falls = Belief(np.zeros(1), HORIZONS[None, :] / view.unit)
+        stays = CurveForecast(np.zeros(1), np.zeros((1, len(HORIZONS))))
+        falls = CurveForecast(np.zeros(1), HORIZONS[None, :] / view.unit)
         backtest.remember(rows, view, [stays, falls])
     by_rate, by_hold = backtest.log_weights(rows)[0, ::-1]
     assert by_rate - by_hold > np.log(100)

@@ -16,9 +16,9 @@ from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import baselines as queues
 from dask_slaq.core.policies import quality_driven as policies
 from dask_slaq.core.policies import themis as finish_time
-from dask_slaq.core.policies.base import Priced, Worths
-from dask_slaq.core.policies.concave_hull import on_hull
-from dask_slaq.core.policies.quality_driven import POLICIES, Snapshot, efficiently, policy
+from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
+from dask_slaq.core.policies.hull import on_hull
+from dask_slaq.core.policies.quality_driven import POLICIES, Snapshot, policy, with_efficiency_cap
 from dask_slaq.core.policies.snapshot import ARRAYS
 from dask_slaq.core.policies.water_filling import fair_fill
 
@@ -118,14 +118,14 @@ def test_docstrings_tell_the_truth():
         assert doctest.testmod(module).failed == 0
 
 
-@pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), Priced)])
+@pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), GreedyPolicy)])
 @given(seed=seeds)
 @settings(max_examples=60)
 def test_a_thread_is_worth_the_same_whoever_else_is_asked(name, seed):
     snapshot = draw(seed, n_jobs=6)
     rng = np.random.default_rng(seed)
     start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
-    all_of_them = Worths(policy(name), snapshot)
+    all_of_them = MarginalValues(policy(name), snapshot)
     alone = all_of_them.of(rows)(start[rows], start[rows] + 1)
     assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
 
@@ -144,7 +144,7 @@ class TestEvery:
     @settings(max_examples=150)
     def test_threads_of_little_use_go_only_where_none_is_of_more(self, name, seed):
         snapshot = draw(seed)
-        found = efficiently(policy(name), snapshot)
+        found = with_efficiency_cap(policy(name), snapshot)
         check(snapshot, found)
         well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
         if (found.share > well + CLOSE).any():
@@ -405,14 +405,19 @@ def test_first_to_target_no_split_serves_the_nearest_better(seed):
 def test_first_to_target_serves_in_the_order_in_which_it_shares(seed):
     snapshot = draw(seed, n_jobs=8)
     index = policy("first-to-target")(snapshot).index
-    judged = snapshot.known & snapshot.reporting
+    has_forecast = snapshot.known & snapshot.reporting
     left = left_over_weight(snapshot)
     first = snapshot.weight * snapshot.gain(np.ones(8))
     for i in range(8):
         for j in range(8):
-            if judged[i] and judged[j] and left[i] < left[j] * (1 - 1e-9):
+            if has_forecast[i] and has_forecast[j] and left[i] < left[j] * (1 - 1e-9):
                 assert index[i] > index[j]
-            if judged[i] and judged[j] and left[i] == left[j] == np.inf and snapshot.concave:
+            if (
+                has_forecast[i]
+                and has_forecast[j]
+                and left[i] == left[j] == np.inf
+                and snapshot.concave
+            ):
                 assert (index[i] > index[j]) == (first[i] > first[j]) or first[i] == pytest.approx(
                     first[j]
                 )

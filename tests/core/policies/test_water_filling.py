@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.policies import concave_hull as hull
+from dask_slaq.core.policies import hull
 from dask_slaq.core.policies import water_filling as allocation
-from dask_slaq.core.policies.concave_hull import concave_hull, on_hull
+from dask_slaq.core.policies.hull import concave_hull, on_hull
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out, water_fill
 
 seeds = st.integers(0, 2**32 - 1)

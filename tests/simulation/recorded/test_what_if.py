@@ -21,7 +21,7 @@ from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log, simulate
 
 
 class Known:
-    """An occupancy that says that drivers work alone for a quarter of a second, and that threads
+    """An activity that says that drivers work alone for a quarter of a second, and that threads
     wait as long as they compute."""
 
     def add(self, job, now): ...
@@ -34,10 +34,10 @@ class Known:
         return 2.0 * threads * since
 
 
-def record(jobs, policy="fair", occupancy=None, **settings):
+def record(jobs, policy="fair", activity=None, **settings):
     """The events of a simulated cluster, and its run."""
     events = []
-    engine = Recorder(Engine(policy, epoch=3.0), events.append, 0.0, occupancy)
+    engine = Recorder(Engine(policy, epoch=3.0), events.append, 0.0, activity)
     found = run(jobs, engine=engine, dispatch="index", **settings)
     return events, found
 
@@ -150,7 +150,7 @@ def test_overhead_is_no_compute_of_the_job():
 
 
 def test_overhead_and_drivers_are_taken_from_the_log(tmp_path):
-    events, _ = record([make("a", work=80.0), make("b", work=80.0)], occupancy=Known())
+    events, _ = record([make("a", work=80.0), make("b", work=80.0)], activity=Known())
     path = written(tmp_path / "log", events)
     assert replay_log(path)["overhead"] == pytest.approx(0.5, abs=0.03)
     recordings = Recordings()
