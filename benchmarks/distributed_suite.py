@@ -62,7 +62,7 @@ def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False)
     Returns
     -------
     dict
-        Outcomes and reasons by test, and the notes of `suite_plugin`.
+        Outcomes and reasons by test, and the notes of `benchmarks.suites.preload`.
     """
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder, "notes")
@@ -74,7 +74,7 @@ def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False)
         }
         if mode != BASELINE:
             settings |= {**PLUGIN, "SLAQ_SUITE": mode, "SLAQ_SUITE_NOTES": str(notes)}
-        arguments = (*ARGUMENTS, "-pbenchmarks.suite_pytest", *tests)
+        arguments = (*ARGUMENTS, "-pbenchmarks.suites.pytest_plugin", *tests)
         found = run_suite(checkout, arguments=arguments, settings=settings)
         lines = notes.read_text().splitlines() if notes.exists() else []
     return {**_by_id(checkout, found), "notes": [json.loads(line) for line in lines]}

@@ -9,100 +9,27 @@ off while they are taken, and so is work stealing, as these workers do not answe
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import random
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from time import perf_counter, thread_time
 from typing import Any
 
 import click
-import dask
-from distributed import Client, Scheduler
+from distributed import Scheduler
 
-from benchmarks.common.cluster import job_block, plugin
+from benchmarks.common.cluster import job_block
+from benchmarks.common.protocol_cluster import cluster, settled, submit, until
 from benchmarks.common.protocol_workers import ProtocolWorkers, Steps
 from benchmarks.common.results import give, json_option
-from dask_slaq.simulation.virtual.cluster import CONFIG
 
 __all__ = ["main", "measure"]
 
-#: What measures the machine, or asks something of the workers, is off.
-QUIET = {
-    **CONFIG,
-    "distributed.scheduler.active-memory-manager.start": False,
-    "distributed.scheduler.work-stealing": False,
-    "distributed.scheduler.worker-ttl": None,
-}
 #: Workers and threads of each beside a long queue, and threads of a worker of many.
 QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
 #: Tasks of the job that comes second.
 SECOND = 300
 #: Epochs of an hour.
 EPOCHS = 3600
-
-
-def first(x: int) -> int:
-    """A task without inputs."""
-    return x
-
-
-def then(x: int) -> int:
-    """A task that has its input on one worker."""
-    return x
-
-
-@asynccontextmanager
-async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWorkers, Client]]:
-    """Start a scheduler without workers, and the plugin unless the policy is `none`."""
-    draw = random.Random(seed)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(dask.config.set(QUIET))
-        logging.getLogger("distributed").setLevel(logging.WARNING)
-        scheduler = await Scheduler(protocol="inproc://", dashboard=False, dashboard_address=":0")
-        workers = ProtocolWorkers(scheduler, lambda key: draw.uniform(0.5, 1.5))
-        stack.push_async_callback(workers.close)
-        stack.push_async_callback(scheduler.close)
-        client = await stack.enter_async_context(
-            Client(scheduler.address, asynchronous=True, set_as_default=False)
-        )
-        made = plugin(policy, epoch="1h")  # the benchmark turns epochs by hand
-        if made is not None:
-            await client.register_plugin(made)
-        reporting = asyncio.create_task(workers.run())
-        stack.callback(reporting.cancel)
-        gc.collect()
-        gc.disable()
-        stack.callback(gc.enable)
-        yield scheduler, workers, client
-
-
-def submit(client: Client, job: str, count: int, *, steps: int = 0) -> list[Any]:
-    """Send tasks of a job, and a chain of as many more behind each as there are `steps`."""
-    with dask.annotate(slaq_job=job):
-        futures = client.map(first, range(count), pure=False)
-        last = futures
-        for _ in range(steps):
-            last = client.map(then, last, pure=False)
-            futures = futures + last
-    return futures
-
-
-async def until(condition: Any, patience: float = 300.0) -> None:
-    """Wait until something holds."""
-    async with asyncio.timeout(patience):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-async def _settled(scheduler: Scheduler) -> None:
-    """Wait until what was put off to later steps is done."""
-    await asyncio.sleep(0.05)
-    slaq = scheduler.plugins.get("slaq")
-    await until(lambda: slaq is None or not (len(slaq.pools.holding) or slaq.pools.wakeups.due))
-    await asyncio.sleep(0.05)
 
 
 # A long queue
@@ -123,22 +50,22 @@ async def queue(policy: str, tasks: int, seed: int) -> dict[str, float]:
         async with job_block(policy, "long", client):
             held = submit(client, "long", tasks)
             await until(lambda: len(scheduler.tasks) == tasks)
-            await _settled(scheduler)
+            await settled(scheduler)
             async with AsyncExitStack() as second:
                 with Steps() as steps:
                     await second.enter_async_context(job_block(policy, "second", client))
                     mine = submit(client, "second", SECOND)
                     await until(lambda: mine[-1].key in scheduler.tasks)
-                    await _settled(scheduler)
+                    await settled(scheduler)
                 found["open"] = _ms(steps)
                 with Steps() as steps:
                     await workers.add(QUEUE_THREADS)
-                    await _settled(scheduler)
+                    await settled(scheduler)
                 found["worker"] = _ms(steps)
                 with Steps() as steps:
                     mine.clear()
                     await second.aclose()
-                    await _settled(scheduler)
+                    await settled(scheduler)
                 found["close"] = _ms(steps)
             del held
         return {phase: found[phase] for phase in ("open", "close", "worker")}

@@ -1,0 +1,93 @@
+"""A real scheduler with protocol workers, on which benchmarks measure the plugin's own cost.
+
+Only the workers are emulated: they speak Dask's protocol and compute nothing (`protocol_workers`).
+Python's garbage collector and work stealing are off while the cluster is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import dask
+from distributed import Client, Scheduler
+
+from benchmarks.common.cluster import plugin
+from benchmarks.common.protocol_workers import ProtocolWorkers
+from dask_slaq.simulation.virtual.cluster import CONFIG
+
+__all__ = ["cluster", "first", "settled", "submit", "until"]
+
+#: What measures the machine, or asks something of the workers, is off.
+QUIET = {
+    **CONFIG,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.worker-ttl": None,
+}
+
+
+def first(x: int) -> int:
+    """A task without inputs."""
+    return x
+
+
+def then(x: int) -> int:
+    """A task that has its input on one worker."""
+    return x
+
+
+@asynccontextmanager
+async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWorkers, Client]]:
+    """Start a scheduler without workers, and the plugin unless the policy is `none`."""
+    draw = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(dask.config.set(QUIET))
+        logging.getLogger("distributed").setLevel(logging.WARNING)
+        scheduler = await Scheduler(protocol="inproc://", dashboard=False, dashboard_address=":0")
+        workers = ProtocolWorkers(scheduler, lambda key: draw.uniform(0.5, 1.5))
+        stack.push_async_callback(workers.close)
+        stack.push_async_callback(scheduler.close)
+        client = await stack.enter_async_context(
+            Client(scheduler.address, asynchronous=True, set_as_default=False)
+        )
+        made = plugin(policy, epoch="1h")  # the benchmark turns epochs by hand
+        if made is not None:
+            await client.register_plugin(made)
+        reporting = asyncio.create_task(workers.run())
+        stack.callback(reporting.cancel)
+        gc.collect()
+        gc.disable()
+        stack.callback(gc.enable)
+        yield scheduler, workers, client
+
+
+def submit(client: Client, job: str, count: int, *, steps: int = 0) -> list[Any]:
+    """Send tasks of a job, and a chain of as many more behind each as there are `steps`."""
+    with dask.annotate(slaq_job=job):
+        futures = client.map(first, range(count), pure=False)
+        last = futures
+        for _ in range(steps):
+            last = client.map(then, last, pure=False)
+            futures = futures + last
+    return futures
+
+
+async def until(condition: Any, patience: float = 300.0) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(patience):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def settled(scheduler: Scheduler) -> None:
+    """Wait until what was put off to later steps is done."""
+    await asyncio.sleep(0.05)
+    slaq = scheduler.plugins.get("slaq")
+    await until(lambda: slaq is None or not (len(slaq.pools.holding) or slaq.pools.wakeups.due))
+    await asyncio.sleep(0.05)

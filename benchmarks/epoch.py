@@ -1,0 +1,178 @@
+"""Epoch benchmark: what one whole epoch costs the scheduler's event loop.
+
+An epoch is a report of every job, the decision, the grants handed to the pools, the history, and
+one dispatch that fills the free slots. Scheduler, plugin and messages are real; the workers speak
+Dask's protocol and compute nothing. Times are CPU time of the scheduler's thread, the least of
+several epochs, since noise only adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from time import thread_time
+from typing import Any
+
+import click
+import dask
+
+from benchmarks.common.protocol_cluster import cluster, first, settled, until
+from benchmarks.common.results import give, json_option
+
+__all__ = ["main", "measure"]
+
+#: Reports of each job before the first epoch that is measured.
+HISTORY = 8
+#: Jobs per worker, and threads of each.
+JOBS_PER_WORKER, THREADS = 8, 2
+FEWEST_WORKERS = 16
+#: Tasks of all jobs, in those that all threads run at a time and for each epoch: some end of
+#: themselves meanwhile.
+TASKS = 2.5
+#: Epochs of an hour, of one second each.
+HOUR = 3600
+
+
+def measure(jobs: int, *, epochs: int = 7, policy: str = "max-total", seed: int = 0) -> dict:
+    """Measure whole epochs of a scheduler with many jobs.
+
+    Parameters
+    ----------
+    jobs : int
+        Jobs that run; each reports once per epoch and has ready tasks.
+    epochs : int
+        Epochs measured; the least counts.
+    policy : str
+    seed : int
+        Of the times that tasks take.
+
+    Returns
+    -------
+    dict
+        ``jobs``; ``epoch_ms``, and its parts ``reports_ms``, ``decision_ms`` (the engine alone),
+        ``grants_ms`` (everything else of `SlaqPlugin.run_once`), ``dispatch_ms``; ``tasks`` (sent
+        by that dispatch); ``history_mb_per_hour``.
+    """
+    return asyncio.run(_measure(jobs, epochs, policy, seed))
+
+
+async def _measure(jobs: int, epochs: int, policy: str, seed: int) -> dict[str, Any]:
+    names = [f"job-{i:04d}" for i in range(jobs)]
+    async with cluster(policy, seed) as (scheduler, workers, client):
+        for _ in range(max(FEWEST_WORKERS, jobs // JOBS_PER_WORKER)):
+            await workers.add(THREADS)
+        slaq = scheduler.plugins["slaq"]
+        per_job = math.ceil(TASKS * (epochs + 2) * scheduler.total_nthreads / jobs)
+        for name in names:
+            await slaq.messages.open_job(name, client.id)
+        with dask.annotate(slaq_job=_job_of):
+            futures = client.map(
+                first,
+                range(per_job * jobs),
+                key=[f"{name}:{i}" for i in range(per_job) for name in names],
+            )
+        await until(lambda: len(scheduler.tasks) == len(futures))
+        engine = _Timed(slaq.jobs.engine)
+        slaq.jobs.engine = engine
+        for k in range(HISTORY):
+            _report(slaq, names, client.id, k)
+            slaq.run_once()
+        await settled(scheduler)
+        found = []
+        for k in range(epochs):
+            # Some are always between two tasks: one that ended and one that is on its way.
+            await until(lambda: workers.running() >= 0.9 * scheduler.total_nthreads)
+            found.append(_epoch(slaq, workers, engine, names, client.id, HISTORY + k))
+        least = min(found, key=lambda epoch: epoch["epoch_ms"])
+        for _ in range(HOUR):
+            slaq.jobs.record()
+        futures.clear()
+        return {
+            "jobs": jobs, **least, "history_mb_per_hour": slaq.jobs.epochs.nbytes / 1e6
+        }  # fmt: skip
+
+
+def _job_of(key: Any) -> str:
+    return str(key).partition(":")[0]
+
+
+class _Timed:
+    """The engine, with the time of its last decision."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.seconds = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def reallocate(self, *args: Any, **kwargs: Any) -> Any:
+        begin = thread_time()
+        try:
+            return self._engine.reallocate(*args, **kwargs)
+        finally:
+            self.seconds = thread_time() - begin
+
+
+def _report(slaq: Any, names: list[str], client: str, k: int) -> None:
+    """Send the loss of iteration `k` of every job: curves that fall at different rates."""
+    for i, name in enumerate(names):
+        slaq.messages.report(job=name, loss=1.0 / (1.0 + k * (0.2 + i % 7)), client=client)
+
+
+def _epoch(
+    slaq: Any, workers: Any, engine: _Timed, names: list[str], client: str, k: int
+) -> dict[str, Any]:
+    for _ in range(workers.running()):  # not counted: `benchmarks.scale` does
+        workers.finish_next()
+    slaq.pools.wakeups.due = True  # the dispatch is measured apart from the timer
+    begin = thread_time()
+    _report(slaq, names, client, k)
+    reported = thread_time()
+    slaq.run_once()
+    decided = thread_time()
+    sent = slaq.pools.dispatch()
+    end = thread_time()
+    slaq.pools.wakeups.due = False
+    return {
+        "epoch_ms": 1e3 * (end - begin),
+        "reports_ms": 1e3 * (reported - begin),
+        "decision_ms": 1e3 * engine.seconds,
+        "grants_ms": 1e3 * (decided - reported - engine.seconds),
+        "dispatch_ms": 1e3 * (end - decided),
+        "tasks": len(sent),
+    }
+
+
+@click.command()
+@click.option("--jobs", default="100,1000,4000", show_default=True, help="Comma-separated.")
+@click.option("--epochs", default=7, show_default=True, type=click.IntRange(1))
+@click.option("--policy", default="max-total", show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the times that tasks take.")
+@click.option("--quick", is_flag=True, help="Fewer jobs: under half a minute.")
+@json_option
+def main(
+    jobs: str, epochs: int, policy: str, seed: int, quick: bool, output: str | None
+) -> None:  # fmt: skip
+    """Measure whole epochs: reports in, decision, grants out, history, one dispatch."""
+    counts = [20, 100] if quick else [int(count) for count in jobs.split(",")]
+    result = []
+    for count in counts:
+        print(f"{count} jobs", file=sys.stderr, flush=True)
+        result.append(measure(count, epochs=epochs, policy=policy, seed=seed))
+    give(result, output, _table(result))
+
+
+def _table(result: list[dict[str, Any]]) -> str:
+    parts = ("epoch_ms", "reports_ms", "decision_ms", "grants_ms", "dispatch_ms")
+    lines = [f"{'jobs':>6}" + "".join(f"{part:>13}" for part in parts) + f"{'tasks':>7}{'MB/h':>7}"]
+    for row in result:
+        times = "".join(f"{row[part]:>13.2f}" for part in parts)
+        kept = row["history_mb_per_hour"]
+        lines.append(f"{row['jobs']:>6}{times}{row['tasks']:>7}{kept:>7.1f}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
