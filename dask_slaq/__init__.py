@@ -1,8 +1,8 @@
 """Quality-driven scheduling for machine learning on Dask.
 
-Workers go to the training jobs whose loss will fall most. ``SlaqPlugin`` runs on the scheduler;
-``job`` and ``report`` are what a training program uses; ``simulate`` compares policies on a virtual
-cluster.
+Worker threads go to the training jobs whose loss is predicted to fall most. ``SlaqPlugin`` runs on
+the scheduler. Training programs use ``job`` and ``report``. ``simulate`` compares policies on a
+simulated cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dask_slaq.simulation import simulate as simulate
     from dask_slaq.versions import show_versions as show_versions
 
-# Where each public name lives; imported when it is first used, so that a scheduler starts fast.
+# Module of each public name. Imported on first use, so that a scheduler starts fast.
 _PUBLIC = {
     "SlaqPlugin": "dask_slaq.scheduler.plugin",
     "history": "dask_slaq.client",
@@ -45,7 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "dask_setup":  # what ``--preload dask_slaq`` looks for
+    if name == "dask_setup":  # looked up by ``--preload dask_slaq``
         return import_module("dask_slaq.scheduler.preload").dask_setup
     if name == "__version__":
         return import_module("importlib.metadata").version("dask-slaq")

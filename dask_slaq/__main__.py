@@ -1,4 +1,4 @@
-"""``python -m dask_slaq``: the same commands as ``dask slaq``."""
+"""Entry point of ``python -m dask_slaq``, with the same commands as ``dask slaq``."""
 
 from __future__ import annotations
 

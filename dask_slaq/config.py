@@ -1,4 +1,4 @@
-"""Settings: the Dask configuration under ``slaq:``, validated where they are used.
+"""Settings in the ``slaq`` section of the Dask configuration, validated when they are read.
 
 Defaults are in ``slaq.yaml``. As with any Dask setting, ``DASK_SLAQ__EPOCH=2s`` and
 ``dask.config.set({"slaq.epoch": "2s"})`` work too.
@@ -23,20 +23,20 @@ from dask_slaq.core.policies import policy
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
     DEFAULTS: dict[str, Any] = yaml.safe_load(file)
 
-# Dask replaces a section that is not a mapping (``DASK_SLAQ=x``) by the defaults without a word.
+# `update_defaults` silently replaces a section that is not a mapping, such as ``DASK_SLAQ=x``.
 _REPLACED = dask.config.config.get("slaq")
 dask.config.update_defaults(DEFAULTS)
 dask.config.ensure_file(
     source=os.path.join(os.path.dirname(__file__), "slaq.yaml"),
 )
 
-#: Names of the repairs that can be switched off one by one; see `dask_slaq.adapters.compat`.
+#: Names of the repairs, which can be disabled one by one; see `dask_slaq.adapters.compat`.
 REPAIRS = ("incremental-search", "k-means++", "r2-score", "pca", "text-hashing")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Validated settings of the plugin; times in seconds. ``slaq.yaml`` documents each one."""
+    """Validated settings of the plugin, documented in ``slaq.yaml``; times are in seconds."""
 
     policy: str
     epoch: float
@@ -57,13 +57,22 @@ class Settings:
 
 
 def settings(**given: Any) -> Settings:
-    """Read the settings from the Dask configuration; arguments other than None take precedence.
+    """Read and validate the settings from the Dask configuration.
+
+    Parameters
+    ----------
+    **given
+        Settings by name, with underscores; values other than None override the configuration.
+
+    Returns
+    -------
+    Settings
 
     Raises
     ------
     InvalidSetting, UnknownPolicy
-        For a key that does not exist, here or in the configuration, or a value that is not
-        allowed. The message names the key, the value, and what is allowed.
+        A key, passed or configured, does not exist, or its value is invalid. The message names
+        the key or the value, and what is allowed.
     """
     configured = dask.config.get("slaq", None)
     for section in (_REPLACED, configured):
@@ -72,7 +81,7 @@ def settings(**given: Any) -> Settings:
                 "slaq must be a mapping of settings, such as {'epoch': '1s'}, "
                 f"not {_cut(section)}"
             )
-    # Over the defaults: ``dask.config.set({"slaq": {...}})`` replaces the whole section.
+    # Merge with the defaults, as ``dask.config.set({"slaq": {...}})`` replaces the whole section.
     raw = {**DEFAULTS["slaq"], **(configured or {})}
     merged = {str(key).replace("-", "_"): value for key, value in raw.items()}
     merged.update({key: value for key, value in given.items() if value is not None})
@@ -86,11 +95,12 @@ def settings(**given: Any) -> Settings:
 
 
 def enabled_repairs() -> frozenset[str]:
-    """Return the names of the repairs that the Dask configuration allows.
+    """Return the names of the repairs that the Dask configuration enables.
 
     Raises
     ------
     InvalidSetting
+        The value of ``slaq.repairs`` is invalid.
     """
     value = dask.config.get("slaq.repairs", True)
     repairs: frozenset[str] = convert("repairs", True if value is None else value)
@@ -98,16 +108,29 @@ def enabled_repairs() -> frozenset[str]:
 
 
 def convert(key: str, value: Any) -> Any:
-    """Convert one raw value to the type of its setting; times to seconds.
+    """Convert a raw value to the type of its setting.
+
+    Parameters
+    ----------
+    key : str
+        Name of the setting, with underscores.
+    value : object
+        Value in the Dask configuration.
+
+    Returns
+    -------
+    object
+        Times in seconds, sizes in bytes.
 
     Raises
     ------
     InvalidSetting, UnknownPolicy
+        The value is invalid.
     """
     read, what = _READERS[key]
     try:
         return read(value)
-    # What Dask's parsers and Python's conversions raise on values of other types.
+    # Errors of Dask's parsers and Python's conversions on values of other types.
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         if isinstance(error, UnknownPolicy):
             raise
@@ -116,7 +139,7 @@ def convert(key: str, value: Any) -> Any:
 
 
 def _cut(value: object, show: Callable[[object], str] = repr) -> str:
-    """Show a value in at most 80 characters."""
+    """Format a value in at most 80 characters."""
     text = show(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -133,7 +156,7 @@ def _flag(value: Any) -> bool:
 
 
 def _number(low: float, high: float) -> Callable[[Any], float]:
-    """Return a reader of numbers from `low` up to and including `high`."""
+    """Return a reader of numbers in [low, high]."""
 
     def read(value: Any) -> float:
         if isinstance(value, bool) or not low <= float(value) <= high:
@@ -187,8 +210,9 @@ def _file(value: Any) -> str | None:
     return name
 
 
-# How each setting is read, and what is allowed. Upper bounds are far above any use: they keep
-# durations that no timer takes, and sizes that no memory holds, from failing later and elsewhere.
+# Reader of each setting, and the allowed values in words. Upper bounds are far above any practical
+# value. They reject durations that exceed timers and sizes that exceed memory before these fail
+# elsewhere.
 _DAY, _HOUR = 86_400.0, 3_600.0
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "policy": (_policy, "the name of a policy"),

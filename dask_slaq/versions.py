@@ -1,4 +1,4 @@
-"""`show_versions`: what is installed here, and which adapters and repairs are active or why not."""
+"""Versions of installed libraries, and status of adapters and repairs, for `show_versions`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARIES = (
     "numpy",
     "scipy",
     "xgboost",
-    "xgboost-cpu",  # the same module in a smaller package
+    "xgboost-cpu",  # smaller package of the same module
     "lightgbm",
     "torch",
     "skorch",
@@ -26,18 +26,19 @@ LIBRARIES = (
 
 
 def versions() -> dict[str, dict[str, str]]:
-    """What `show_versions` prints: by section, a text by name. Imports no library.
+    """Return the information that `show_versions` prints, without importing any library.
 
     Returns
     -------
-    dict
-        ``versions``: releases that are installed. ``adapters``: by training loop, ``active`` or
-        why it is not observed now. ``repairs``: by name in ``slaq.repairs``, ``active`` or why not.
+    dict of str to dict of str to str
+        ``versions``: installed release of each library. ``adapters``: ``active`` for each training
+        loop that is observed, or the reason why it is not. ``repairs``: ``active`` for each name
+        in ``slaq.repairs``, or the reason why it is not active.
 
     Raises
     ------
     InvalidSetting
-        ``slaq.repairs`` is not as it should be.
+        The value of ``slaq.repairs`` is invalid.
     """
     import dask
 
@@ -55,17 +56,17 @@ def versions() -> dict[str, dict[str, str]]:
 
 
 def show_versions(file: IO[str] | None = None) -> None:
-    """Print what is installed in this process's environment, and what of us is active.
+    """Print the versions of installed libraries, and the active adapters and repairs.
 
     Parameters
     ----------
     file : file, optional
-        Standard output by default.
+        Text stream to print to. Defaults to standard output.
 
     Raises
     ------
     InvalidSetting
-        ``slaq.repairs`` is not as it should be.
+        The value of ``slaq.repairs`` is invalid.
     """
     print("\n\n".join(_section(*item) for item in versions().items()), file=file or sys.stdout)
 

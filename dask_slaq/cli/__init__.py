@@ -1,4 +1,4 @@
-"""The ``dask slaq`` command line, also as ``python -m dask_slaq``."""
+"""Command line ``dask slaq``, also available as ``python -m dask_slaq``."""
 
 from dask_slaq.cli.main import slaq
 

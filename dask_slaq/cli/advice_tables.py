@@ -1,4 +1,4 @@
-"""The table of ``dask slaq advise``."""
+"""Table of results for ``dask slaq advise``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,23 @@ _LEGEND = (
 def show_advice(
     logs: Sequence[str], target: float, *, json_file: str | None = None, **options: Any
 ) -> None:
-    """Print or write the advice.
+    """Print the advice, and write its figures as JSON if a file is given.
+
+    Parameters
+    ----------
+    logs : sequence of str
+        Logs recorded by the plugin; the newest file of each.
+    target : float
+        Loss to reach.
+    json_file : str, optional
+        File for the figures; see `tell`.
+    **options
+        Further arguments of `advise`.
 
     Raises
     ------
     click.ClickException
-        If a log or a setting is not valid, or the target is out of reach.
+        A log or a setting is invalid, or the target is out of reach.
     """
     try:
         found = advise(logs, target, **options)
@@ -39,7 +50,7 @@ def show_advice(
 
 
 def advice_text(found: Mapping[str, Any]) -> str:
-    """A readable table of what `advise` found, and its conclusions."""
+    """Return the result of `advise` as a readable table, followed by conclusions and notes."""
     cells = [list(_HEADING)]
     for name, group in found["groups"].items():
         first = [name, _iterations(group["iterations"])]

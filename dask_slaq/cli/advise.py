@@ -1,4 +1,4 @@
-"""``dask slaq advise``: which solver and how many threads, from recorded runs."""
+"""``dask slaq advise``: choice of solver and thread count from recorded runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dask_slaq.cli.options import json_option
 
 
 def _counts(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
-    """Whole numbers between commas."""
+    """Parse thread counts separated by commas."""
     if value is None:
         return []
     try:
@@ -56,15 +56,15 @@ def advise(
     within: float | None,
     json_file: str | None,
 ) -> None:
-    """Advise which solver, on how many threads, reaches a target loss soonest or cheapest.
+    """Find the solver and thread count that reach a target loss soonest or cheapest.
 
-    LOG is a file that the setting slaq.log made, of one or several training runs; older files
-    (LOG.1, LOG.2, ...) are read first. Runs are grouped by the names of their jobs. Name them by
-    solver, and record each on two or more numbers of threads: one tells nothing of scaling but
-    how many tasks there are.
+    LOG is a file recorded with the setting slaq.log. It may hold several training runs; older
+    files (LOG.1, LOG.2, ...) are read first. Runs are grouped by job name. Name jobs by solver,
+    and record each solver with at least two thread counts: with a single one, the number of
+    tasks is the only evidence of how the solver scales.
 
-    Losses of different solvers can only be compared if they are the same loss: the same
-    function of the same data, a sum in all or a mean in all.
+    Compare solvers only if they report the same loss: the same function of the same data, and
+    either its sum in all runs or its mean in all runs.
     """
     from dask_slaq.cli.advice_tables import show_advice
 

@@ -1,6 +1,6 @@
-"""``dask slaq …``: the command line, also as ``python -m dask_slaq``.
+"""Command line ``dask slaq``, also available as ``python -m dask_slaq``.
 
-Imports of what a command needs stay inside the command: ``dask --help`` loads this file.
+Commands import their dependencies when they run, because ``dask --help`` loads this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def slaq() -> None:
 def _known_policies(
     context: click.Context, parameter: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse an unknown policy, naming it and what is allowed."""
+    """Reject unknown policies, and drop duplicates."""
     from dask_slaq.core.errors import UnknownPolicy
     from dask_slaq.core.policies import policy
 
@@ -92,10 +92,10 @@ def _known_policies(
     help="Record every policy's run to DIR/POLICY.jsonl, for dask slaq replay.",
 )
 def demo(json_file: str | None, html_file: str, **options: object) -> None:
-    """Train real dask-ml jobs on a local cluster, under one policy after another.
+    """Train real jobs on a local cluster, once under each policy.
 
-    The jobs arrive one after another, the same under every policy. A live table shows them;
-    a comparison and an HTML report come at the end.
+    The same jobs arrive one after another under every policy. A live table shows their progress.
+    A comparison of the policies and an HTML report follow at the end.
     """
     from dask_slaq.demo.run import Options, show
 
@@ -103,7 +103,7 @@ def demo(json_file: str | None, html_file: str, **options: object) -> None:
 
 
 def _policy_list(context: click.Context, parameter: click.Parameter, names: str) -> list[str]:
-    """Names between commas; an unknown one is refused with what is allowed."""
+    """Parse names separated by commas; reject unknown policies, and drop duplicates."""
     from dask_slaq.core.errors import UnknownPolicy
     from dask_slaq.simulation.study import check_policy
 
@@ -121,7 +121,7 @@ def _policy_list(context: click.Context, parameter: click.Parameter, names: str)
 def _capacity_changes(
     context: click.Context, parameter: click.Parameter, changes: tuple[str, ...]
 ) -> tuple[tuple[float, int], ...]:
-    """SECONDS:CORES of each change, in order of time."""
+    """Parse changes of the form SECONDS:CORES, and sort them by time."""
     found = []
     for change in changes:
         time, _, cores = change.partition(":")
@@ -151,10 +151,10 @@ def _known_studies(
 )
 @json_option
 def replay(log: str, policies: list[str], json_file: str | None) -> None:
-    """Replay what a plugin recorded, and show what other policies would have done.
+    """Replay a recorded log, and simulate its jobs under other policies.
 
-    LOG is the newest file that the setting slaq.log made; older ones (LOG.1, LOG.2, ...) are
-    read first. Ends with 1 if a recorded decision is not reproduced.
+    LOG is the newest file recorded with the setting slaq.log; older files (LOG.1, LOG.2, ...)
+    are read first. The exit code is 1 if a recorded decision is not reproduced.
     """
     from dask_slaq.cli.tables import show_replay
 
@@ -305,10 +305,10 @@ def simulate(
     json_file: str | None,
     **settings: object,
 ) -> None:
-    """Simulate a cluster on which training jobs arrive, under several policies.
+    """Simulate training jobs that arrive on a cluster, once under each policy.
 
-    The engine is the one of the live plugin; jobs, clock and cores are simulated. The defaults
-    are the setting of section 6.2 of the SLAQ paper.
+    The scheduling engine is the one of the live plugin; jobs, clock and cores are simulated. The
+    defaults reproduce the setting of section 6.2 of the SLAQ paper.
     """
     from dask_slaq.cli.tables import show
 

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ __all__ = ["json_option", "writable"]
 
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Refuse a file that cannot be written before minutes are spent on what goes into it."""
+    """Reject a file that cannot be written, before minutes are spent on computing its content.
+
+    See the ``callback`` parameter of `click.Option`.
+
+    Raises
+    ------
+    click.BadParameter
+        The file is a directory, lies in a missing directory, or is not writable.
+    """
     if name is None or name == "-":
         return name
     path = Path(name)

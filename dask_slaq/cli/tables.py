@@ -1,4 +1,4 @@
-"""``dask slaq simulate`` and ``dask slaq replay``: run, show the table, write the figures."""
+"""Output of ``dask slaq simulate`` and ``dask slaq replay``: tables, and figures as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dask_slaq.simulation.workload import CurveError, TraceError
 
 __all__ = ["aligned", "rows", "show", "show_replay", "table", "tell"]
 
-#: Heading, key and digits of each column.
+#: Heading, key and number of decimals of each column.
 COLUMNS = (
     ("t90/s", "t90_mean_s", 1),
     ("t95/s", "t95_mean_s", 1),
@@ -35,7 +35,7 @@ COLUMNS = (
     ("active", "active_mean", 1),
     ("decision/ms", "decision_seconds", 1),
 )
-#: Jobs of all runs from which on it pays to start more processes.
+#: Number of jobs, summed over all runs, from which starting more processes pays off.
 MANY = 500
 _LEGEND = (
     "Means over all jobs: seconds from arrival to 90 and 95 % of the loss reduction and to the "
@@ -54,13 +54,29 @@ def show(
     processes: int | None = None,
     json_file: str | None = None,
 ) -> None:
-    """Simulate and print or write what came of it; `processes` is one a core if left out, unless
-    the study is small.
+    """Simulate, print a table, and write the figures as JSON if a file is given.
+
+    Parameters
+    ----------
+    policies : sequence of str
+        Names of policies or oracles.
+    curves : sequence of str
+        Files of loss curves; if empty, curves are generated from the seed.
+    settings : Mapping
+        Fields of `dask_slaq.simulation.settings.Settings`.
+    arrivals : str, optional
+        File of cluster traces.
+    trace : str, optional
+        Name of the trace in the file.
+    processes : int, optional
+        Number of parallel runs. Defaults to one per core, or 1 for a small study.
+    json_file : str, optional
+        File for the figures; see `tell`.
 
     Raises
     ------
     click.ClickException
-        If settings, curves or a trace are not valid.
+        Settings, curves or a trace are invalid.
     """
     try:
         chosen = Settings(**settings)
@@ -83,7 +99,16 @@ def show(
 
 
 def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = None) -> bool:
-    """Replay a log and print or write what came of it.
+    """Replay a log, print the result, and write its figures as JSON if a file is given.
+
+    Parameters
+    ----------
+    log : str
+        Newest file of the log.
+    policies : sequence of str
+        Names of policies or oracles to simulate on the recorded jobs.
+    json_file : str, optional
+        File for the figures; see `tell`.
 
     Returns
     -------
@@ -93,7 +118,7 @@ def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = No
     Raises
     ------
     click.ClickException
-        If the log is not valid.
+        The log or a policy is invalid.
     """
     try:
         with _progress(None) as update:
@@ -113,7 +138,17 @@ def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = No
 
 
 def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
-    """Print the text, or write the figures and print unless they go where it would."""
+    """Print a text, and write figures as JSON if a file is given.
+
+    Parameters
+    ----------
+    found : Mapping
+        Figures.
+    text : str
+        Text, which is not printed if the figures go to standard output.
+    json_file : str or None
+        File for the figures; ``"-"`` for standard output.
+    """
     figures = json.dumps(found, indent=2) + "\n"
     if json_file == "-":
         click.echo(figures, nl=False)
@@ -125,7 +160,7 @@ def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
 
 @contextmanager
 def _progress(length: int | None) -> Iterator[Callable[[int], object] | None]:
-    """A bar, where there is somebody to see it."""
+    """Show a progress bar if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -134,7 +169,7 @@ def _progress(length: int | None) -> Iterator[Callable[[int], object] | None]:
 
 
 def rows(found: Mapping[str, Any]) -> list[list[str]]:
-    """Cells of the table, the heading first."""
+    """Return the cells of the table of a study, one list per row, heading first."""
     cells = [["policy", *(heading for heading, _, _ in COLUMNS)]]
     for name, figures in found["policies"].items():
         line = [name]
@@ -148,19 +183,35 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
 
 
 def table(found: Mapping[str, Any], title: str | None = None) -> str:
-    """A readable table of a study; by default its title tells the settings."""
+    """Return the result of a study as a readable table.
+
+    Parameters
+    ----------
+    found : Mapping
+        Result of `dask_slaq.simulation.study.simulate`.
+    title : str, optional
+        First line. Defaults to a summary of the settings.
+    """
     lines = aligned(rows(found))
     return "\n".join([title or _title(found["settings"]), "", *lines, "", _legend(found)])
 
 
 def _legend(found: Mapping[str, Any]) -> str:
-    """What the columns are, and what was assumed."""
+    """Return a description of the columns and, with a trace, of the assumption made."""
     assumption = found["settings"].get("assumption")
     return _LEGEND + (f"\n{fill(assumption, 100)}" if assumption else "")
 
 
 def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Lines of a table: its columns to the right, but those that are named to the left."""
+    """Return the lines of a table.
+
+    Parameters
+    ----------
+    cells : sequence of sequences of str
+        One sequence per row, all of the same length.
+    left : sequence of int
+        Numbers of the columns that are aligned to the left; the others are aligned to the right.
+    """
     widths = [max(len(line[k]) for line in cells) for k in range(len(cells[0]))]
     sides = [str.ljust if k in left else str.rjust for k in range(len(widths))]
     return [

@@ -1,4 +1,4 @@
-"""What a training program uses: `job`, `report`, `status`, `history`."""
+"""Client API for training programs: `job`, `report`, `status`, `history`, `bindings`."""
 
 from dask_slaq.client.job import Job as Job
 from dask_slaq.client.job import job as job

@@ -1,4 +1,4 @@
-"""Requests to the plugin on the scheduler, with one clear sentence where there is none."""
+"""Requests to the plugin on the scheduler, with a clear error where the plugin is missing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def current_client(client: Client | None = None) -> Client:
-    """The given client, else the one of this thread or task.
+    """Return the client passed in, or the current client of this thread or task.
 
     Raises
     ------
     NoPlugin
-        When there is none.
+        There is no current client.
     """
     from distributed import get_client
 
@@ -32,12 +32,26 @@ def current_client(client: Client | None = None) -> Client:
 
 
 async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
-    """Ask the plugin, and return its answer or raise its error.
+    """Send a request to the plugin and return its response.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    operation : str
+        Name of the request handler, such as ``"slaq_status"``.
+    **arguments
+        Arguments of the handler.
+
+    Returns
+    -------
+    object
+        The value that the handler returns. An error that the handler raises is raised here.
 
     Raises
     ------
     NoPlugin
-        The scheduler does not run it. Asked first, since Dask never answers unknown requests.
+        The scheduler does not run the plugin. This is checked first, because Dask never responds
+        to a request without a handler.
     SlaqError
         The client is closed.
     """

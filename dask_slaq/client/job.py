@@ -1,7 +1,7 @@
-"""Jobs: a block of training code whose tasks and losses belong together.
+"""Jobs: blocks of training code whose Dask tasks and losses belong together.
 
-Everything submitted in the block is annotated with the job's name; `report` queues a loss on the
-client's stream to the scheduler and returns in microseconds.
+Tasks submitted inside a block are annotated with the name of the job. `report` queues a loss on
+the client's stream to the scheduler and returns in microseconds.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Of DataFrames made in a job block Dask says that annotations are ignored; they count when the
-# tasks are submitted.
+# Dask warns that DataFrames built in a job block ignore annotations. The warning does not apply:
+# the annotations take effect when the tasks are submitted.
 warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
 
 _current: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
 
 
 class Job:
-    """One training run on a cluster; a context manager, also ``async with``.
+    """Training run on a cluster, used as a ``with`` or ``async with`` block.
 
-    Made by `job`, which documents the parameters.
+    Create it with `job`, which documents the parameters.
 
     Attributes
     ----------
     name : str
     iteration : int
-        Losses reported so far.
+        Number of losses reported since the block was entered.
     """
 
     def __init__(
@@ -84,25 +84,26 @@ class Job:
         self._fits = 0
 
     def report(self, loss: float) -> None:
-        """Report the loss of the next iteration; lower is better. Does not block.
+        """Report the loss of the next iteration without blocking; lower is better.
 
         Parameters
         ----------
         loss : float
-            Anything that ``float()`` makes a finite number of, strings excepted.
+            Any value that ``float()`` converts to a finite number, except strings, bytes and
+            booleans.
 
         Raises
         ------
         NonFiniteLoss
-            Nothing was reported.
+            The loss is not a finite number. Nothing is reported.
         UnknownJob
-            Outside the job's block.
+            The job is not running: the call is outside its block.
         """
         if self._say("slaq-report", loss=finite(loss)):
             self.iteration += 1
 
     def _say(self, op: str, **what: float | None) -> bool:
-        """Tell the scheduler; whether it went out."""
+        """Send a message to the scheduler. Returns whether it was queued."""
         if self._client is None:
             raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
         if self._over(self._client):
@@ -115,15 +116,17 @@ class Job:
         return True
 
     def _over(self, client: Client) -> bool:
-        """Whether the client has another connection than the job began with: on the scheduler the
-        job ended with that one, and one of its name may be another's by now."""
+        """Return whether the connection on which the job began is lost.
+
+        The scheduler ended the job with it, and another job may have taken the name since.
+        """
         over = client.scheduler_comm is not self._connection
         if over:
             self._lose("its client lost its connection, and the rest of its block is no job's")
         return over
 
     def _lose(self, why: object) -> None:
-        """Training goes on without the scheduler's attention; said once."""
+        """Warn, once per block, that losses no longer reach the scheduler; training continues."""
         if not self._lost:
             self._lost = True
             logger.warning("the losses of job %s no longer get through: %s", self.name, why)
@@ -159,7 +162,7 @@ class Job:
     async def _open(self, client: Client) -> None:
         if self._client is not None:
             raise SlaqError(f"job {self.name!r} is running already: its block is entered twice")
-        # By this the scheduler tells the block from others of its name, before and after.
+        # Lets the scheduler distinguish this block from earlier and later ones of the same name.
         self._run = uuid.uuid4().hex
         known = {"name": self.name, "client": client.id, "run": self._run}
         await request(client, "slaq_open", **known, **self._settings)
@@ -170,11 +173,11 @@ class Job:
             await request(client, "slaq_close", **known, reports=self.iteration)
 
     def _enter(self, client: Client) -> Job:
-        # Layers keep the annotations of the block in which they were built, and these go before
-        # those of the block in which they are computed: so each block has a key of its own too.
+        # Layers keep the annotations of the block in which they were built, which override those
+        # of the block in which they are computed. So each block also adds a key of its own.
         annotations: dict[str, Any] = {"slaq_job": self.name, f"slaq_job:{self.name}": True}
         outer = _current.get()
-        # A job inside a job needs what it was given itself.
+        # A nested job needs its own resources, not those of the outer job.
         if self._settings["resources"] or (outer and outer._settings["resources"]):
             annotations["resources"] = self._settings["resources"]
         self._client = client
@@ -190,10 +193,7 @@ class Job:
         return self
 
     def _expect(self, iterations: int) -> None:
-        """A fit of at most so many iterations begins.
-
-        A job of several fits may go on with any number of further ones, so its end is unknown.
-        """
+        """Report that a fit of at most `iterations` begins; a second fit withdraws the bound."""
         self._fits += 1
         if self._settings["max_iter"] is None and self._fits <= 2:
             self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
@@ -205,8 +205,8 @@ class Job:
         try:
             self._stack.close()
         except Exception as error:
-            # Left in another thread or context than it was entered in, most likely: what was set
-            # there cannot be undone from here. The job ends all the same.
+            # Most likely the block was entered in another thread or context, whose settings cannot
+            # be undone from here. The job ends all the same.
             logger.warning("job %s was left elsewhere than it was entered: %s", self.name, error)
         return client
 
@@ -223,39 +223,40 @@ def job(
     gang: bool = False,
     client: Client | None = None,
 ) -> Job:
-    """A block whose Dask tasks and losses belong to one training job.
+    """Create a job: a block of code whose Dask tasks and losses belong to one training run.
 
     Parameters
     ----------
     name : str
-        Unique among the jobs that run on the scheduler.
+        Name of the job, unique among the jobs running on the scheduler.
     weight : float
         Relative importance, > 0.
     min_share, max_share : float, optional
-        Floor and cap, in threads.
+        Floor and cap of the job's share, in threads.
     resources : Mapping of str to float, optional
-        Worker resources that each of its tasks needs, as ``{"GPU": 1}``; only workers that supply
-        them are granted.
+        Worker resources that each task of the job needs, such as ``{"GPU": 1}``. The job is only
+        granted workers that supply them.
     target : float, optional
-        A hint of the loss to reach, for jobs that cannot be extrapolated.
+        Loss to reach. Policies that rank jobs by the work left count up to it, and it stands in
+        for the predicted final loss while the loss cannot be extrapolated.
     max_iter : int, optional
-        Losses that it will report at most: nothing is predicted to be gained beyond. A job that
-        makes one fit of a supported library need not say it.
+        Maximum number of losses that the job will report; no loss reduction is predicted beyond
+        it. Detected automatically for a job with a single fit of a supported library.
     gang : bool
-        Tasks of the job that are ready together start together: they wait for each other.
+        Whether tasks that are ready together must start together.
     client : distributed.Client, optional
-        The current one by default.
+        Client of the job. Defaults to the current client.
 
     Returns
     -------
     Job
-        Entering it raises `NoPlugin` without the plugin on the scheduler, `DuplicateJob` when the
-        name is taken, `InvalidSetting` when ``slaq.repairs`` is not as it should be.
+        A context manager. Entering it raises `NoPlugin` if the scheduler does not run the plugin,
+        `DuplicateJob` if the name is taken, and `InvalidSetting` if ``slaq.repairs`` is invalid.
 
     Raises
     ------
     InvalidSetting
-        A value that is not allowed.
+        The name or a setting is invalid.
 
     Examples
     --------
@@ -276,13 +277,19 @@ def job(
 
 
 def report(loss: float) -> None:
-    """Report the loss of the next iteration of the job whose block this is called in.
+    """Report the loss of the next iteration of the current job; see `Job.report`.
+
+    Parameters
+    ----------
+    loss : float
+        Finite loss; lower is better.
 
     Raises
     ------
     NonFiniteLoss
+        The loss is not a finite number.
     UnknownJob
-        Outside a job block. A thread started in a block is outside: call ``job.report`` there.
+        Called outside a job block, or in a thread started in one: use `Job.report` there.
     """
     current = _current.get()
     if current is None:

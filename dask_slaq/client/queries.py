@@ -1,4 +1,4 @@
-"""Questions to the scheduler: what every job does now, and what it was granted over time."""
+"""Queries to the scheduler: current status of the jobs, their history, and task bindings."""
 
 from __future__ import annotations
 
@@ -21,64 +21,73 @@ _VARIABLES = {
 
 
 def status(client: Client | None = None) -> dict[str, Any]:
-    """Every job now.
+    """Return the current status of the plugin and of every job.
 
     Parameters
     ----------
     client : distributed.Client, optional
-        The current one by default; an asynchronous one returns an awaitable.
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
 
     Returns
     -------
     dict
-        ``policy``, ``epoch`` (seconds), ``capacity`` (threads), ``holding`` (whether tasks go
-        through pools now), ``failed`` (why all is left to plain Dask, or None) and ``jobs``: by
-        name, the values that `dask_slaq.scheduler.status.status_of_job` documents.
+        ``policy``; ``epoch`` (seconds); ``capacity`` (threads); ``holding`` (whether tasks are
+        held in pools now); ``failed`` (why the plugin left all tasks to plain Dask, or None);
+        ``jobs``, a dict per job by name: see `dask_slaq.scheduler.status.status_of_job`.
 
     Raises
     ------
     NoPlugin
+        There is no client, or its scheduler does not run the plugin.
     """
     client = current_client(client)
     return client.sync(request, client, "slaq_status")
 
 
 def history(client: Client | None = None) -> xarray.Dataset:
-    """What every job was granted, over the epochs that the scheduler remembers.
+    """Return the progress and share of every job in each epoch that the scheduler remembers.
 
     Parameters
     ----------
     client : distributed.Client, optional
-        The current one by default; an asynchronous one returns an awaitable.
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
 
     Returns
     -------
     xarray.Dataset
-        Over (job, epoch), nan where a job did not run: ``iteration``, ``loss``,
-        ``normalized_loss``, ``predicted``, ``share`` (threads), ``running`` (tasks); with the
-        coordinate ``time`` (epoch), unix seconds.
+        Variables of shape (job, epoch), nan where a job did not run: ``iteration``, ``loss``,
+        ``normalized_loss``, ``predicted``, ``share`` (threads), ``running`` (tasks). The
+        coordinate ``time`` (epoch) is in unix seconds.
 
     Raises
     ------
     NoPlugin
+        There is no client, or its scheduler does not run the plugin.
     """
     client = current_client(client)
     return client.sync(_history, client)
 
 
 def bindings(client: Client | None = None) -> list[dict[str, Any]]:
-    """Which task was sent to which worker, for which job, and why; oldest first.
+    """Return the task bindings that the scheduler remembers, oldest first.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
 
     Returns
     -------
     list of dict
-        ``time`` (unix seconds), ``key``, ``job``, ``worker`` (address), and ``reason``:
-        ``granted``, ``floor`` (the job was behind its floor), ``lent``, or ``passed`` (the task
-        was not held: it is short, pinned, or there was no contention).
+        One dict per task sent to a worker: ``time`` (unix seconds), ``key``, ``job``, ``worker``
+        (address), and ``reason``: ``granted``, ``floor`` (the job was behind its floor), ``lent``
+        (the worker is outside the job's worker set), or ``passed`` (the task was not held, such
+        as a pinned task, or any task while there is no contention).
 
     Raises
     ------
     NoPlugin
+        There is no client, or its scheduler does not run the plugin.
     """
     client = current_client(client)
     return client.sync(_bindings, client)
@@ -101,14 +110,14 @@ async def _bindings(client: Client) -> list[dict[str, Any]]:
 
 
 def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
-    """Pieces of epochs, see `dask_slaq.core.epochs.Epochs.read`, as one Dataset."""
+    """Combine pieces of epochs into one Dataset; see `dask_slaq.core.epochs.Epochs.read`."""
     import numpy as np
     import xarray as xr
 
     from dask_slaq.core.epochs import ROW
 
     rows = [np.frombuffer(piece["rows"], ROW) for piece in pieces]
-    places: dict[str, int] = {}  # of the jobs, in the order in which they are found
+    places: dict[str, int] = {}  # row of each job in the dataset, in order of appearance
     job = np.concatenate([_places(r, p, places) for r, p in zip(rows, pieces, strict=True)])
     times = np.concatenate([np.array(piece["times"], float) for piece in pieces])
     sizes = np.concatenate([np.array(piece["sizes"], int) for piece in pieces])
@@ -128,7 +137,7 @@ def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
 
 
 def _places(rows: Any, piece: dict[str, Any], places: dict[str, int]) -> Any:
-    """Where the jobs of some rows stand in the dataset; new ones get the next places."""
+    """Return the dataset row of the job of each of `rows`; new jobs are appended to `places`."""
     import numpy as np
 
     name_of = dict(zip(piece["numbers"], piece["names"], strict=True))

@@ -1,4 +1,4 @@
-"""What may be reported as a loss, with one clear sentence where it may not."""
+"""Validation of reported losses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from dask_slaq.core.errors import NonFiniteLoss
 
 
 def finite(loss: Any) -> float:
-    """A loss as a float.
+    """Convert a loss to a finite float.
 
     Raises
     ------
     NonFiniteLoss
+        The loss is a string, bytes or a boolean, or does not convert to a finite number.
     """
     if not isinstance(loss, str | bytes | bool):
         try:

@@ -1,4 +1,4 @@
-"""The simulator: the live engine on a virtual clock, with jobs made of recorded loss curves."""
+"""Simulation of the live engine on a virtual clock, with jobs made from loss curves."""
 
 from dask_slaq.simulation.settings import Settings as Settings
 from dask_slaq.simulation.study import simulate as simulate

@@ -1,7 +1,7 @@
-"""Which solver, on how many threads, reaches a target loss soonest or cheapest.
+"""Advice from recorded runs: the solver and thread count that reach a target soonest or cheapest.
 
-After Hemingway (Pan et al. 2017): iterations to the target times the seconds of an iteration, each
-by a model of its own, from runs that were recorded (`convergence`, `running_times`).
+Follows Hemingway (Pan et al. 2017): the iterations to the target (`iterations_to`) and the seconds
+per iteration (`running_time`) are estimated separately and multiplied.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dask_slaq.simulation.recorded import (
 
 __all__ = ["advise"]
 
-#: Thread counts that are shown unless they are named: powers of two up to so many times the most
-#: recorded, beside the recorded ones.
+#: Factor on the most threads recorded, up to which powers of two are shown by default alongside the
+#: recorded thread counts.
 BEYOND = 2
-#: Thread counts that can be asked for: each one is looked at where the fewest are wanted.
+#: Largest thread count allowed, since the search for the fewest threads tries every count.
 MOST_THREADS = 100_000
 
 
@@ -39,35 +39,38 @@ def advise(
     threads: Sequence[int] = (),
     within: float | None = None,
 ) -> dict[str, Any]:
-    """Estimate the time and the cost of a target loss for every solver that was recorded.
+    """Estimate the time and cost to reach a target loss for every recorded solver.
 
     Parameters
     ----------
     logs : sequence of path
-        Recorded by the plugin; the newest file of each.
+        Logs recorded by the plugin; the newest file of each.
     target : float
-        Loss to reach, as the jobs report it.
+        Loss to reach, on the scale of the jobs' reports.
     group : str
-        Regular expression for the solver in a job's name, as of `trials.group_of`.
+        Regular expression for the solver in a job's name, see `recorded.runs.group_of`.
     threads : sequence of int
-        Thread counts to estimate for.
+        Thread counts to estimate for. By default those recorded, and powers of two up to twice
+        the largest.
     within : float, optional
-        Seconds; the fewest threads are looked for that are as fast.
+        Deadline in seconds; the fewest threads that meet it are added for each solver.
 
     Returns
     -------
     dict
-        ``groups``: by name ``runs``, ``tried`` (threads), ``iterations``, ``iteration_model``,
-        ``start_up_s``, ``options`` (a dict a thread count, empty where the target is not in
-        sight) and ``fewest``, the option within the seconds, or None;
-        ``soonest`` and ``cheapest``: an option and its ``group``; ``target``, ``within``;
-        ``notes``.
+        ``groups``: a dict per solver with ``runs``, ``tried`` (threads), ``iterations``,
+        ``iteration_model``, ``start_up_s``, ``options`` (one dict per thread count; empty if the
+        target is out of reach) and ``fewest`` (the option with the fewest threads that meets the
+        deadline, or None);
+        ``soonest`` and ``cheapest``: the best options, each with its ``group``; ``target``;
+        ``within``; ``notes`` on the logs.
 
     Raises
     ------
     LogError
+        A log cannot be read.
     InvalidSetting
-        If nothing reaches the target, or is predicted to; or for a setting.
+        An argument is invalid, or no solver reaches the target or is predicted to.
     """
     _check(target, threads, within)
     trials, notes = read_trials(logs, group)
@@ -152,7 +155,7 @@ def _option(iterations: Iterations, times: RunningTime, threads: int) -> dict[st
 
 
 def _usual(times: RunningTime) -> list[int]:
-    """Thread counts to show: those that were tried, and powers of two."""
+    """Return the thread counts to show by default: those tried, and powers of two."""
     most = BEYOND * times.tried[-1]
     return sorted({*times.tried, *(2**k for k in range(int(math.log2(most)) + 1))})
 
@@ -162,7 +165,7 @@ def _finite(value: float) -> float | None:
 
 
 def _out_of_reach(target: float, groups: dict[str, Any]) -> str:
-    """That nothing comes down to the target, and how far each does."""
+    """Explain that no solver reaches the target, and how low each one gets."""
     if not groups:
         return "no iteration in these logs had a thread to itself: there is no time to learn from"
     how_far = "; ".join(

@@ -1,7 +1,7 @@
-"""What is measured of a run, and how runs are summed up.
+"""Metrics of simulated runs, and their summary per policy.
 
-The quality of a job is judged by its true loss: what is left of its whole fall, by the running
-minimum. A job is at 1 until its first iteration has ended, and at 0 when it completes.
+The quality of a job is its normalized true loss: the fraction of its whole fall that is left, by
+the running minimum. It is 1 until the first iteration ends, and 0 when the job completes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Run:
-    """One policy on one list of jobs.
+    """One run of a policy on a list of jobs.
 
     Attributes
     ----------
     seed : int
     jobs : sequence of SimulatedJob
+        In order of arrival.
     outcome : Outcome
     """
 
@@ -37,7 +38,7 @@ class Run:
     outcome: Outcome
 
     def time_to(self, fraction: float) -> FloatArray:
-        """Seconds (n_jobs,) from arrival to this fraction of the fall; nan without one."""
+        """Return the seconds (n_jobs,) from arrival to `fraction` of the fall; nan if none."""
         found = []
         for job, times in zip(self.jobs, self.outcome.times, strict=True):
             k = job.iterations_to(fraction)
@@ -57,7 +58,7 @@ class Run:
 
     @property
     def area(self) -> FloatArray:
-        """Integral (n_jobs,) of each job's normalized loss over its time, seconds."""
+        """Integral (n_jobs,) of each job's normalized loss from arrival to end, in seconds."""
         return np.array(
             [
                 float(np.sum(np.append(1.0, normalized_loss(job))[:-1] * lasts))
@@ -66,42 +67,44 @@ class Run:
         )
 
     def _lasts(self) -> list[FloatArray]:
-        """Seconds (n_iterations,) that each level of the loss lasts, the one before the first
-        report included, of each job."""
+        """Return, per job, the seconds (n_iterations,) before the end of each iteration.
+
+        They count from the end of the iteration before, or from the arrival.
+        """
         return [
             np.diff(times, prepend=job.arrival)
             for job, times in zip(self.jobs, self.outcome.times, strict=True)
         ]
 
     def mean_loss(self) -> float:
-        """Mean over time of the mean normalized loss of the active jobs, as in the paper.
+        """Return the mean over time of the mean normalized loss of active jobs, as in the paper.
 
         Notes
         -----
-        Times at which no job is active do not count. Jobs that are nearly at their end count as
-        much as new ones: the longer they are kept active, the lower this mean, whatever the others
-        wait. `area` has no such bias; `summarize` tells how long they are kept.
+        Times without active jobs do not count. Nearly converged jobs count as much as new ones: the
+        longer a policy keeps them active, the lower this mean, however long other jobs wait. `area`
+        has no such bias, and ``converged_share`` of `summarize` is the time that they are kept.
         """
         at, mean, active = self.loss_over_time()
         lasts = np.diff(at)[active > 0]
         return float(np.sum(mean[active > 0] * lasts) / np.sum(lasts))
 
     def loss_over_time(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """The mean normalized loss of the active jobs, a step function of time.
+        """Return the mean normalized loss of the active jobs, a step function of time.
 
         Returns
         -------
         at : (n_steps + 1,) array
-            Seconds after the start at which steps begin, and the last one ends.
+            Seconds after the start at which each step begins; last, the end of the last step.
         mean : (n_steps,) array
             0 where no job is active.
         active : (n_steps,) array
-            Active jobs.
+            Number of active jobs.
         """
         at, loss, count = [], [], []
         for job, times in zip(self.jobs, self.outcome.times, strict=True):
             levels = np.concatenate([[0.0, 1.0], normalized_loss(job)])
-            levels[-1] = 0.0  # it is gone
+            levels[-1] = 0.0  # the job has left
             at.append(np.append(job.arrival, times))
             loss.append(np.diff(levels))
             step = np.zeros(len(levels) - 1)
@@ -115,7 +118,7 @@ class Run:
 
 
 def normalized_loss(job: SimulatedJob) -> FloatArray:
-    """What is left (n_iterations,) of the fall of the job's loss; 0 where it never falls."""
+    """Return the fraction (n_iterations,) of the fall that is left; 0 if the loss never falls."""
     best = np.minimum.accumulate(job.loss)
     fall = best[0] - best[-1]
     return (best - best[-1]) / fall if fall > 0 else np.zeros(len(best))
@@ -124,19 +127,25 @@ def normalized_loss(job: SimulatedJob) -> FloatArray:
 def summarize(
     runs: Sequence[Run], fair: Sequence[Run], cores: int
 ) -> dict[str, float | int | list[dict[str, Any]] | None]:
-    """Figures of one policy over its seeds, with the keys of the JSON output.
+    """Summarize the runs of one policy over its seeds.
 
     Parameters
     ----------
     runs, fair : sequence of Run
-        Of the policy, and of `fair` on the same lists.
+        Runs of the policy, and runs of `fair` on the same lists.
     cores : int
+        Threads of the cluster.
+
+    Returns
+    -------
+    dict
+        Figures under the keys of the JSON output.
 
     Notes
     -----
-    rho is the finish-time fairness of a job: the seconds it takes to complete, over those it
-    takes under fair; `rho95` is the same to 95 % of the loss reduction. ``converged_share`` is the
-    part of the time of all jobs in which they had 5 % or less of their loss reduction before them.
+    rho is the finish-time fairness of a job: its seconds to completion over those under `fair`.
+    `rho95` is the same ratio for 95 % of the loss reduction. ``converged_share`` is the fraction of
+    the time of all jobs in which at most 5 % of their loss reduction was left.
     """
     rho = np.concatenate([a.completion / b.completion for a, b in _pairs(runs, fair)])
     rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in _pairs(runs, fair)])
@@ -163,8 +172,10 @@ def summarize(
 
 
 def _converged_share(runs: Sequence[Run]) -> float:
-    """Of the seconds of all jobs, those after 95 % of the loss reduction, or of the whole of it
-    where a loss never falls."""
+    """Return the fraction of the seconds of all jobs after 95 % of their loss reduction.
+
+    A job whose loss never falls counts as converged from its arrival.
+    """
     every = np.concatenate([run.completion for run in runs])
     young = np.concatenate([run.time_to(0.95) for run in runs])
     return float(1.0 - np.where(np.isnan(young), 0.0, young).sum() / every.sum())
@@ -175,7 +186,7 @@ def _pairs(runs: Sequence[Run], fair: Sequence[Run]) -> Iterable[tuple[Run, Run]
 
 
 def _mean(values: Iterable[FloatArray]) -> float | None:
-    """Mean over all jobs of all runs that have a value."""
+    """Return the mean over all jobs of all runs that have a value; None if none has."""
     every = np.concatenate(list(values))
     known = every[~np.isnan(every)]
     return float(np.mean(known)) if len(known) else None

@@ -1,8 +1,8 @@
-"""Oracles: what could be gained if the future were known.
+"""Oracles: upper bounds on what better predictions could gain.
 
-`OraclePredictor` knows the true curves and takes the place of the engine's loss predictor.
-`KnownTimes` knows the true running times and takes the place of what the engine learns of them.
-`ShortestRemaining` is a policy that nobody without an oracle can have.
+`OraclePredictor` knows the true curves and replaces the engine's loss predictor. `KnownTimes` knows
+the true running times and replaces the running times that the engine learns. `ShortestRemaining`
+is a policy that needs both.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ HORIZONS = np.append(0.0, np.unique(np.round(np.geomspace(1, 1000, 25))))
 
 
 class OraclePredictor:
-    """Takes the place of `dask_slaq.core.forecast.predictor.LossPredictor`.
+    """Predictor that knows the true curves, in place of `LossPredictor`.
 
     Parameters
     ----------
     curves : mapping of str to array
-        True loss of each job by name, one value an iteration.
+        True loss of each job by name, one value per iteration.
     """
 
     def __init__(self, curves: Mapping[str, FloatArray]) -> None:
@@ -46,7 +46,7 @@ class OraclePredictor:
         self._tables: dict[str, FloatArray] = {}
 
     def add(self, job: str, *, target: float | None = None) -> None:
-        """Follow `job`; a target tells nothing new."""
+        """Start to follow `job`. The target is ignored. See `Predictor`."""
         if job in self._count:
             raise DuplicateJob(f"job {job!r} is followed already")
         if job not in self._best:
@@ -57,29 +57,29 @@ class OraclePredictor:
         self._tabulate([job])
 
     def remove(self, job: str) -> None:
-        """Forget `job`."""
+        """Stop following `job`."""
         self.iterations(job)
         del self._count[job], self._tables[job], self._largest[job]
         self._dirty.discard(job)
 
     def report(self, job: str, loss: float) -> None:
-        """Count one iteration."""
+        """Count one iteration of `job`; the reported loss is ignored. See `Predictor`."""
         self._count[job] = self.iterations(job) + 1
         self._dirty.add(job)
 
     def fit(self) -> int:
-        """Look up what is ahead of those that reported; how many these are."""
+        """Update the forecasts of jobs with new reports. Returns the number of these jobs."""
         changed = len(self._dirty)
         self._tabulate(sorted(self._dirty))
         self._dirty.clear()
         return changed
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
-        """Forecasts of `jobs`, in that order."""
+        """Return the true future of `jobs` as forecasts, in that order."""
         counts = np.array([self.iterations(job) for job in jobs], dtype=np.int64)
         best = [self._best[job] for job in jobs]
         level = np.array([self._now(job) for job in jobs])
-        # Before two reports there is no change: the first one to come stands for it.
+        # With fewer than two reports there is no change yet: use the first one to come.
         at = [min(max(n - 1, 1), len(b) - 1) for n, b in zip(counts, best, strict=True)]
         return Forecast(
             horizons=HORIZONS,
@@ -96,23 +96,23 @@ class OraclePredictor:
         )
 
     def iterations(self, job: str) -> int:
-        """Iterations that a job has reported."""
+        """Return the number of iterations that `job` has reported."""
         if job not in self._count:
             raise UnknownJob(f"job {job!r} is not followed")
         return self._count[job]
 
     def _now(self, job: str) -> float:
-        """Loss at the last report; the first one before any, as training starts from there."""
+        """Return the lowest true loss so far; before any report, that of the first iteration."""
         best = self._best[job]
         return float(best[min(max(self._count[job] - 1, 0), len(best) - 1)])
 
     def _tabulate(self, jobs: Sequence[str]) -> None:
-        """True falls of the jobs at each horizon, on their concave hulls."""
+        """Store the concave hulls of the true falls of `jobs` over the horizons."""
         falls = np.array([self._fall(job) for job in jobs]).reshape(-1, len(HORIZONS))
         self._tables.update(zip(jobs, concave_hull(HORIZONS, falls), strict=True))
 
     def _fall(self, job: str) -> FloatArray:
-        """True fall at each horizon."""
+        """Return the true fall of the loss at each horizon (n_horizons,)."""
         best = self._best[job]
         at = np.clip(self._count[job] - 1 + HORIZONS.astype(int), 0, len(best) - 1)
         fall: FloatArray = self._now(job) - best[at]
@@ -120,17 +120,18 @@ class OraclePredictor:
 
 
 class KnownTimes(Runtimes):
-    """Takes the place of `dask_slaq.core.runtime.observed.Runtimes`: nothing has to be learned.
+    """True running times, in place of those that `Runtimes` learns.
 
     Parameters
     ----------
     running : Jobs
-        The engine's.
+        The jobs of the engine.
     jobs : sequence of SimulatedJob
+        All jobs of the run.
     law : Law
-        True running times of these jobs.
+        True running times of all jobs.
     cores : int
-        Most threads that there are.
+        Most threads of the cluster.
     """
 
     def __init__(self, running: Jobs, jobs: Sequence[SimulatedJob], law: Law, cores: int) -> None:
@@ -139,10 +140,13 @@ class KnownTimes(Runtimes):
         self._row = {job.name: i for i, job in enumerate(jobs)}
 
     def learn(self, rows: IntArray) -> None:
-        """Nothing."""
+        """Do nothing, as everything is known."""
 
     def speeds(self, rows: IntArray) -> Speeds:
-        """How fast the jobs that run iterate; `rows` are all of these, in the order of names."""
+        """Return the true speeds of all running jobs, in the order of their names.
+
+        `rows` must be all running jobs in that order.
+        """
         at = np.array([self._row[name] for name in self._running.order().names], dtype=np.int64)
         most = self._fastest[at]
         scaled, theta = np.arange(0), np.zeros((0, 4))
@@ -152,20 +156,21 @@ class KnownTimes(Runtimes):
 
 
 class ShortestRemaining:
-    """The job first that has the least time left to 95 % of its loss reduction.
+    """Policy that serves jobs in order of the true time left to 95 % of their loss reduction.
 
-    It gets as many threads as make it fastest, then the next one; jobs beyond 95 % come last,
-    by the time left to their ends.
+    The first job gets the threads on which it is fastest, then the next one, and so on. Jobs beyond
+    95 % come last, in order of the time left to their ends.
 
     Parameters
     ----------
     jobs : sequence of SimulatedJob
+        All jobs of the run.
     progress : OraclePredictor
-        The engine's, which counts the iterations of each job.
+        The engine's predictor, which counts the iterations of each job.
     law : Law
-        True running times of these jobs.
+        True running times of all jobs.
     cores : int
-        Most threads that there are.
+        Most threads of the cluster.
     """
 
     name = "srtf-oracle"
@@ -181,7 +186,7 @@ class ShortestRemaining:
         self._fastest = fastest(law, cores)
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Threads job by job, in order of the time left."""
+        """Allocate threads job by job, in order of the time left."""
         rows = np.array([self._row[name] for name in snapshot.jobs], dtype=np.int64)
         done = [self._progress.iterations(name) for name in snapshot.jobs]
         most = np.clip(self._fastest[rows], 1.0, np.maximum(np.floor(snapshot.cap), 1.0))
@@ -199,6 +204,6 @@ class ShortestRemaining:
         return Allocation(share, index)
 
     def _left(self, i: int, done: int, goal: int) -> float:
-        """Iterations of usual length from the last report to the goal."""
+        """Return the work from `done` to `goal` (-1: the end), in iterations of usual length."""
         ends = self._ends[i]
         return float(ends[goal] - ends[min(done, len(ends) - 1)])

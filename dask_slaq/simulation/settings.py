@@ -1,4 +1,4 @@
-"""What is simulated; what is wrong with it is said before anything runs."""
+"""Settings of a simulation, validated before anything runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask_slaq.simulation.workload import SCALINGS
 __all__ = ["Settings"]
 
 MOST_CORES, MOST_SECONDS = 10_000_000, 1e9
-#: What numbers may be; those that are None are not looked at.
+#: Allowed range of each number; None is not checked.
 RANGES: dict[str, tuple[float, float]] = {
     "jobs": (1, 10_000_000),
     "cores": (1, MOST_CORES),
@@ -33,38 +33,39 @@ RANGES: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What is simulated; the defaults are those of the paper's §6.2.
+    """Settings of a simulation; the defaults are those of the paper's §6.2.
 
     Attributes
     ----------
     jobs, cores : int
+        Number of jobs per list, and of threads in the cluster.
     interarrival : float
-        Mean seconds between two arrivals.
+        Mean seconds between two arrivals; 0 for jobs that arrive all at once.
     seeds, seed : int
-        How many lists of jobs, and the seed of the first.
+        Number of job lists, and the seed of the first one.
     noise : float
-        Standard deviation of the noise on reports, in ranges of the curve.
+        Standard deviation of the noise on reports, as a fraction of the range of the curve.
     scaling : str
-        True law of running times, one of `laws.SCALINGS`.
+        True law of running times, one of `workload.SCALINGS`.
     move_pause : float
-        Seconds in which a job computes nothing on a worker that it gained.
+        Seconds for which a job computes nothing on a worker that it gained.
     max_cores : float, optional
-        Threads that any one job can use at most.
+        Most threads that any job can use.
     stragglers, straggling : float
-        Share of the iterations that take `straggling` times as long.
+        Fraction of the iterations that straggle, and the factor by which they take longer.
     load : float, optional
-        Core-seconds that arrive in a core-second; by default jobs have the work that makes the
-        paper's setting, whatever `interarrival` is.
+        Core-seconds of work that arrive per core-second. By default jobs have the mean work that
+        reproduces the paper's setting, whatever `interarrival` is.
     cores_per_gpu : float, optional
-        Of jobs of a trace: threads that a job can use at most for each GPU that it had there.
+        Most threads that a job of a trace can use per GPU that it had in the trace.
     capacity : tuple of (seconds, cores)
-        Changes of the number of cores.
+        Times at which the number of cores changes, and the new numbers.
     gap : float
-        Least seconds between two decisions; 0 to react at once to arrivals and ends.
+        Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
     dispatch : {"shares", "index"}
-        Who has the threads between two decisions, see `dispatch.DISPATCH`.
+        Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
     epoch, floor, normalizer
-        As of `Engine`.
+        See `Engine`.
     """
 
     jobs: int = 160

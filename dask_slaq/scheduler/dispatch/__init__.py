@@ -1,4 +1,4 @@
-"""Decides which ready task takes which free slot. Changes nothing on the scheduler."""
+"""Choice of ready tasks for free slots. Only reads the scheduler; `Pools` enacts the choices."""
 
 from dask_slaq.scheduler.dispatch.dispatcher import Dispatcher
 from dask_slaq.scheduler.dispatch.durations import Durations, Like

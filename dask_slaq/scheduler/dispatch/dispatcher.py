@@ -1,6 +1,7 @@
-"""Whose turn it is for which free slot. Decides only; `Pools` enacts.
+"""Order in which jobs are served with free slots. Decides only; `Pools` enacts.
 
-Jobs behind on their floor come first, then all by their order, those over their cap last.
+Jobs behind on their floor come first, then jobs within their cap, then jobs over their cap. Within
+each class, jobs are ordered by index, then by service.
 """
 
 from __future__ import annotations
@@ -21,25 +22,32 @@ from dask_slaq.scheduler.dispatch.slots import Slots, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
-# Turns, in this order: of jobs behind on their floor, of those within their cap, of the others.
+# Classes of turns, in the order in which they are served.
 BEHIND, WITHIN_CAP, OVER_CAP = range(3)
 
 
 class Dispatcher:
-    """Chooses tasks for slots.
+    """Chooser of tasks for free slots.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Only read.
+        Only read, never changed.
     slots : Slots
     lend : bool
-        A job may use slots outside its worker set.
+        Whether a job may use slots outside its worker set.
     short : float
-        Seconds; a task known to be shorter goes before what waits on a worker, while its job has
-        not used more than its share.
+        Seconds. A task known to be shorter may overtake tasks that wait on a worker, while its job
+        has not used more than its share.
     fair : bool
-        Whether jobs are served by their service alone, without floors.
+        Whether to serve jobs by their service alone, except for floors that were set explicitly.
+
+    Attributes
+    ----------
+    left : set of str
+        Addresses of the workers whose slots were left over by the last dispatch.
+    kept : bool
+        Whether the last dispatch kept slots for jobs that are about to come back.
     """
 
     def __init__(
@@ -53,20 +61,27 @@ class Dispatcher:
         self.matching = Matching(scheduler, slots, lend=lend)
         self.keeping = Keeping(scheduler, slots, fair=fair)
         self.overtaking = Overtaking(scheduler, slots, lend=lend, short=short, fair=fair)
-        self.left: set[str] = set()  # workers that had slots left at the end
-        self.kept = False  # whether slots were kept for jobs that are about to come back
+        self.left: set[str] = set()
+        self.kept = False
 
     def choices(
         self, pools: Collection[Pool], addresses: Iterable[str], served: float
     ) -> Iterator[Choice]:
-        """Yield tasks for the slots of these workers, one by one, until slots or tasks run out.
+        """Yield choices of tasks for the slots of some workers, until slots or tasks run out.
 
-        The caller binds each before it asks for the next.
+        The caller must bind each choice before it takes the next one.
 
         Parameters
         ----------
+        pools : collection of Pool
+        addresses : iterable of str
+            Workers whose slots are filled; unknown addresses are ignored.
         served : float
-            Service of the pool that was served last: see `FairQueueing`.
+            Service of the pool that was served last; see `FairQueueing`.
+
+        Yields
+        ------
+        Choice
         """
         workers = self.scheduler.workers
         self.kept = False
@@ -85,10 +100,10 @@ class Dispatcher:
         self.left = set(places.by_address)
 
     def _turn(self, pool: Pool) -> tuple[Any, ...] | None:
-        """By what pools are ordered, the first first; None for one that may not be served."""
+        """Return the sort key of a pool, lowest first; None if the pool may not be served."""
         order = -pool.index, pool.service, bool(pool.running), pool.name
         if pool.is_short_of_floor() if self.fair else pool.is_behind():
-            # Of those behind on their floor, who has nothing at all comes first.
+            # Among jobs behind on their floor, those that run nothing come first.
             return (BEHIND, bool(pool.running), *order)
         if pool.is_within_cap():
             return (WITHIN_CAP, False, *order)
@@ -97,7 +112,7 @@ class Dispatcher:
     def _serve(
         self, pools: Collection[Pool], places: Places, *, move: bool = False
     ) -> Iterator[Choice]:
-        """Serve pools by their turns, one task at a time, until slots or tasks run out."""
+        """Yield choices for the pools by turns, one task per turn, until slots or tasks run out."""
         turns = ((self._turn(pool), pool) for pool in pools if pool.ready or pool.passed)
         queue = [(turn, pool) for turn, pool in turns if turn is not None]
         heapq.heapify(queue)
@@ -109,12 +124,12 @@ class Dispatcher:
                 continue
             if pool.gang:
                 if not self._together(pool):
-                    return  # slots are kept until there are enough of them
+                    return  # keep all slots until there are enough for the gang
                 places.keep_free()
             found = self.matching.choose(pool, places, move)
             if found is None:
                 if _has_rootish(pool):
-                    # It takes its turn when a thread is free: nobody is sent ahead in its place.
+                    # Its turn comes when a thread is free: no task is sent ahead in its place.
                     places.keep_free()
                 continue
             entry, ws = found
@@ -135,8 +150,10 @@ class Dispatcher:
     def _next_trivial(
         self, pool: Pool, before: Entry, ws: WorkerState, places: Places
     ) -> Entry | None:
-        """The next task of a pool if it may follow another one, which this worker was sent, without
-        a turn of its own: they take next to no time, and nobody has a free thread for it."""
+        """Return the next task of a pool if it may follow `before` to a worker in the same turn.
+
+        Both must be trivial and alike, and no other worker may have a free thread for the task.
+        """
         place = places.refresh(ws)
         if place is None or not place.takes_at_once(before.like):
             return None
@@ -149,8 +166,10 @@ class Dispatcher:
         return entry if entry is not None and entry.like is before.like else None
 
     def _rank(self, pool: Pool, entry: Entry, ws: WorkerState) -> float:
-        """By when it was sent; but a task takes the place of one of its own job that comes after it
-        in Dask's order."""
+        """Return the rank of a task on a worker: the time now, or the rank of an earlier task.
+
+        A task takes the rank of a waiting task of its own job that it precedes in Dask's order.
+        """
         now = monotonic()
         if not self.slots.waiting(ws.address):
             return now
@@ -159,7 +178,7 @@ class Dispatcher:
         return min(later, default=now)
 
     def _together(self, pool: Pool) -> bool:
-        """Whether all ready tasks of a gang find a slot now, or as many as there can be."""
+        """Return whether all ready tasks of a gang, or as many as can ever run, have slots now."""
         running = self.scheduler.running
         fits = [ws for ws in running if any(kind.allows(ws) for kind in pool.kinds)]
         threads = sum(ws.nthreads for ws in fits)

@@ -1,8 +1,8 @@
-"""How long the tasks of a job take, by prefix and size of their inputs.
+"""Compute times of a job's tasks, by prefix and size of their inputs.
 
-One operation is heavy on a block of data and trivial on a vector, as the ``sum`` of a gradient and
-the ``sum`` of its norm are, and heavier in one job than in another: the mean over all tasks of a
-prefix, which is what Dask keeps, says nothing of any of them.
+An operation may be heavy on a block of data and trivial on a vector, such as the ``sum`` of a
+gradient and the ``sum`` of its norm, and heavier in one job than in another. So the mean over all
+tasks of a prefix, which Dask keeps, does not describe any of them.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
-# Weight of the newest task in the running mean, as in Dask's own.
+# Weight of the newest task in the running mean, as in Dask.
 NEWEST = 0.5
-#: Tasks of a kind after which its mean is trusted.
+#: Number of finished tasks after which their mean is trusted.
 ENOUGH = 3
-#: Tasks that take less, in seconds, are sent ahead until they take as long together: a worker
-#: reports those that end every two milliseconds, and would wait for more in between.
+#: Seconds below which tasks are trivial. Trivial tasks are sent ahead until they take as long in
+#: total: a worker reports finished tasks every two milliseconds, and would idle in between.
 TRIVIAL = 0.001
 
 
 @dataclass(slots=True)
 class Like:
-    """Compute times of tasks that are alike.
+    """Compute times of similar tasks.
 
     Attributes
     ----------
     mean, deviation : float
-        Running means of the times, and of how far they are off, in seconds; the mean is infinite
-        before the first of them has ended.
+        Running mean of the compute times and of their absolute deviations, in seconds. The mean is
+        infinite until the first task ends.
     count : int
-        Tasks that have ended.
+        Number of tasks that have ended.
     elsewhere : Like, optional
-        The same of all jobs. Until several of this job have ended it is believed if it says that
-        they are trivial: with many jobs, hardly anything else is known of most of them.
+        Compute times of similar tasks of all jobs. They decide whether tasks are trivial until
+        `ENOUGH` tasks of this job have ended: with many jobs, most jobs have hardly any of their
+        own.
     """
 
     mean: float = math.inf
@@ -45,7 +46,7 @@ class Like:
     elsewhere: Like | None = None
 
     def observe(self, seconds: float) -> None:
-        """Take in the compute time of a task that has ended."""
+        """Record the compute time of a finished task, in seconds."""
         if not self.count:
             self.mean = seconds
         off = seconds - self.mean
@@ -57,41 +58,41 @@ class Like:
 
     @property
     def is_trivial(self) -> bool:
-        """Whether one takes next to no time, as a rule."""
+        """Whether such a task usually takes less than `TRIVIAL` seconds."""
         if self.count >= ENOUGH or self.elsewhere is None:
             return self.at_most < TRIVIAL
         return self.elsewhere.at_most < TRIVIAL and (not self.count or self.mean < TRIVIAL)
 
     @property
     def typical(self) -> float:
-        """How long one takes, infinite where that is not known."""
+        """Typical compute time in seconds; infinite if unknown."""
         if self.count or self.elsewhere is None or not self.is_trivial:
             return self.mean
         return self.elsewhere.mean
 
     @property
     def at_most(self) -> float:
-        """How long one takes at most, as a rule; infinite until several have ended."""
+        """Usual upper bound of the compute time in seconds; infinite until `ENOUGH` tasks ended."""
         return self.mean + self.deviation if self.count >= ENOUGH else math.inf
 
     @property
     def soonest(self) -> float:
-        """When one may well end; infinite before the first of them."""
+        """Plausible lower bound of the compute time in seconds; infinite until a task ended."""
         return max(self.mean - 2 * self.deviation, 0.0)
 
 
 class Durations:
-    """Running means of compute times, in seconds.
+    """Compute times of all tasks of a job, grouped by prefix and input size.
 
     Parameters
     ----------
     everywhere : Durations, optional
-        The same of all jobs.
+        Compute times of the tasks of all jobs.
 
     Attributes
     ----------
     shortest : float
-        The least `Like.at_most` of all tasks, as far as there are any.
+        Least `Like.at_most` of all groups, in seconds; infinite without any.
     """
 
     def __init__(self, everywhere: Durations | None = None) -> None:
@@ -100,7 +101,7 @@ class Durations:
         self.shortest = math.inf
 
     def like(self, ts: TaskState) -> Like:
-        """Return what is known of tasks like this one."""
+        """Return the compute times of tasks similar to this one."""
         inputs = 0
         for dep in ts.dependencies:
             if dep.nbytes > 0:
@@ -115,7 +116,15 @@ class Durations:
         return found
 
     def observe(self, like: Like, seconds: float) -> None:
-        """Take in the compute time of a finished task."""
+        """Record the compute time of a finished task.
+
+        Parameters
+        ----------
+        like : Like
+            Group of the task, see `like`.
+        seconds : float
+            Compute time.
+        """
         before = like.at_most
         like.observe(seconds)
         now = like.at_most

@@ -1,6 +1,7 @@
-"""What the dispatcher asks of a ready task, found out once: where it is at home, how long it takes.
+"""Filing of ready tasks: homes and expected compute time, determined once per ready task.
 
-A task is at home where its inputs lie, if moving them takes long beside its own time.
+A task is at home on the workers that hold its inputs, if moving them takes long compared with its
+own compute time.
 """
 
 from __future__ import annotations
@@ -18,34 +19,37 @@ if TYPE_CHECKING:
 
 __all__ = ["Filing", "confined"]
 
-# Inputs are cheap to move if it takes at most these seconds, or this part of the task's time.
+# Inputs are cheap to move within these seconds, or within this fraction of the compute time.
 CHEAP_SECONDS = 0.001
 CHEAP_FRACTION = 0.1
-# Homes that a task may have; with more than these, any worker will do.
+# A task with this many homes, or more, may run on any worker.
 MOST_HOMES = 16
 
 
 class Filing:
-    """Makes entries of ready tasks.
+    """Factory of `Entry` objects for ready tasks.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Only read.
+        Only read, never changed.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
 
     def entry(self, pool: Pool, ts: TaskState, user: Iterable[str] | None, count: int) -> Entry:
-        """File a ready task.
+        """Return the entry of a ready task.
 
         Parameters
         ----------
+        pool : Pool
+            Pool of the task. The bytes of the task's inputs are added to its `bytes_at`.
+        ts : distributed.scheduler.TaskState
         user : iterable of str, optional
-            Workers to which the user restricted it.
+            Addresses of the workers to which the user restricted the task.
         count : int
-            Orders tasks of equal priority.
+            Unique number; orders tasks of equal priority.
         """
         needs = ts.resource_restrictions
         kind = ANY
@@ -60,7 +64,7 @@ class Filing:
         return self._at_home(pool, entry) if ts.dependencies else entry
 
     def _rootish(self, ts: TaskState) -> bool:
-        """Whether Dask would queue a task if it were not held."""
+        """Return whether Dask would queue a task if it were not held."""
         if getattr(ts.run_spec, "data_producer", False):
             return True
         group = ts.group
@@ -71,8 +75,17 @@ class Filing:
         )
 
     def expected(self, ts: TaskState, like: Like) -> float:
-        """Return the seconds that a task may compute: as known of its job's tasks now, else the
-        scheduler's own estimate, whose method is named differently in every second release."""
+        """Return the expected compute time of a task, in seconds.
+
+        This is the mean of similar tasks of its job or, without any, Dask's estimate. Dask's own
+        method is not called, because every second release renames it.
+
+        Parameters
+        ----------
+        ts : distributed.scheduler.TaskState
+        like : Like
+            Compute times of similar tasks of the job.
+        """
         if like.count:
             return like.mean
         if ts.prefix.duration_average >= 0:
@@ -82,7 +95,7 @@ class Filing:
         return self.scheduler.UNKNOWN_TASK_DURATION
 
     def _at_home(self, pool: Pool, entry: Entry) -> Entry:
-        """An entry with its homes, and how long it takes to move its inputs elsewhere."""
+        """Return an entry with its homes, and with the time to move its inputs elsewhere."""
         held: dict[str, int] = {}
         for dep in entry.ts.dependencies:
             for ws in dep.who_has or ():
@@ -105,9 +118,21 @@ class Filing:
 
 
 def confined(pool: Pool, ts: TaskState) -> frozenset[str]:
-    """Where a ready task had better stay, if anywhere: with those of its inputs that the job made
-    on workers of its user's choice. They may be of a kind that cannot move, as the sockets by
-    which LightGBM's workers find each other.
+    """Return the workers that a ready task should not leave; empty if it may run anywhere.
+
+    These workers hold all inputs that were made on a worker chosen by the user. Such inputs may be
+    impossible to move, like the sockets by which LightGBM's workers find each other.
+
+    Parameters
+    ----------
+    pool : Pool
+        Pool of the task.
+    ts : distributed.scheduler.TaskState
+
+    Returns
+    -------
+    frozenset of str
+        Addresses.
     """
     made = [
         frozenset(ws.address for ws in dep.who_has or ())

@@ -1,8 +1,8 @@
-"""Keeps slots from long tasks for a job that is about to come back (anticipatory scheduling).
+"""Anticipatory scheduling: slots kept for a job that is about to have ready tasks again.
 
-A job that iterates has no ready task for a moment after each iteration, and is about to have some
-while the last ones of an iteration end. Lent meanwhile, its slots are gone for as long as the
-tasks of others take (Iyer and Druschel, "Anticipatory scheduling", SOSP 2001).
+An iterative job has no ready task for a moment between two iterations. If its slots are lent to
+long tasks of other jobs meanwhile, it waits until these tasks end (Iyer and Druschel,
+"Anticipatory scheduling", SOSP 2001).
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 __all__ = ["BACK_WITHIN", "Keeping"]
 
-#: A slot is kept from long tasks for a job that is likely to be back within these seconds.
+#: Seconds within which a job must be likely to have ready tasks again for slots to be kept.
 BACK_WITHIN = 0.020
-#: Seconds of a fair share by which it is behind then: who comes back finds its turn soon enough,
-#: and catches up, unless it falls behind further each time.
+#: Seconds of its fair share by which the job must be behind. A job that is less far behind gets its
+#: turn soon enough and catches up, unless it falls further behind each time.
 BEHIND_BY = 0.125
-#: A job of higher index is not behind, and slots are kept for it only within a budget, for it costs
-#: makespan: this part of all core-seconds, saved up for at most so many seconds.
+#: Budget for keeping slots for jobs of higher index, because it costs makespan: a fraction of all
+#: core-seconds, and the seconds for which it can be saved up.
 PART, SAVED = 0.010, 10.0
-#: How many times as high its index has to be.
+#: Factor by which the index of the job must be higher.
 WORTH = 4.0
 
 
 class Keeping:
-    """Decides how many slots are kept for whom.
+    """Number of slots to keep from long tasks, with its budget of idle core-seconds.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Only read.
+        Only read, never changed.
     slots : Slots
     fair : bool
-        Whether jobs are served by their service alone.
+        Whether jobs are served by their service alone. The budget applies only if they are not.
     """
 
     def __init__(self, scheduler: Scheduler, slots: Slots, *, fair: bool) -> None:
@@ -50,13 +50,16 @@ class Keeping:
         self.slots = slots
         self.fair = fair
         self._coming: Collection[Pool] = ()
-        self._idle = 0  # threads that were left idle
+        self._idle = 0  # threads left idle by the last dispatch
         self._budget = 0.0  # core-seconds that may be kept
         self._last = monotonic()
 
     def begin(self, pools: Collection[Pool]) -> None:
-        """Look at the jobs that iterate: when they have no ready task they are likely to have some
-        in a moment, or in a moment after what they run has ended."""
+        """Begin a dispatch: update the budget, and find the jobs with short gaps between tasks.
+
+        Without a ready task, these jobs are likely to have one in a moment, or in a moment after
+        their running tasks have ended.
+        """
         now = monotonic()
         if not self.fair:
             seconds, self._last = now - self._last, now
@@ -72,12 +75,28 @@ class Keeping:
         ]
 
     def end(self, idle: int) -> None:
-        """Note how many free threads were kept."""
+        """Record the number of free threads that were kept."""
         self._idle = idle
 
     def kept_from(self, pool: Pool, expected: float, ws: WorkerState) -> int:
-        """Return the slots that a task of `expected` seconds may not have, for there are jobs that
-        will be back within a moment after this worker's thread is free."""
+        """Return the number of slots to keep from a task, for jobs that are about to be back.
+
+        A job counts if its tasks are expected to end soon after a thread of the worker is free.
+
+        Parameters
+        ----------
+        pool : Pool
+            Pool of the task.
+        expected : float
+            Expected compute time of the task, in seconds.
+        ws : distributed.scheduler.WorkerState
+            Worker to which the task would be sent.
+
+        Returns
+        -------
+        int
+            0 if no slot is kept, as from a short task.
+        """
         if not self._coming or expected <= BACK_WITHIN or (not self.fair and self._budget <= 0):
             return 0
         until = self.slots.next_end(ws) + 2 * BACK_WITHIN
@@ -97,8 +116,11 @@ class Keeping:
         return math.ceil(threads * weight / (weight + pool.weight))
 
     def _goes_before(self, one: Pool, other: Pool, threads: int) -> bool:
-        """Whether slots of one job are kept for another one: that has the higher index, or, by
-        fairness, is behind for too long."""
+        """Return whether slots are kept for `one` from `other`.
+
+        They are if `one` has a much higher index and at least one thread or, with `fair`, is too
+        far behind.
+        """
         if not self.fair:
             return one.index > WORTH * max(other.index, 0.0) and one.share >= 1
         return one.service + BEHIND_BY * threads / (one.weight + other.weight) < other.service

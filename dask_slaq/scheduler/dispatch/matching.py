@@ -1,7 +1,8 @@
-"""Which of a pool's ready tasks suits which free slot.
+"""Matching of a pool's ready tasks to free slots.
 
-The first in Dask's order that has a slot at home, or may go anywhere; and, where nobody else wants
-the slot, one that would wait for its home for longer than moving its inputs takes.
+The match is the first task in Dask's order that has a slot at home or may run anywhere. A slot
+that no pool wants may also go to a task that would wait for its home longer than it takes to move
+its inputs.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ __all__ = ["Matching"]
 
 
 class Matching:
-    """Finds tasks for slots.
+    """Finder of tasks for slots.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Only read.
+        Only read, never changed.
     slots : Slots
     lend : bool
-        A job may use slots outside its worker set.
+        Whether a job may use slots outside its worker set.
 
     Attributes
     ----------
     bound : collection of Pool
-        Pools that have tasks on workers without a slot.
+        Pools with tasks that were sent to workers without a slot.
     """
 
     def __init__(self, scheduler: Scheduler, slots: Slots, *, lend: bool) -> None:
@@ -45,12 +46,20 @@ class Matching:
         self.bound: Collection[Pool] = ()
 
     def choose(self, pool: Pool, places: Places, move: bool) -> tuple[Entry, WorkerState] | None:
-        """Return the pool's first task in Dask's order that a slot suits, and that slot's worker.
+        """Return the pool's first task in Dask's order that fits a slot, and the slot's worker.
 
         Parameters
         ----------
+        pool : Pool
+        places : Places
+            Workers that have slots.
         move : bool
-            Whether a task may go where its inputs have to be moved.
+            Whether a task may run away from its homes, so that its inputs must be moved.
+
+        Returns
+        -------
+        (Entry, WorkerState) or None
+            None if no task fits.
         """
         best: tuple[Entry, WorkerState] | None = None
         for kind, ready in list(pool.kinds.items()):
@@ -79,9 +88,11 @@ class Matching:
     def _anywhere(
         self, pool: Pool, kind: Kind, ready: Ready, first: Entry, places: Places
     ) -> tuple[Entry, WorkerState] | None:
-        """The first task that any worker may take, or another one of its group that has its inputs
-        where the slot is: each copy that is made is one more place where Dask may compute later,
-        evenly or not."""
+        """Return the first task without a home and a worker for it, or None.
+
+        A task of the same group is preferred if its inputs are on the worker: every copy of an
+        input is one more place where Dask may compute later, which may skew the load.
+        """
 
         picked = places.pick(pool, lambda place: self._may_use(pool, kind, first, place))
         if picked is None:
@@ -92,7 +103,7 @@ class Matching:
         return near if self._may_use(pool, kind, near, picked) else first, picked.ws
 
     def _at(self, ready: Ready, places: Places) -> Iterable[str]:
-        """The first workers that have a slot and at which tasks are at home."""
+        """Return the first `LOOKED_AT` workers that have a slot and are home to ready tasks."""
         few, many = ready.homes, places.by_address
         if not few:
             return ()
@@ -100,10 +111,10 @@ class Matching:
         return list(islice((address for address in fewer if address in more), LOOKED_AT))
 
     def _may_use(self, pool: Pool, kind: Kind, entry: Entry, place: Place) -> bool:
-        """Whether a task may take this slot."""
+        """Return whether a task may take a slot."""
         ws = place.ws
         if not self.lend and ws.address not in pool.workers:
-            # Tasks that their user bound to other workers than the set has would never run in it.
+            # Tasks whose ``workers=`` are all outside the worker set would never run in it.
             known = self.scheduler.workers
             if kind is ANY or any(kind.allows(known[a]) for a in pool.workers if a in known):
                 return False
@@ -119,12 +130,15 @@ class Matching:
             return False
         if kind.suits(ws) or len(ws.processing) - len(ws.long_running) < ws.nthreads:
             return True
-        # The resource is taken, but all threads are too: one task may wait for both.
+        # Resource and threads are all taken: one task may wait for both.
         return math.isfinite(place.free_in) and not blocked(ws)
 
     def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
-        """Whether a worker gets through what a job has there and what needs a resource: under
-        plain Dask such tasks wait on workers, where they keep further loads away."""
+        """Return whether a worker has threads left after the job's tasks that need a resource.
+
+        Under plain Dask, tasks that need a resource wait on workers, where they keep further
+        root tasks away.
+        """
         waits = 0
         for kind, ready in pool.kinds.items():
             if kind.resources and kind.allows(ws):
@@ -137,8 +151,7 @@ class Matching:
     def _homeless(
         self, pool: Pool, kind: Kind, ready: Ready, places: Places
     ) -> tuple[Entry, WorkerState] | None:
-        """The first task whose inputs are moved sooner than its homes get through what waits for
-        them, and a worker that has a free thread."""
+        """Return a task that is better moved than left to wait for its homes, and a free worker."""
         free = [place for place in islice(places.by_address.values(), LOOKED_AT) if place.free]
         if not free:
             return None
@@ -154,8 +167,10 @@ class Matching:
         return None
 
     def _waits(self, pool: Pool, entry: Entry, ws: WorkerState, work: dict[str, float]) -> bool:
-        """Whether a task would wait for its homes in vain (they left, are paused, or are not in the
-        job's strict set) or for longer than moving its inputs to a worker takes."""
+        """Return whether a task would wait for its homes longer than moving its inputs takes.
+
+        It would wait forever if its homes left, are paused, or are outside a strict worker set.
+        """
         known, running = self.scheduler.workers, self.scheduler.running
         homes = [known[a] for a in entry.homes if a in known and known[a] in running]
         if not self.lend:
@@ -174,7 +189,7 @@ class Matching:
 
 
 def _needs_resources(ws: WorkerState, pool: Pool) -> bool:
-    """Whether tasks of a pool wait on a worker for a resource."""
+    """Return whether tasks that wait on a worker for a resource may be those of a pool."""
     return blocked(ws) > 0 and any(
         ts.resource_restrictions and ts in pool.tasks for ts in ws.processing
     )

@@ -1,5 +1,7 @@
-"""Tasks that go before what waits on a worker, of jobs that would else wait for whole tasks of
-others."""
+"""Overtaking: tasks sent ahead of the tasks that wait on a worker.
+
+Otherwise, their jobs would have to wait for whole tasks of other jobs.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Overtaking"]
 
-# A rank before all that was sent at its time.
+# Offset of ranks, in seconds, that puts a task before all tasks ranked by the time of sending.
 AT_ONCE = -1e9
 
 
 class Overtaking:
-    """Sends tasks to workers that have no slot, to be first there when a thread is free.
+    """Chooser of tasks for workers without a slot, to run first there when a thread is free.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Only read.
+        Only read, never changed.
     slots : Slots
     lend : bool
-        A job may use slots outside its worker set.
+        Whether a job may use workers outside its worker set.
     short : float
-        Seconds; tasks known to be shorter may overtake, while their job has not used more than its
+        Seconds. Tasks known to be shorter may overtake while their job has not used more than its
         share.
     fair : bool
         Whether jobs are served by their service alone.
@@ -51,18 +53,25 @@ class Overtaking:
     def choices(
         self, pools: Collection[Pool], bound: Collection[Pool], served: float
     ) -> Iterator[Choice]:
-        """Yield tasks of a job of which nothing runs and whose turn it is, and short tasks of a job
-        that has not used more than its share.
+        """Yield choices of tasks that overtake.
+
+        These are tasks of jobs that are due and run nothing, and short tasks of jobs that have not
+        used more than their share.
 
         Parameters
         ----------
+        pools : collection of Pool
         bound : collection of Pool
-            Pools that have tasks on workers without a slot.
+            Pools with tasks that were sent to workers without a slot.
         served : float
-            Service of the pool that was served last: see `FairQueueing`.
+            Service of the pool that was served last; see `FairQueueing`.
+
+        Yields
+        ------
+        Choice
         """
         queueing: list[WorkerState] | None = None  # workers where tasks wait
-        busy: dict[float, bool] = {}  # whether workers have tasks as long as that
+        busy: dict[float, bool] = {}  # cache of `_any_as_long_as` by seconds
         for pool in pools:
             if not pool.ready or pool.gang or not pool.is_within_cap():
                 continue
@@ -86,7 +95,7 @@ class Overtaking:
     def _any_as_long_as(
         self, seconds: float, bound: Collection[Pool], found: dict[float, bool]
     ) -> bool:
-        """Whether tasks on workers take so long, or may; `found` keeps the answers."""
+        """Return whether tasks on workers may take at least `seconds`; `found` is a cache."""
         if seconds not in found:
             found[seconds] = bool(bound) or self.slots.any_as_long_as(seconds)
         return found[seconds]
@@ -95,7 +104,7 @@ class Overtaking:
         return pool.service <= served if self.fair else pool.is_behind()
 
     def _open(self, ws: WorkerState) -> bool:
-        """Whether another task may be sent to a worker before all else."""
+        """Return whether another overtaking task may be sent to a worker: one per thread."""
         return self.slots.sent_first(ws.address) < ws.nthreads
 
     def _sent_first(
@@ -105,7 +114,7 @@ class Overtaking:
         workers: Collection[WorkerState],
         bound: Collection[Pool],
     ) -> Iterator[Choice]:
-        """Yield tasks of a pool for those of these workers where they can start soonest."""
+        """Yield choices of tasks of a pool, each for the worker where it can start soonest."""
         for entry in list(islice(pool.first_ready(), LOOKED_AT)):
             if entry.ts not in pool.ready:
                 continue
@@ -125,7 +134,7 @@ class Overtaking:
         workers: Collection[WorkerState],
         bound: Collection[Pool],
     ) -> Iterator[WorkerState]:
-        """Those of these workers to which a task may be sent before all else."""
+        """Yield the workers to which a task may be sent to overtake."""
         known = self.scheduler.workers
         at: Iterable[WorkerState] = workers
         if entry.homes:

@@ -1,4 +1,4 @@
-"""Workers that have slots while a dispatch lasts."""
+"""Workers that have slots during one dispatch."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.dispatch.pool import Pool
 
-#: Places that are compared for one choice.
+#: Maximum number of places compared for one choice.
 LOOKED_AT = 16
 
 
 class Places:
-    """Those of some workers that have slots, those with the fewest tasks a thread first.
+    """Workers that have slots, ordered by tasks per thread, fewest first.
 
     Parameters
     ----------
     slots : Slots
     workers : iterable of distributed.scheduler.WorkerState
+        Workers to consider; workers without a slot are left out.
 
     Attributes
     ----------
     by_address : dict of str to Place
     free : int
-        How many of them have a free thread.
+        Number of places with a free thread.
     """
 
     def __init__(self, slots: Slots, workers: Iterable[WorkerState]) -> None:
@@ -42,12 +43,27 @@ class Places:
         self.free = sum(place.free for place in having)
 
     def __len__(self) -> int:
-        """How many workers have slots."""
+        """Number of workers that have slots."""
         return len(self.by_address)
 
     def pick(self, pool: Pool, suits: Callable[[Place], bool]) -> Place | None:
-        """Return a place for a task of a pool that is at home nowhere: of the first ones one that
-        has a free thread, made the least of what the pool made anywhere, and is of its set."""
+        """Return the best of the first `LOOKED_AT` places for a task without a home.
+
+        Places are preferred if they have a free thread, then if they were sent few of the pool's
+        tasks without a home, then if they are in the pool's worker set.
+
+        Parameters
+        ----------
+        pool : Pool
+            Pool of the task.
+        suits : callable
+            Returns whether the task may take a `Place`.
+
+        Returns
+        -------
+        Place or None
+            None if no place suits. If none of the first places suits, the next that does.
+        """
         found: Place | None = None
         least: tuple[Any, ...] = ()
         made_at, inside = pool.made_at, pool.workers
@@ -63,7 +79,7 @@ class Places:
         return found
 
     def refresh(self, ws: WorkerState) -> Place | None:
-        """Look at a worker again after it was sent a task."""
+        """Update and return the place of a worker that was sent a task; None without a slot."""
         self._drop(ws.address)
         place = self._slots.place(ws)
         if place is not None:
@@ -72,11 +88,11 @@ class Places:
         return place
 
     def keep_free(self) -> None:
-        """Keep only workers that have a free thread."""
+        """Drop places without a free thread."""
         self.by_address = {a: place for a, place in self.by_address.items() if place.free}
 
     def leave_to(self, pool: Pool) -> None:
-        """Leave those workers alone that would go on with tasks of a pool by themselves."""
+        """Drop workers that would continue with tasks of a pool without being sent any."""
         for address in pool.passed:
             place = self.by_address.get(address)
             if place is not None and self._slots.backlog(place.ws) > 0:

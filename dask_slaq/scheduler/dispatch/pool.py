@@ -1,4 +1,4 @@
-"""The pool of one job: its tasks, those that are ready in Dask's order, and what it was granted."""
+"""Pool of a job: its tasks, its ready tasks in Dask's order, and its grant."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ if TYPE_CHECKING:
 
 
 class Binding(NamedTuple):
-    """One task sent to one worker, and why it might go there."""
+    """Record of a task sent to a worker, with the reason."""
 
     time: float  # unix seconds
     key: Any
     job: str
     worker: str
-    reason: str  # "granted", "floor", "lent", or "passed": never held
+    reason: str  # "granted", "floor", "lent", or "passed" (not sent through a slot)
 
 
 class Choice(NamedTuple):
-    """A task for a slot."""
+    """Choice of a task for a slot of a worker."""
 
     pool: Pool
     entry: Entry
     ws: WorkerState
-    reason: str
-    rank: float
+    reason: str  # see `Binding`
+    rank: float  # order on the worker, lowest first; see `TaskControl.bind`
 
 
 class Entry(NamedTuple):
-    """A ready task in a pool; sorts in Dask's order."""
+    """Ready task in a pool. Entries sort in Dask's order."""
 
     priority: tuple[Any, ...]
     count: int
     ts: TaskState
     kind: Kind
-    homes: tuple[str, ...]  # workers where it runs without moving much; none if anywhere will do
-    near: tuple[str, ...]  # workers that have its inputs, if anywhere will do
+    homes: tuple[str, ...]  # workers where it runs without moving much data; empty if all will do
+    near: tuple[str, ...]  # workers that have its inputs, if all will do
     moving: float  # seconds to move its inputs to another worker
-    expected: float  # seconds that it computes
-    like: Like  # what is known of tasks like it
+    expected: float  # compute time, seconds
+    like: Like  # compute times of similar tasks
     rootish: bool  # whether Dask would queue it
 
 
 class Kind(NamedTuple):
-    """What a task asks of a worker."""
+    """Requirements of a task on its worker."""
 
-    allowed: frozenset[str] | None  # the user's own ``workers=``
+    allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
     resources: tuple[tuple[str, float], ...] | None
 
     def allows(self, ws: WorkerState) -> bool:
-        """Whether a worker is one to which the task may go at all."""
+        """Return whether the task may ever run on a worker."""
         if self.allowed is not None and ws.address not in self.allowed:
             return False
         return all(ws.resources.get(r, 0) >= n for r, n in self.resources or ())
 
     def suits(self, ws: WorkerState) -> bool:
-        """Whether it may go there now: so much of each resource is free."""
+        """Return whether the task may run on a worker now: enough of each resource is free."""
         return self.allows(ws) and all(
             ws.resources[r] - ws.used_resources.get(r, 0) >= n for r, n in self.resources or ()
         )
@@ -77,9 +77,9 @@ _Place = tuple[tuple[Any, ...], int]  # priority and count of an entry
 class Ready:
     """Ready tasks of one kind, by home and in Dask's order.
 
-    A task with several homes stands at each of them; what left is dropped when it comes to the top.
-    No reference is kept to it: Dask's queue takes a forgotten task that is still referred to for
-    a new one of the same key.
+    A task with several homes is listed at each of them. The heaps drop a task that is no longer
+    ready when it comes to the top. They do not refer to the task itself: Dask's queue mistakes a
+    forgotten task that is still referenced for a new task of the same key.
     """
 
     def __init__(self) -> None:
@@ -87,8 +87,8 @@ class Ready:
         self._anywhere: list[_Place] = []
         self._at: dict[str, list[_Place]] = {}
         self._near: dict[str, list[_Place]] = {}
-        self.seconds_at: dict[str, float] = {}  # expected work that waits for each home
-        self.count_at: Counter[str] = Counter()  # tasks that wait for each home, or anywhere ("")
+        self.seconds_at: dict[str, float] = {}  # expected compute time of the tasks at each home
+        self.count_at: Counter[str] = Counter()  # tasks at each home; "" for those without a home
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
@@ -106,7 +106,7 @@ class Ready:
             self.seconds_at[home] = self.seconds_at.get(home, 0.0) + part
 
     def left(self, entry: Entry) -> None:
-        """Note that a task is no longer ready."""
+        """Remove a task that is no longer ready."""
         self._entries.pop(entry.count, None)
         if not entry.homes:
             self.count_at[""] -= 1
@@ -116,18 +116,18 @@ class Ready:
             self.seconds_at[home] = max(left, 0.0)
 
     def has(self, entry: Entry) -> bool:
-        """Whether a task is to be found; slow, for checks."""
+        """Return whether a task is listed. Slow; for consistency checks."""
         place = entry.priority, entry.count
         if not entry.homes:
             return place in self._anywhere
         return all(place in self._at.get(home, ()) for home in entry.homes)
 
     def anywhere(self) -> Entry | None:
-        """The first task that any worker may take."""
+        """Return the first task without a home, or None."""
         return self._top(self._anywhere)
 
     def at(self, home: str) -> Entry | None:
-        """The first task at home on a worker."""
+        """Return the first task that has its home on a worker, or None."""
         heap = self._at.get(home)
         if heap is None:
             return None
@@ -138,7 +138,7 @@ class Ready:
         return entry
 
     def near(self, address: str) -> Entry | None:
-        """The first task of which a worker has the inputs, though any worker may take it."""
+        """Return the first task without a home whose inputs a worker has, or None."""
         heap = self._near.get(address)
         if heap is None:
             return None
@@ -149,7 +149,7 @@ class Ready:
 
     @property
     def homes(self) -> Collection[str]:
-        """Workers at which tasks are, or were, at home."""
+        """Addresses of workers that are, or were, home to a task."""
         return self._at.keys()
 
     def _top(self, heap: list[_Place]) -> Entry | None:
@@ -163,43 +163,47 @@ class Ready:
 
 @dataclass(eq=False)
 class Pool:
-    """The tasks of one job.
+    """Tasks and grant of one job.
 
     Attributes
     ----------
-    tasks : dict
-        Every task of the job, with the worker restrictions that its user gave it.
-    unfinished : set
-        Those that wait, are ready, or run.
-    ready : dict
-        Those that wait for a slot.
-    kinds : dict of Kind to Ready
-        The same by kind, in Dask's order.
-    running : dict
-        Those that hold a slot, with the core-seconds charged for each in advance.
-    passed : dict of str to set
-        Those that went to workers without a slot, by worker: pinned ones, and what was sent before
-        tasks were held. They run there unless others are put before them.
+    reports : bool
+        False for the pool of a client's unowned tasks.
     gang : bool
-        Whether its ready tasks start together.
-    index, workers, granted, most
-        From the job's grant, its tokens as `granted`.
-    tokens : float
-        What is left of these since the last decision.
-    floor : bool
-        Whether it was given a floor besides its share.
+        Whether ready tasks must start together.
     weight : float
+    tasks : dict
+        All tasks of the job, with the worker restrictions that the user gave each.
+    unfinished : set
+        Tasks that wait for inputs, are ready, or run.
+    ready : dict
+        Tasks that wait for a slot.
+    kinds : dict of Kind to Ready
+        The ready tasks by kind, in Dask's order.
+    running : dict
+        Tasks that hold a slot, with the core-seconds charged in advance for each.
+    passed : dict of str to set
+        Tasks sent without a slot, by worker: pinned tasks, and tasks sent before holding began.
+        They run on their worker unless other tasks overtake them.
+    share, index, workers, granted, most
+        From the job's `Grant`; `granted` holds its tokens.
+    tokens : float
+        Granted tokens not yet used, in core-seconds.
+    floor : bool
+        Whether a floor was set explicitly, in addition to the fair share.
     service : float
-        Core-seconds used for its weight, as a start tag of fair queueing: see `FairQueueing`.
+        Core-seconds used over weight, as a start tag of fair queueing; see `FairQueueing`.
     is_new : bool
-        Whether it was not served yet.
+        Whether no task of the pool has been sent through a slot yet.
     left_at : float
-        When it last had a task, on the monotonic clock.
-    made_at : Counter of str
-        Tasks that any worker could compute, by the worker that did. Spread over all of them, what
-        comes after finds threads beside its inputs when the job has the cluster for itself.
+        Time at which the job last had a ready or running task, in seconds of the monotonic clock.
     gap : float
-        Seconds between its last task and its next, as seen lately; infinite before.
+        Running mean of the seconds without any ready or running task; infinite before the first.
+    made_at : Counter of str
+        Tasks without a home sent to each worker. Spreading them evenly lets later tasks find
+        threads near their inputs once the job has the cluster to itself.
+    bytes_at : dict of str to float
+        Input bytes on each worker, decayed over time.
     """
 
     name: str
@@ -214,7 +218,7 @@ class Pool:
     running: dict[TaskState, float] = field(default_factory=dict)
     passed: dict[str, set[TaskState]] = field(default_factory=dict)
     share: float = 1.0
-    index: float = math.inf  # before the first grant, a newcomer comes first
+    index: float = math.inf  # a newcomer comes first until its first grant
     workers: Collection[str] = frozenset()
     granted: float = 0.0
     tokens: float = 0.0
@@ -226,29 +230,32 @@ class Pool:
     gap: float = math.inf
     durations: Durations = field(default_factory=Durations)
     made_at: Counter[str] = field(default_factory=Counter)
-    bytes_at: dict[str, float] = field(default_factory=dict)  # input bytes by worker, fading
+    bytes_at: dict[str, float] = field(default_factory=dict)
 
     @property
     def demand(self) -> int:
-        """Tasks that are ready or on workers; seceded ones hold no slot."""
+        """Number of tasks that are ready or on workers, except seceded ones."""
         return len(self.ready) + len(self.running) + sum(map(len, self.passed.values()))
 
     def is_within_cap(self) -> bool:
-        """Whether it runs less than it may."""
+        """Return whether the job runs fewer tasks than its cap."""
         return len(self.running) < self.most
 
     def is_behind(self) -> bool:
-        """Whether it is behind on its floor, new and not granted anything yet, or has nothing that
-        runs though it was granted a thread: floors come in bursts, for which it would wait."""
+        """Return whether the job is below its cap and must be served before others.
+
+        It must if it has tokens left, has no grant yet, or runs nothing although its share is at
+        least one thread: tokens come in bursts, for which it would have to wait.
+        """
         first = self.tokens > 0 or self.index == math.inf or (self.share >= 1 and not self.running)
         return first and len(self.running) < self.most
 
     def is_short_of_floor(self) -> bool:
-        """Whether it is behind on a floor that it was given besides its fair share."""
+        """Return whether the job is below its cap and behind on an explicit floor."""
         return self.floor and self.tokens > 0 and self.is_within_cap()
 
     def charge(self, seconds: float) -> None:
-        """Charge core-seconds that the job uses."""
+        """Charge the job for core-seconds used; negative to refund."""
         self.service += seconds / self.weight
         self.tokens -= seconds
 
@@ -261,7 +268,7 @@ class Pool:
         kind.push(entry)
 
     def pop(self, ts: TaskState) -> Entry | None:
-        """Take out a task that is no longer ready."""
+        """Remove a task that is no longer ready. Returns its entry, or None if it was not ready."""
         entry = self.ready.pop(ts, None)
         if not self.ready:
             self.kinds.clear()
@@ -270,7 +277,7 @@ class Pool:
         return entry
 
     def drop(self, ts: TaskState) -> None:
-        """Keep nothing of a task, wherever it is."""
+        """Remove every record of a task."""
         self.pop(ts)
         self.tasks.pop(ts, None)
         self.running.pop(ts, None)
@@ -279,7 +286,7 @@ class Pool:
             tasks.discard(ts)
 
     def first_ready(self) -> Iterator[Entry]:
-        """The first tasks of each kind, wherever they are at home."""
+        """Yield the first task of each kind without a home, and the first at each home."""
         for ready in list(self.kinds.values()):
             if entry := ready.anywhere():
                 yield entry
@@ -288,5 +295,5 @@ class Pool:
                     yield entry
 
     def fade(self, factor: float) -> None:
-        """Forget part of where its data was."""
+        """Decay `bytes_at` by a factor in [0, 1], dropping workers with less than one byte."""
         self.bytes_at = {w: n * factor for w, n in self.bytes_at.items() if n * factor >= 1}

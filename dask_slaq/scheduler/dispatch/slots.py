@@ -1,8 +1,8 @@
-"""What each worker was sent, and when it will be free for more.
+"""Slots of workers: the tasks sent to each worker, and when it will have a free thread.
 
-A worker has a slot while it has fewer tasks than threads, or will have one so soon that a round
-trip would leave it idle. The numbers of tasks are Dask's own; here only what was sent through a
-slot is kept, with the time at which it should have started.
+A worker has a slot while it has fewer tasks than threads, or when a thread will be free so soon
+that a round trip would leave it idle. Task counts are read from Dask. Only tasks sent through a
+slot are recorded here, with their estimated start times.
 """
 
 from __future__ import annotations
@@ -22,33 +22,32 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.dispatch.durations import Like
     from dask_slaq.scheduler.dispatch.pool import Entry, Pool
 
-#: Seconds after its end in which the scheduler learns of it.
+#: Seconds until the scheduler receives the end of a task.
 REPORTED = 0.005
-#: Tasks a thread that a worker may be sent ahead at most.
+#: Maximum number of tasks per thread that a worker is sent ahead.
 MOST_AHEAD = 8
 
 
 @dataclass(slots=True)
 class Sent:
-    """A task that was sent through a slot.
+    """Task sent through a slot.
 
     Attributes
     ----------
     entry : Entry
     pool : Pool
     rank : float
-        Orders tasks on the worker; see `TaskControl.bind`.
+        Order on the worker, lowest first; see `TaskControl.bind`.
     expected : float
-        Seconds that it computes, infinite where that is not known.
+        Expected compute time in seconds; infinite if unknown.
     soonest : float
-        Seconds after which it may well have ended.
+        Compute time in seconds after which the task may plausibly have ended.
     start : float or None
-        When it started to compute, as far as can be told; None while it waits there.
+        Estimated start of the computation, monotonic seconds; None while the task waits.
     since : float
-        When it was sent.
+        Time at which it was sent, monotonic seconds.
     fetches : bool
-        Whether inputs have to come from other workers first: what is sent after it may start
-        before it.
+        Whether inputs must be fetched from other workers first: later tasks may start before it.
     """
 
     entry: Entry
@@ -61,7 +60,10 @@ class Sent:
     fetches: bool
 
     def left(self, now: float) -> float:
-        """Seconds that it may compute yet. One that is overdue will take as long again as it is."""
+        """Return the estimated seconds until the task ends.
+
+        An overdue task is expected to take as long again as it is overdue.
+        """
         if self.start is None:
             return self.expected
         elapsed = now - self.start
@@ -71,18 +73,18 @@ class Sent:
 
 
 class Place(NamedTuple):
-    """A worker that has a slot.
+    """Worker that has a slot.
 
     Attributes
     ----------
     ws : distributed.scheduler.WorkerState
     free : bool
-        Whether it has a free thread.
+        Whether a thread is free.
     free_in : float
-        Seconds until a task that is sent now would start, infinite where that is not known.
+        Seconds until a task sent now would start; infinite if unknown.
     rootish : bool
-        Whether it may be sent a task of a kind that Dask would queue: no more of these are sent
-        ahead than Dask sends, by its ``worker-saturation``.
+        Whether a task that Dask would queue may be sent: no more of them are sent ahead than
+        Dask's ``worker-saturation`` allows.
     """
 
     ws: WorkerState
@@ -91,12 +93,12 @@ class Place(NamedTuple):
     rootish: bool
 
     def takes_at_once(self, like: Like) -> bool:
-        """Whether a task that takes no time, like these, would be through at once."""
+        """Return whether tasks like `like` are trivial and would start and end at once."""
         return like.is_trivial and self.free_in < TRIVIAL
 
 
 class _On:
-    """What a worker was sent through slots, and how many of these tasks wait there."""
+    """Tasks sent to one worker through slots, and the number of them that wait there."""
 
     __slots__ = ("sent", "waits")
 
@@ -117,9 +119,9 @@ class Slots:
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Only read.
+        Only read, never changed.
     ahead : float
-        Seconds before a thread is expected to be free at which it is sent another task.
+        Seconds before the expected end of a task at which its worker is sent another one.
     """
 
     def __init__(self, scheduler: Scheduler, ahead: float) -> None:
@@ -131,26 +133,26 @@ class Slots:
         self._crowded: set[WorkerState] = set()
 
     def __len__(self) -> int:
-        """How many tasks are on workers."""
+        """Number of recorded tasks on workers."""
         return len(self._where)
 
     def __contains__(self, ts: TaskState) -> bool:
         return ts in self._where
 
     def get(self, ts: TaskState) -> Sent | None:
-        """What was noted of a task on a worker."""
+        """Return the record of a task on a worker, or None."""
         address = self._where.get(ts)
         return None if address is None else self._on[address].sent[ts]
 
     def inherit(self, pool: Pool, heir: Pool) -> None:
-        """Count what was sent for one pool for another."""
+        """Transfer the recorded tasks of `pool` to `heir`."""
         for ts in pool.running:
             address = self._where.get(ts)
             if address is not None:
                 self._on[address].sent[ts].pool = heir
 
     def sent(self, ts: TaskState, ws: WorkerState, pool: Pool, entry: Entry, rank: float) -> None:
-        """Note a task that was sent to a worker."""
+        """Record that the task `ts` was sent to the worker `ws`; `Sent` documents the rest."""
         known, now = entry.like, monotonic()
         start = now if load(ws) <= ws.nthreads else None
         fetches = any(ws not in dep.who_has for dep in ts.dependencies)
@@ -166,7 +168,7 @@ class Slots:
         self._where[ts] = ws.address
 
     def ended(self, ts: TaskState) -> None:
-        """Note that a worker no longer has a task, or that it holds no slot any more."""
+        """Remove a task that left its worker or gave up its slot."""
         address = self._where.pop(ts, None)
         if address is not None:
             on = self._on[address]
@@ -175,14 +177,14 @@ class Slots:
                 del self._on[address]
 
     def relocated(self, ts: TaskState, ws: WorkerState) -> None:
-        """Note that a task was moved to another worker before it started."""
+        """Record that the task `ts` was moved to the worker `ws` before it started."""
         sent = self._on[self._where[ts]].sent[ts]
         self.ended(ts)
         sent.start = monotonic() if load(ws) <= ws.nthreads else None
         self._put(ts, ws, sent)
 
     def stuck(self, longer: float) -> list[tuple[TaskState, Sent]]:
-        """Return the tasks that have waited on a worker for more than `longer` seconds."""
+        """Return the tasks that have waited on a worker for at least `longer` seconds."""
         before = monotonic() - longer
         return [
             (ts, sent)
@@ -198,11 +200,11 @@ class Slots:
         return any(on.waits for on in self._on.values())
 
     def any_as_long_as(self, seconds: float) -> bool:
-        """Whether of the tasks on workers any takes so long, as far as known."""
+        """Return whether any recorded task is expected to take at least `seconds`."""
         return any(s.expected >= seconds for on in self._on.values() for s in on.sent.values())
 
     def thread_freed(self, address: str) -> None:
-        """Note that a thread of a worker takes the next task."""
+        """Record that a thread of a worker starts its next task, if one waits."""
         ws, on = self.scheduler.workers.get(address), self._on.get(address, _NOTHING)
         if on.waits and ws is not None and len(on.sent) - on.waits < ws.nthreads:
             first = min(on.waiting(), key=lambda sent: sent.rank)
@@ -210,22 +212,22 @@ class Slots:
             on.waits -= 1
 
     def waiting(self, address: str) -> int:
-        """How many tasks were sent to a worker through slots and wait there."""
+        """Return the number of tasks sent to a worker through slots that wait there."""
         return self._on.get(address, _NOTHING).waits
 
     def sent_first(self, address: str) -> int:
-        """How many of these were sent to be first: they have a negative rank."""
+        """Return the number of `waiting` tasks sent to overtake others: their rank is negative."""
         return sum(1 for sent in self._on.get(address, _NOTHING).waiting() if sent.rank < 0)
 
     def waiting_tasks(self, address: str, pool: Pool) -> Iterator[tuple[TaskState, Sent]]:
-        """Tasks of a pool that wait on a worker."""
+        """Yield the tasks of `pool` that wait on the worker at `address`, with their records."""
         on = self._on.get(address, _NOTHING)
         for ts, sent in on.sent.items() if on.waits else ():
             if sent.start is None and sent.pool is pool:
                 yield ts, sent
 
     def free_in(self, ws: WorkerState) -> float:
-        """Seconds until a task that is sent now would start, infinite where that is not known."""
+        """Return the seconds until a task sent now would start; infinite if unknown."""
         threads = ws.nthreads
         if load(ws) < threads:
             return 0.0
@@ -249,7 +251,7 @@ class Slots:
         return left[0]
 
     def next_end(self, ws: WorkerState) -> float:
-        """Seconds until a worker is expected to have a free thread, what waits there aside."""
+        """Return the expected seconds until a worker has a free thread, ignoring waiting tasks."""
         if load(ws) < ws.nthreads:
             return 0.0
         now = monotonic()
@@ -258,13 +260,13 @@ class Slots:
         return left if math.isfinite(left) else ws.occupancy / ws.nthreads
 
     def all_end_in(self, pool: Pool) -> float:
-        """Seconds until all tasks of a pool on workers are expected to have ended."""
+        """Return the expected seconds until all tasks of a pool on workers have ended."""
         now = monotonic()
         sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
         return max((s.left(now) for s in sent), default=0.0)
 
     def sent_any(self, workers: Iterable[WorkerState]) -> None:
-        """Note that workers were sent tasks, through slots or not."""
+        """Record that workers were sent tasks, through slots or not."""
         self._crowded.update(ws for ws in workers if len(ws.processing) > ws.nthreads)
 
     def queueing(self) -> set[WorkerState]:
@@ -273,8 +275,7 @@ class Slots:
         return {ws for ws in self._crowded & self.scheduler.running if load(ws) > ws.nthreads}
 
     def place(self, ws: WorkerState) -> Place | None:
-        """Return a worker as one that has a slot: a free thread, or one that is about to be free;
-        None if it has none."""
+        """Return the `Place` of a worker with a free or soon free thread, or None without one."""
         if ws not in self.scheduler.running:
             return None
         threads, waiting = ws.nthreads, self.waiting(ws.address)
@@ -284,7 +285,7 @@ class Slots:
         saturation = self.scheduler.WORKER_SATURATION
         rootish = math.isinf(saturation) or waiting < math.ceil(saturation * threads) - threads
         if over > waiting:
-            # It has tasks that were not sent through slots, and would go on with those.
+            # It would continue with tasks that were not sent through slots.
             return None if waiting else Place(ws, False, math.inf, rootish)
         free_in = self.free_in(ws)
         if free_in >= self.ahead or waiting >= MOST_AHEAD * threads:
@@ -292,22 +293,26 @@ class Slots:
         return Place(ws, False, free_in, rootish)
 
     def is_low(self, ws: WorkerState) -> bool:
-        """Whether a worker has got through most of what it may be sent ahead: it is sent more then,
-        and not for each task that ends."""
+        """Return whether at most half of the tasks that may be sent ahead wait on a worker.
+
+        More are sent only then, rather than after every task that ends.
+        """
         return 2 * self.waiting(ws.address) <= MOST_AHEAD * ws.nthreads
 
     def backlog(self, ws: WorkerState) -> int:
-        """Tasks that wait on a worker without having been sent through a slot."""
+        """Return the number of tasks that wait on a worker but were not sent through a slot."""
         return load(ws) - ws.nthreads - self.waiting(ws.address)
 
     def goes_on_with_others(self, ws: WorkerState, pool: Pool, bound: Iterable[Pool]) -> bool:
-        """Whether a worker would go on with tasks of a job that has been served less than this one:
-        they are bound to it and have nowhere else to go."""
+        """Return whether a worker has a backlog of a `bound` pool with less service than `pool`.
+
+        Tasks of `bound` pools were sent without a slot, and can only run on their worker.
+        """
         less = any(o.service < pool.service and ws.address in o.passed for o in bound)
         return less and self.backlog(ws) > 0
 
     def check(self, pools: Mapping[str, Pool]) -> None:
-        """Raise `AssertionError` unless what was sent agrees with itself and with the pools."""
+        """Raise `AssertionError` unless the records agree with each other and with the pools."""
         there = {ts: address for address, on in self._on.items() for ts in on.sent}
         assert there == self._where, "workers and tasks disagree"
         for on in self._on.values():
@@ -319,14 +324,13 @@ class Slots:
 
 
 def load(ws: WorkerState) -> int:
-    """Tasks on a worker that compute or could: no seceded ones, and none that wait for a
-    resource."""
+    """Return the number of tasks on a worker, except seceded and `blocked` ones."""
     there = len(ws.processing) - len(ws.long_running)
     return there - blocked(ws) if ws.used_resources else there
 
 
 def blocked(ws: WorkerState) -> int:
-    """Tasks on a worker that wait there for a resource."""
+    """Return the number of tasks on a worker that wait there for a resource."""
     if not ws.used_resources:
         return 0
     over = max(used - ws.resources.get(r, 0) for r, used in ws.used_resources.items())
@@ -334,5 +338,5 @@ def blocked(ws: WorkerState) -> int:
 
 
 def has_thread(ws: WorkerState) -> bool:
-    """Whether a worker has fewer tasks than threads."""
+    """Return whether a worker has fewer tasks than threads."""
     return load(ws) < ws.nthreads

@@ -1,4 +1,4 @@
-"""Simulator of jobs that hold fractions of threads: see `Simulator`."""
+"""Simulator of jobs that hold fractions of threads: see `Simulation`."""
 
 from dask_slaq.simulation.fluid.dispatch import DISPATCH
 from dask_slaq.simulation.fluid.simulator import Outcome, Simulation, Watcher

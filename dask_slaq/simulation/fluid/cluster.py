@@ -1,7 +1,7 @@
-"""The workers of a simulated cluster: how many there are, who holds them, and where data is.
+"""Workers of a simulated cluster, the jobs that hold them, and where the data of jobs is.
 
-What jobs hold is flat arrays, one element each a pair of job and worker, so that a decision costs
-no walk over thousands of workers.
+Holdings are flat arrays with one element per pair of job and worker, so that a decision does not
+loop over thousands of workers.
 """
 
 from __future__ import annotations
@@ -21,30 +21,32 @@ __all__ = ["GROUP", "Cluster", "workers"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Threads of a worker.
+#: Threads per worker.
 GROUP = 16
-#: Workers that there can be at most: one number stands for a job and a worker.
+#: Most workers: a pair of job and worker is stored as one number, ``job * _MOST + worker``.
 _MOST = 1 << 32
 
 
 class Cluster:
-    """Workers that come and go, and the sets of them that jobs hold.
+    """Workers that join and leave, and the worker sets that jobs hold.
 
     Parameters
     ----------
     n_jobs, cores : int
+        Number of jobs in the run, and of threads at the start.
     capacity : sequence of (seconds, cores)
-        Changes of the number of cores.
+        Changes of the number of cores, in order of time.
     move_pause : float
-        Seconds that the data of a job needs to a worker that it gained.
+        Seconds until the data of a job is on a worker that it gained.
 
     Attributes
     ----------
     workers : Workers
+        The workers there are now.
     cores : int
-        Threads of them all.
+        Threads of all workers.
     moved : int
-        Workers that jobs gained.
+        Number of times that a job gained a worker.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Cluster:
     ) -> None:
         self._n_jobs, self._changes, self._move_pause = n_jobs, deque(capacity), move_pause
         self.moved = 0
-        # What is held, by job and worker: both numbers in one, threads, and when data is there.
+        # Per pair of job and worker: the pair as a number, threads, and when the data is there.
         self._pair: IntArray = np.zeros(0, np.int64)
         self._threads, self._ready = np.zeros((2, 0))
         self._set(cores)
@@ -64,21 +66,21 @@ class Cluster:
 
     @property
     def next_change(self) -> float:
-        """When workers leave or join."""
+        """Time of the next change of capacity; infinite if there is none."""
         return self._changes[0][0] if self._changes else math.inf
 
     def resize(self) -> tuple[FloatArray, FloatArray]:
-        """Make the next change: workers leave, or join, at the end of the list.
+        """Apply the next change: workers join or leave at the end of the list.
 
         Returns
         -------
         lost, held : (n_jobs,) array
-            Threads that each job lost, and threads that it had.
+            Threads that each job lost, and threads that it held before.
 
         Raises
         ------
         InvalidSetting
-            No core is left, and none will come.
+            No core is left, and no further change is due.
         """
         before = len(self.workers)
         self._set(self._changes.popleft()[1])
@@ -87,7 +89,17 @@ class Cluster:
         return self._sum(lost), self._sum()
 
     def hold(self, sets: Placement, jobs: IntArray, now: float) -> None:
-        """Jobs hold these sets from now on; `jobs` (n_sets,) are their numbers."""
+        """Replace the worker sets that jobs hold.
+
+        Parameters
+        ----------
+        sets : Placement
+            Worker sets of a decision.
+        jobs : (n_sets,) array of int
+            Index of the job that holds each set.
+        now : float
+            Seconds.
+        """
         entries = sets.entries
         pair = jobs[entries.job] * _MOST + entries.worker
         order = np.argsort(pair, kind="stable")
@@ -100,27 +112,48 @@ class Cluster:
         self._pair, self._threads, self._ready = pair, entries.amount[order], ready
 
     def next_arrival(self, active: IntArray, now: float) -> float:
-        """When the data of one of these jobs is next on a worker that it gained."""
+        """Return when data of an active job next arrives on a worker; infinite if none moves.
+
+        Parameters
+        ----------
+        active : (n_active,) array of int
+            Indices of the jobs.
+        now : float
+            Seconds.
+        """
         if not self._move_pause:
             return math.inf
         later = (self._ready > now) & np.isin(self._pair // _MOST, active)
         return float(self._ready[later].min(initial=math.inf))
 
     def arrived(self, active: IntArray, now: float) -> FloatArray:
-        """Part (n_active,) of their threads that have these jobs' data."""
+        """Return the fraction of each job's threads where its data has arrived.
+
+        Parameters
+        ----------
+        active : (n_active,) array of int
+            Indices of the jobs.
+        now : float
+            Seconds.
+
+        Returns
+        -------
+        (n_active,) array
+            In [0, 1]; 1 for a job without threads.
+        """
         if not self._move_pause:
             return np.ones(len(active))
         there, held = self._sum(self._ready <= now)[active], self._sum()[active]
         return np.divide(there, held, out=np.ones(len(active)), where=held > 0)
 
     def _sum(self, some: npt.NDArray[np.bool_] | slice = slice(None)) -> FloatArray:
-        """Threads (n_jobs,) that each job holds, or holds of these."""
+        """Return the threads (n_jobs,) that each job holds, of all pairs or of `some`."""
         job = self._pair[some] // _MOST
         return np.asarray(np.bincount(job, self._threads[some], self._n_jobs), np.float64)
 
 
 def workers(cores: int) -> Workers:
-    """Workers of `GROUP` threads, the last one of what is left.
+    """Make workers of `GROUP` threads; the last one has the rest.
 
     >>> dict(workers(40))
     {'worker-000000': 16, 'worker-000001': 16, 'worker-000002': 8}

@@ -1,7 +1,7 @@
-"""Who has the threads between two decisions: the live dispatcher's rules, slot by slot, as a fluid.
+"""Division of threads between two decisions: a fluid version of the live dispatcher's rules.
 
-Jobs that are behind on the tokens of their floor come first, spread over the epoch; then all jobs,
-by one of two rules. What a job cannot use goes to the others.
+Jobs that are behind their floor are served first: their tokens are spread over the epoch. Then all
+jobs are served by one of two rules. Threads that a job cannot use go to the others.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["DISPATCH", "Shares", "by_index", "divide", "lend"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: `shares`: every job its share, and of what some cannot use, the others in proportion to theirs;
-#: threads that the engine grants to nobody, as no use to anybody, stay idle. `index`: job by job
-#: in the order of their indices, each as many as it can use, but for `Grant.most`, as on a cluster
-#: whose jobs always have tasks that are ready.
+#: `shares`: every job gets its share; threads that some jobs cannot use go to the others in
+#: proportion to their shares, and threads that the engine grants to no job stay idle. `index`: jobs
+#: are served in order of their indices, each with as many threads as it can use up to `Grant.most`,
+#: as on a cluster where every job always has ready tasks.
 DISPATCH = ("shares", "index")
-#: Weight, in threads, by which jobs with no share at all are lent what nobody else can use.
+#: Weight, in threads, of a job without a share when threads that no other job can use are lent.
 NEGLIGIBLE = 1e-9
 
 
 @dataclass(frozen=True)
 class Shares:
-    """What jobs are granted, see `Grant`. Arrays are (n_jobs,)."""
+    """Grants of several jobs as arrays (n_jobs,), see `Grant`."""
 
     share: FloatArray
     tokens: FloatArray
@@ -40,7 +40,14 @@ class Shares:
 
     @classmethod
     def of(cls, decision: Decision | None, place: IntArray) -> Shares:
-        """Those of the jobs that stand there in the decision; nothing for -1."""
+        """Read the shares of some jobs from a decision.
+
+        Parameters
+        ----------
+        decision : Decision, optional
+        place : (n_jobs,) array of int
+            Position of each job in the decision; -1 for jobs without a grant, which get zeros.
+        """
         if decision is None:
             return cls(*np.zeros((4, len(place))))
         names = ("share", "tokens", "index", "most")
@@ -56,26 +63,28 @@ def divide(
     epoch: float,
     dispatch: str = "shares",
 ) -> FloatArray:
-    """Threads of each job until something changes.
+    """Divide the threads among the active jobs.
 
     Parameters
     ----------
     shares : Shares
-        Of the active jobs.
+        Grants of the active jobs.
     law : Law
+        True running times.
     jobs : (n_active,) array of int
-        Their rows in the law.
+        Rows of the active jobs in the law.
     cap : (n_active,) array
-        Threads that each can use.
+        Most threads that each job can use.
     cores : int
     epoch : float
-        Seconds over which tokens are served.
+        Seconds over which tokens are spread.
     dispatch : str
         One of `DISPATCH`.
 
     Returns
     -------
     (n_active,) array
+        Threads of each job, possibly fractional, until the next event.
     """
     share, index, most = shares.share, shares.index, shares.most
     cap = np.minimum(cap, cores)
@@ -89,15 +98,32 @@ def divide(
     useful = law.useful(jobs, threads)
     spare = cores - useful.sum() > NEGLIGIBLE
     threads = lend(law, jobs, useful, cap, cores, index) if spare else threads
-    return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # not a rounding more
+    return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # despite rounding
 
 
 def by_index(
     share: FloatArray, index: FloatArray, floor: FloatArray, cap: FloatArray, cores: float
 ) -> FloatArray:
-    """Threads (n_jobs,) job by job, the highest index first; jobs of equal index in proportion
-    to their shares.
+    """Fill jobs in order of their indices, highest first.
 
+    Jobs of equal index are filled in proportion to their shares.
+
+    Parameters
+    ----------
+    share, index : (n_jobs,) array
+        Shares in threads, and order of dispatch.
+    floor, cap : (n_jobs,) array
+        Fewest and most threads of each job.
+    cores : float
+        Threads to divide.
+
+    Returns
+    -------
+    (n_jobs,) array
+        Threads of each job.
+
+    Examples
+    --------
     >>> two, none = np.ones(2), np.zeros(2)
     >>> by_index(two, np.array([1.0, 2.0]), np.array([1.0, 0.0]), 6 * two, 8.0)
     array([2., 6.])
@@ -118,7 +144,24 @@ def by_index(
 def lend(
     law: Law, jobs: IntArray, threads: FloatArray, cap: FloatArray, cores: int, index: FloatArray
 ) -> FloatArray:
-    """Spare threads to the jobs that they save a wave, by index, until they save none."""
+    """Lend spare threads, highest index first, while they save some job a wave.
+
+    Parameters
+    ----------
+    law : Law
+    jobs : (n_active,) array of int
+        Rows of the active jobs in the law.
+    threads, cap : (n_active,) array
+        Threads that each job has, and the most that it can use.
+    cores : int
+    index : (n_active,) array
+        Order of dispatch.
+
+    Returns
+    -------
+    (n_active,) array
+        Threads of each job.
+    """
     threads, left = threads.copy(), cores - threads.sum()
     order = np.argsort(-index, kind="stable")
     lent = True

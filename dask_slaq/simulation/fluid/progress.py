@@ -1,4 +1,4 @@
-"""How far the jobs of a simulation are: iterations done, and when each of them ended."""
+"""Progress of simulated jobs: iterations done, and when each one ended."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ __all__ = ["Iterations"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Iterations; what is nearer to an end than this has reached it.
+#: Tolerance in iterations: work this close to the end of an iteration has reached it.
 EPSILON = 1e-7
 
 
 class Iterations:
-    """Iterations of all jobs, each at a rate of its own. Arrays are (n_jobs,).
+    """Iterations of all jobs, each job at its own rate. Arrays are (n_jobs,).
+
+    Parameters
+    ----------
+    jobs : sequence of SimulatedJob
 
     Attributes
     ----------
     rate : array
-        Iterations of usual length a second.
+        Iterations of usual length (without stragglers) per second; set by the caller.
     compute : array
-        Core-seconds a second.
+        Core-seconds computed per second; set by the caller.
     unsaid : array
-        Core-seconds that the engine has not been told of.
+        Core-seconds not yet reported to the engine.
     finished : array of int
         Iterations that have ended.
     times : list of (n_iterations,) array
@@ -38,7 +42,7 @@ class Iterations:
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
         n = len(jobs)
-        # Work done and when the present iteration is, in iterations of usual length.
+        # Work done, and work at which the current iteration ends, in iterations of usual length.
         self._done, self._due = np.zeros(n), np.array([job.slowdown[0] for job in jobs])
         self._ends = [np.cumsum(job.slowdown) for job in jobs]
         self._last = np.array([ends[-1] for ends in self._ends])
@@ -49,7 +53,7 @@ class Iterations:
         self.times = [np.full(len(job.loss), np.nan) for job in jobs]
 
     def next_end(self, active: IntArray) -> float:
-        """Seconds until the next of these jobs ends, or stops for its driver."""
+        """Return the seconds until the next active job ends, or stops for its driver."""
         going = active[self.rate[active] > 0]
         if not len(going):
             return math.inf
@@ -61,11 +65,18 @@ class Iterations:
     ) -> list[tuple[float, int, int, float]]:
         """Compute from `start` to `now`.
 
+        Parameters
+        ----------
+        active : (n_active,) array of int
+            Indices of the jobs that compute.
+        start, now : float
+            Seconds.
+
         Returns
         -------
         list of (seconds, job, iteration, core-seconds)
-            The iterations that ended on the way in order of time, each with what was computed
-            for it and not told so far.
+            Iterations that ended, in order of time. Core-seconds are those computed since the
+            job's last entry.
         """
         before = self._done[active]
         self._done[active] += self.rate[active] * (now - start)
@@ -79,7 +90,7 @@ class Iterations:
     def _ended(
         self, i: int, before: float, start: float, now: float
     ) -> list[tuple[float, int, int, float]]:
-        """The iterations of one job that ended."""
+        """Record and return the iterations of one job that ended, as `advance` does."""
         first, ends = int(self.finished[i]), self._ends[i]
         stop = int(np.searchsorted(ends, self._done[i] + EPSILON, side="right"))
         times = np.clip(start + (ends[first:stop] - before) / self.rate[i], start, now)
@@ -96,13 +107,20 @@ class Iterations:
         ]
 
     def through(self, active: IntArray) -> npt.NDArray[np.bool_]:
-        """Which (n_active,) of these jobs have ended."""
+        """Return a mask (n_active,) of the active jobs that have ended."""
         through: npt.NDArray[np.bool_] = self.finished[active] == self._count[active]
         return through
 
     def lose(self, active: IntArray, lost: FloatArray, held: FloatArray) -> None:
-        """Undo that part of the unfinished iterations that was done on threads that were `lost`,
-        of those that were `held`."""
+        """Undo the part of unfinished iterations that was computed on lost threads.
+
+        Parameters
+        ----------
+        active : (n_active,) array of int
+            Indices of the jobs that compute.
+        lost, held : (n_jobs,) array
+            Threads that each job lost, and threads that it held before.
+        """
         for i in active[lost[active] > 0]:
             k = self.finished[i]
             begun = self._ends[i][k - 1] if k else 0.0

@@ -1,8 +1,7 @@
-"""The event loop: jobs on a virtual clock, decided by the engine that also runs on clusters.
+"""Event-driven simulation of jobs on a virtual clock, with the engine that also runs on clusters.
 
-Events are arrivals, the ends of iterations and jobs, epochs, changes of capacity, and the ends of
-pauses. Between two of them every job computes at a constant rate, on the threads that `divide`
-gives it.
+Events are arrivals, ends of iterations and jobs, epochs, changes of capacity, and ends of pauses.
+Between two events every job computes at a constant rate on the threads that `divide` gives it.
 """
 
 from __future__ import annotations
@@ -27,27 +26,28 @@ __all__ = ["Outcome", "Simulation", "Watcher"]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: A job that can be divided at will has so many tasks a thread of the cluster.
+#: Parallel tasks per thread of the cluster, for jobs that can be divided at will.
 DIVISIONS = 1000
 
-#: Told of every change: seconds, indices (n_active,) of the active jobs, their threads (n_active,).
+#: Called at every change with the time in seconds, the indices (n_active,) of the active jobs, and
+#: their threads (n_active,).
 Watcher = Callable[[float, IntArray, FloatArray], None]
 
 
 @dataclass
 class Outcome:
-    """What became of the jobs of one run.
+    """Result of one run.
 
     Attributes
     ----------
     times : list of (n_iterations,) array
         When each iteration of each job ended, seconds after the start.
     decisions : list of float
-        Seconds of compute of each reallocation.
+        Real seconds that each reallocation took.
     busy : float
-        Core-seconds that tasks computed.
+        Core-seconds computed by tasks.
     moved : int
-        Workers that jobs gained.
+        Number of times that a job gained a worker.
     """
 
     times: list[FloatArray]
@@ -57,31 +57,32 @@ class Outcome:
 
 
 class Simulation:
-    """One run of a list of jobs, and its state. Arrays are (n_jobs,).
+    """One run of a list of jobs. Arrays are (n_jobs,).
 
     Parameters
     ----------
     jobs : sequence of SimulatedJob
         In order of arrival.
     engine : Engine
-        Without jobs.
+        An engine without jobs.
     law : Law
         True running times of these jobs.
     cores : int
+        Threads of the cluster at the start.
     max_cores : float, optional
-        Threads that any one job can use at most.
+        Most threads that any job can use.
     move_pause : float
         Seconds for which a job computes nothing on the threads of a worker that it gained,
         while its data moves there.
     capacity : sequence of (seconds, cores)
-        Changes of the number of cores. Of a worker that is lost, the jobs on it lose that part
-        of their unfinished iteration.
+        Changes of the number of cores, in order of time. A job that loses a worker loses the part
+        of its unfinished iteration that was computed there.
     gap : float
-        Least seconds between two decisions: arrivals and ends that come sooner wait for so long.
+        Minimum seconds between two decisions; earlier arrivals and ends wait until then.
     dispatch : {"shares", "index"}
-        Who has the threads between two decisions, see `dispatch.DISPATCH`.
+        Rule that divides the threads between two decisions, see `dispatch.DISPATCH`.
     watch : callable, optional
-        Told of every change of who computes on how many threads.
+        Called whenever the threads are divided anew, see `Watcher`.
     """
 
     def __init__(
@@ -112,14 +113,24 @@ class Simulation:
         self.iterations = Iterations(jobs)
         most = math.inf if max_cores is None else max_cores
         self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
-        #: When the driver of each job sends its next tasks.
+        #: Time at which the driver of each job submits its next tasks.
         self.resume = np.full(n, -math.inf)
-        #: Where the jobs stood in the last decision, -1 for new ones.
+        #: Position of each job in the last decision, -1 for new jobs.
         self.place = np.full(n, -1)
         self.outcome = Outcome(self.iterations.times)
 
     def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
-        """Run to the end of the last job; `progress` is called with 1 when one ends."""
+        """Run until the last job ends.
+
+        Parameters
+        ----------
+        progress : callable, optional
+            Called with the number of jobs that have just ended.
+
+        Returns
+        -------
+        Outcome
+        """
         decide = math.inf
         while self.coming or len(self.active):
             arrival = self.jobs[self.coming[0]].arrival if self.coming else math.inf
@@ -140,18 +151,18 @@ class Simulation:
         return self.outcome
 
     def _next_resume(self) -> float:
-        """When the next driver that works sends tasks."""
+        """Return the time at which the next busy driver submits tasks; infinite if none is busy."""
         later = self.resume[self.active]
         return float(later[later > self.now].min(initial=math.inf))
 
     def _stop(self, i: int) -> None:
-        """Let the driver of a job work before its next iteration."""
+        """Hold back the next iteration of a job while its driver works alone."""
         alone, k = self.jobs[i].alone, self.iterations.finished[i]
         if alone is not None and k < len(alone):
             self.resume[i] = self.now + alone[k]
 
     def _advance(self, at: float) -> None:
-        """Compute until `at`; report the iterations that end on the way, in order of time."""
+        """Compute until `at`, and report the iterations that end before in order of time."""
         a, elapsed, start = self.active, at - self.now, self.now
         self.now = at
         if not len(a) or elapsed <= 0:
@@ -167,7 +178,7 @@ class Simulation:
             self.engine.report(job.name, job.reports.item(k), time)
 
     def _remove_ended(self) -> int:
-        """Take the jobs that are through off the cluster."""
+        """Remove the jobs that have ended. Returns their number."""
         through = self.iterations.through(self.active)
         for i in self.active[through]:
             self.engine.remove_job(self.jobs[i].name, self.now)
@@ -175,7 +186,7 @@ class Simulation:
         return int(through.sum())
 
     def _add_arrived(self) -> int:
-        """Let the jobs arrive whose time has come; how many there are."""
+        """Admit the jobs that are due. Returns their number."""
         before = len(self.new)
         while self.coming and self.jobs[self.coming[0]].arrival <= self.now:
             i = self.coming.popleft()
@@ -188,7 +199,7 @@ class Simulation:
         return len(arrived)
 
     def _resize(self) -> int:
-        """Change the number of cores if it is time; how many changes there are."""
+        """Apply the changes of capacity that are due. Returns their number."""
         changed = 0
         while self.cluster.next_change <= self.now:
             self.iterations.lose(self.active, *self.cluster.resize())
@@ -196,7 +207,7 @@ class Simulation:
         return changed
 
     def _decide(self) -> None:
-        """Let the engine decide, and note who gained workers."""
+        """Reallocate, and record which job holds which workers."""
         self.decided = self.now
         unsaid = self.iterations.unsaid
         for i in self.active[unsaid[self.active] > 0]:
@@ -206,13 +217,13 @@ class Simulation:
         start = perf_counter()
         self.engine.reallocate(self.cluster.workers, self.now)
         self.outcome.decisions.append(perf_counter() - start)
-        for i in self.new:  # its tasks come when it has been told of its grant, as on a cluster
+        for i in self.new:  # as on a cluster, tasks are submitted after the first grant
             self.engine.observe_demand(self.jobs[i].name, self._at_once(i))
         self.new.clear()
         self._hold()
 
     def _hold(self) -> None:
-        """Note what every job was granted."""
+        """Record what every job was granted."""
         grants = self.engine.grants
         place = np.array([grants.position[self.jobs[i].name] for i in self.active], np.int64)
         self.place[self.active] = place
@@ -222,7 +233,7 @@ class Simulation:
             self.cluster.hold(grants.decision.sets, jobs, self.now)
 
     def _divide(self) -> None:
-        """Who computes on how many threads from now on, and how fast."""
+        """Divide the threads among the active jobs, and set how fast the jobs compute."""
         a = self.active
         if not len(a):
             return
@@ -238,6 +249,6 @@ class Simulation:
         self.iterations.compute[a] = self.law.computed(a, threads, speed)
 
     def _at_once(self, i: int) -> int:
-        """Parallel tasks of an iteration."""
+        """Return the number of parallel tasks per iteration of a job."""
         width = self.jobs[i].partitions
         return int(width) if math.isfinite(width) else DIVISIONS * self.cluster.cores

@@ -1,4 +1,4 @@
-"""Reads recorded event logs and replays their jobs under other settings."""
+"""Recorded event logs: trials of solvers, and simulation of recorded jobs under other policies."""
 
 from dask_slaq.simulation.recorded.event_log import LogError
 from dask_slaq.simulation.recorded.iteration_time import RunningTime, running_time

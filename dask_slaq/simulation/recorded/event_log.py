@@ -1,4 +1,4 @@
-"""Logs of a live plugin: their files, and what each recording in them says of the jobs."""
+"""Event logs of a live plugin: their files, recordings and jobs."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ from dask_slaq.simulation.workload import decode
 
 __all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
 
-#: How the first event of a recording begins.
+#: Beginning of the line that starts a recording.
 START = b'{"event":"start"'
-#: Seconds over which the overhead of tasks is a mean: many tasks are to end in them.
+#: Seconds over which the overhead of tasks is averaged: long enough for many tasks to end.
 WINDOW = 10.0
 
 
 class LogError(ValueError):
-    """A log cannot be read; names the file and the line."""
+    """Error in a log; the message names the file and the line."""
 
 
 def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
-    """Give every event to each of `take`, the oldest first.
+    """Read a log, and pass every event to each of `take`, oldest first.
 
     Parameters
     ----------
     path : path
         The newest file; older ones have its name and ``.1``, ``.2`` and so on.
     *take : callable
-        May raise `SlaqError` for what is wrong with an event.
+        Called with each event; may raise `SlaqError` if the event is invalid.
 
     Returns
     -------
     list of str
-        What is to be said of the log: lines that a crash cut off are passed over.
+        Notes on lines that a crash cut off, which are skipped.
 
     Raises
     ------
     LogError
+        A file cannot be read, is invalid, or has no events.
     """
     notes: list[str] = []
     empty = True
@@ -58,10 +59,10 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
 
 
 def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
-    """Yield the events of all files and where they stand.
+    """Yield the place (file and line) and the event of every line of all files.
 
-    A line that is not JSON is passed over, with a note, if a crash can have cut it off there: where
-    the log ends, or where the next recording begins, be it on the same line.
+    A line that is not JSON is skipped with a note if a crash can have cut it off: at the end of the
+    log, or before the next recording, which may begin on the same line.
     """
     broken, where, line, begun = "", "", b"", False
     for place, line in _lines(path):
@@ -97,17 +98,17 @@ def _decoded(line: bytes, place: str) -> Any:
 
 
 def _begins(event: Any) -> bool:
-    """Whether a recording begins here: before it, one may have ended in the middle of a line."""
+    """Return whether a recording begins here. The line before may be cut off."""
     return isinstance(event, dict) and event.get("event") == "start" and not event.get("continued")
 
 
 def _continues(event: Any) -> bool:
-    """Whether a file begins here with the start of a recording that began in an older one."""
+    """Return whether this event opens a file in the middle of a recording."""
     return isinstance(event, dict) and event.get("event") == "start" and not _begins(event)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Lines of all files that are not blank, and where they stand."""
+    """Yield the place and the text of every line of all files that is not blank, oldest first."""
     number, older = 1, []
     while (before := path.with_name(f"{path.name}.{number}")).exists():
         older.append(before)
@@ -124,7 +125,7 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
 
 @dataclass
 class RecordedJob:
-    """What a recording says of one job.
+    """History of one job in a recording.
 
     Attributes
     ----------
@@ -132,25 +133,26 @@ class RecordedJob:
     arrival : float
         Seconds on the clock of the recording, like all times.
     settings : dict
-        ``weight``, ``min_share``, ``max_share``, ``target``; ``max_iter`` if it told, as told last.
+        ``weight``, ``min_share``, ``max_share``, ``target``; the last ``max_iter``, if there was
+        one.
     reports : bool
-        False for the tasks of no job.
+        Whether the job reports a loss; False for unowned tasks.
     times, losses : list of float
-        Of each report.
+        Time and loss of each report.
     work : list of float
-        Core-seconds of the tasks that ended between one report and the next, the first ones
-        counting from the arrival.
+        Core-seconds of the tasks that ended before each report, since the report before or the
+        arrival.
     overhead : list of float
-        Thread-seconds that these tasks, and what they need and give, were on their way; the tasks
-        after the last report may make one more.
+        Thread-seconds that these tasks, their inputs and their results were in transit. There may
+        be one more element, for tasks after the last report.
     idle : list of float
-        Seconds in which it had no task ready or running, up to each report.
+        Seconds without a ready or running task before each report.
     waiting : float
         Core-seconds since the last report.
     most : float
         Most tasks at once.
     left : float or None
-        When it ended.
+        Time at which the job ended; None if it had not.
     """
 
     name: str
@@ -174,15 +176,15 @@ class Recording:
     Attributes
     ----------
     start : dict
-        The event that began it.
+        The event that began the recording.
     jobs : list of RecordedJob
         In order of arrival.
     threads : list of (seconds, int)
-        Of all workers, at the decisions at which there were other ones.
+        Threads of all workers, at each decision at which their number had changed.
     decisions, moved : int
-        Decisions, and workers that jobs gained by them.
+        Number of decisions, and of times that a job gained a worker.
     unknown : set of str
-        Jobs that came before the log begins.
+        Jobs that arrived before the log begins.
     """
 
     start: Event
@@ -193,14 +195,14 @@ class Recording:
     unknown: set[str] = field(default_factory=set)
     _running: dict[str, RecordedJob] = field(default_factory=dict)
     _held: dict[str, set[str]] = field(default_factory=dict)
-    # Thread-seconds for which there were tasks, but none that ended has accounted for so far; the
-    # tasks (job, iteration, how many) that are to; and since when.
+    # Thread-seconds for which there were tasks, less those that ended tasks computed; the ended
+    # tasks (job, iteration, count) to share the rest among; and the time of the last sharing.
     _balance: float = 0.0
     _ended: list[tuple[RecordedJob, int, int]] = field(default_factory=list)
     _since: float = -math.inf
 
     def take(self, event: Event) -> None:
-        """Take the next event, which `events.check` has passed."""
+        """Add the next event, checked by `core.recording.events.check`."""
         kind = event["event"]
         if kind == "decide":
             self._decided(event)
@@ -218,9 +220,9 @@ class Recording:
                 self._happened(kind, known, event)
 
     def _account(self) -> None:
-        """Share the time of threads that waited for tasks on their way among these, alike.
+        """Share the thread-seconds that no task computed equally among the tasks that ended.
 
-        Of tasks that still run it is taken back when they end.
+        The balance includes compute of tasks that still run; it is subtracted when they end.
         """
         count = sum(count for _, _, count in self._ended)
         if count == 0:
@@ -268,13 +270,13 @@ class Recording:
 
 
 class Recordings:
-    """All recordings in a log, the oldest first."""
+    """All recordings in a log, oldest first."""
 
     def __init__(self) -> None:
         self.all: list[Recording] = []
 
     def take(self, event: Event) -> None:
-        """Take the next event, which `events.check` has passed."""
+        """Add the next event, checked by `core.recording.events.check`."""
         if event["event"] != "start":
             self.all[-1].take(event)
         elif not (self.all and event.get("continued")):

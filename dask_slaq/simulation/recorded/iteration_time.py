@@ -1,7 +1,7 @@
-"""How long an iteration of a solver takes on N threads, from trials of it.
+"""Seconds per iteration of a solver on N threads, fitted to trials.
 
-Its tasks run in waves, or are smooth enough to be spread over all threads, beside a time that does
-not depend on threads; that is the model unless Ernest's law (`core.scaling`) is clearly better.
+The model is a fixed time plus tasks that run in waves or are spread evenly over all threads. If
+Ernest's law (`core.runtime.ernest`) is clearly better, it is the model.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from dask_slaq.simulation.recorded.runs import Trial
 __all__ = ["RunningTime", "running_time"]
 
 FloatArray = npt.NDArray[np.float64]
-#: Threads to time, per second of work of an iteration on one thread.
+#: Maps threads to the seconds of an iteration whose work takes one second on one thread.
 Form = Callable[[FloatArray], FloatArray]
 
-#: Factor beyond the fewest and the most threads tried up to which a time is told.
+#: Factor up to which times are extrapolated beyond the fewest and the most threads tried.
 BEYOND = 2.0
 
 
 @dataclass(frozen=True)
 class RunningTime:
-    """Running time of one solver.
+    """Fitted running time of one solver.
 
     Attributes
     ----------
     form : {"waves", "linear", "ernest"}
     law : (4,) array
-        Of `ernest`, by the terms of `core.scaling`.
+        Coefficients of the terms of `core.runtime.ernest`, used by the form `ernest`.
     fixed, work : float
-        Of the others: seconds of an iteration that no thread shortens, and thread-seconds of the
-        rest.
+        Used by the other forms: seconds of an iteration that do not depend on threads, and
+        thread-seconds of the rest.
     width : float
-        Tasks of an iteration at once.
+        Parallel tasks per iteration.
     start_up : float
         Seconds before the first iteration.
     tried : tuple of int
-        Threads of the trials.
+        Thread counts of the trials, ascending.
     """
 
     form: str
@@ -56,24 +56,27 @@ class RunningTime:
     tried: tuple[int, ...]
 
     def iteration(self, threads: float) -> float:
-        """Seconds of an iteration; threads beyond twice the most tried are not said to help."""
+        """Return the seconds of an iteration on some threads.
+
+        Threads beyond twice the most tried are not predicted to help.
+        """
         n = np.array([min(float(threads), BEYOND * self.tried[-1])])
         if self.form == "ernest":
             return float(scaling.fitted_seconds(self.law[None, :], n)[0])
         return self.fixed + self.work * float(FORMS[self.form](self.width)(n)[0])
 
     def extrapolated(self, threads: float) -> bool:
-        """Whether so few or so many threads were not tried."""
+        """Return whether `threads` is outside the range of thread counts tried."""
         return not self.tried[0] <= threads <= self.tried[-1]
 
 
 def in_waves(width: float) -> Form:
-    """Tasks of one length: ``ceil(P / N) / P``."""
+    """Return the form of tasks of equal length: ``ceil(P / N) / P``."""
     return lambda n: 1.0 / n if math.isinf(width) else waves(width, n) / width
 
 
 def spread(width: float) -> Form:
-    """Tasks of many lengths: ``1 / N`` up to P threads."""
+    """Return the form of tasks of many lengths: ``1 / N`` up to P threads."""
     return lambda n: 1.0 / np.minimum(n, width)
 
 
@@ -81,22 +84,22 @@ FORMS: dict[str, Callable[[float], Form]] = {"waves": in_waves, "linear": spread
 
 
 def running_time(trials: Sequence[Trial]) -> RunningTime | None:
-    """Fit the running time of a solver to trials of it.
+    """Fit the running time of a solver to trials.
 
     Parameters
     ----------
     trials : sequence of Trial
-        At least one.
+        At least one trial, all of the same solver.
 
     Returns
     -------
     RunningTime or None
-        None if no iteration but the first ones was seen on a thread or more.
+        None if no iteration after the first one of a trial ran on a thread or more.
 
     Notes
     -----
-    The first interval of a run holds start-up and is not fitted. The others count by their mean on
-    each number of threads, and errors in relation to the time, as in Ernest.
+    The first interval of a trial includes start-up and is not fitted. The others enter as means per
+    thread count, with relative errors as in Ernest.
     """
     threads, seconds, count = _observed(trials)
     if not len(threads):
@@ -119,7 +122,7 @@ def running_time(trials: Sequence[Trial]) -> RunningTime | None:
 
 
 def _observed(trials: Sequence[Trial]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Threads, mean seconds of an iteration, and iterations: one row a trial and thread count."""
+    """Return threads, mean seconds and number of iterations, per trial and thread count."""
     rows = []
     for trial in trials:
         near = np.round(trial.threads[1:])
@@ -133,19 +136,19 @@ def _observed(trials: Sequence[Trial]) -> tuple[FloatArray, FloatArray, FloatArr
 
 
 def _tell(threads: FloatArray) -> bool:
-    """Whether thread counts differ enough to tell how times depend on them."""
+    """Return whether thread counts differ enough to show how times depend on them."""
     return bool(np.ptp(np.log(threads)) > 2 * SPREAD)
 
 
 def _fit(
     form: Form, threads: FloatArray, seconds: FloatArray, count: FloatArray, idle: float
 ) -> tuple[float, float, float]:
-    """Fixed seconds, work, and the sum of squared relative errors that they leave."""
+    """Return the fixed seconds, the work, and the sum of squared relative errors of a fit."""
     terms = np.stack([np.ones_like(threads), form(threads)], axis=1) / seconds[:, None]
     weighted = terms * count[:, None]
     if _tell(threads):
         fixed, work = scaling.nnls((weighted.T @ terms)[None], weighted.sum(axis=0)[None])[0]
-    else:  # what the driver does alone is known, and the rest is taken to be shared
+    else:  # take the time of the driver alone as fixed, and the rest as work
         mean = float(np.average(seconds, weights=count))
         fixed = min(idle, mean)
         work = (mean - fixed) / float(np.average(form(threads), weights=count))
@@ -154,7 +157,7 @@ def _fit(
 
 
 def _start_up(trials: Sequence[Trial], known: RunningTime) -> float:
-    """Median seconds that the first report took longer than an iteration does."""
+    """Return the median excess of the first report over an iteration, in seconds; at least 0."""
     extra = [
         float(trial.seconds[0]) - known.iteration(max(float(trial.threads[0]), 1.0))
         for trial in trials

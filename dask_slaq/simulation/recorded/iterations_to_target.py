@@ -1,7 +1,7 @@
-"""Iterations to a target loss: as recorded, or predicted where no run got there.
+"""Iterations to a target loss, recorded or else predicted.
 
-That they do not depend on the number of threads holds for solvers whose iterations compute the same
-on any number, as synchronous ones do.
+They are assumed not to depend on the number of threads. This holds for solvers whose iterations
+compute the same on any number of threads, such as synchronous ones.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ class Iterations:
     Attributes
     ----------
     middle, low, high : float
-        Median, least and most of the runs that reached it; else the prediction and its band, in
-        which the loss of four runs in five is to be. Infinite where the target is not in sight.
+        Median, least and most over the runs that reached the target. If none did, the prediction
+        for the longest run and its band, which should hold the loss of four runs in five; infinite
+        where the target is not reached.
     reached, runs : int
-        Runs that reached it, of how many; the prediction is of the longest run.
+        Number of runs that reached the target, and of all runs.
     lowest : float
-        Least loss of all runs.
+        Lowest loss of all runs.
     level : float
-        Loss to which the longest run is predicted to fall, the lower end of the band.
+        Lower end of the band to which the longest run is predicted to fall; `lowest` if a run
+        reached the target.
     """
 
     middle: float
@@ -53,7 +55,15 @@ class Iterations:
 
 
 def iterations_to(trials: Sequence[Trial], target: float) -> Iterations:
-    """Iterations that the runs of one solver took, or would take, to a loss of `target`."""
+    """Return the iterations that the runs of one solver took, or would take, to a target.
+
+    Parameters
+    ----------
+    trials : sequence of Trial
+        At least one trial, all of the same solver.
+    target : float
+        Loss to reach.
+    """
     lowest = min(float(trial.losses.min()) for trial in trials)
     took = [np.argmax(t.losses <= target) + 1.0 for t in trials if (t.losses <= target).any()]
     if took:
@@ -61,14 +71,14 @@ def iterations_to(trials: Sequence[Trial], target: float) -> Iterations:
         return Iterations(middle, low, high, len(took), len(trials), lowest, lowest)
     longest = max(trials, key=lambda trial: len(trial.losses))
     ahead, level = _predicted(longest.losses, target)
-    low, middle, high = (len(longest.losses) + max(n, 1.0) for n in ahead)  # not there yet
+    low, middle, high = (len(longest.losses) + max(n, 1.0) for n in ahead)  # at least one more
     return Iterations(middle, low, high, 0, len(trials), lowest, level)
 
 
 def _predicted(losses: FloatArray, target: float) -> tuple[tuple[float, float, float], float]:
-    """Iterations ahead (least, middle, most) to `target`, and where the loss is predicted to end.
+    """Predict the iterations ahead (least, middle, most) to `target`, and the final loss.
 
-    Every report is followed by a fit, as on a cluster, so that experts and bands are tried by it.
+    Every report is followed by a fit, as on a cluster, so that it tests the experts and bands.
     """
     predictor = LossPredictor()
     predictor.add("", target=None)
@@ -87,7 +97,7 @@ def _predicted(losses: FloatArray, target: float) -> tuple[tuple[float, float, f
 
 
 def _first_below(horizons: FloatArray, losses: FloatArray, target: float) -> float:
-    """Where `losses` at `horizons` first come down to `target`, infinite if they do not."""
+    """Return the horizon at which `losses` first reach `target`; infinite if they do not."""
     below = losses <= target
     if not below.any():
         return math.inf

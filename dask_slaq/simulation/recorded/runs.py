@@ -1,7 +1,7 @@
-"""Recorded training runs as trials of a solver: losses, and the times and threads of iterations.
+"""Recorded training runs as trials of solvers: losses, times and threads per iteration.
 
-A job that was alone could use every thread, since slots are lent; else, or with strict worker
-sets, it could use those that it was granted.
+A job alone on the cluster could use all threads, since idle slots are lent. A job that shared the
+cluster, or that ran with strict worker sets, could use the threads that it was granted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ __all__ = ["GROUP", "Threads", "Trial", "group_of", "read_trials"]
 
 FloatArray = npt.NDArray[np.float64]
 
-#: The group of a job: its name without a number at the end, so that `lbfgs-8` and `lbfgs-16` are
-#: trials of `lbfgs`.
+#: Pattern of the group of a job: its name without a number at the end, so that `lbfgs-8` and
+#: `lbfgs-16` are trials of `lbfgs`.
 GROUP = r"^(.+?)(?:[-_#/@ ]\d+)?$"
 
 
@@ -34,15 +34,17 @@ class Trial:
     Attributes
     ----------
     name, group : str
+        Name of the job and its solver.
     losses : array
+        Reported losses.
     seconds : array
-        From one report to the next, the first one from the arrival of the job.
+        Time from the report before; for the first report, from the arrival of the job.
     threads : array
-        That it could use meanwhile, on average.
+        Mean threads that the job could use in that time.
     idle : array
-        Seconds in which its driver worked alone.
+        Seconds of that time in which the driver worked alone.
     width : float
-        Most tasks at once; infinite if not known.
+        Most tasks at once; infinite if unknown.
     """
 
     name: str
@@ -55,21 +57,29 @@ class Trial:
 
 
 def read_trials(logs: Sequence[str | Path], group: str = GROUP) -> tuple[list[Trial], list[str]]:
-    """All jobs of some logs that reported at least twice, and what is to be said of the logs.
+    """Read all jobs in logs that reported at least twice.
 
     Parameters
     ----------
     logs : sequence of path
-        The newest file of each.
+        The newest file of each log.
     group : str
-        As of `group_of`.
+        Pattern of the solver in a job's name, see `group_of`.
+
+    Returns
+    -------
+    trials : list of Trial
+    notes : list of str
+        Notes on the logs, such as lines that were skipped.
 
     Raises
     ------
-    LogError, InvalidSetting
-        InvalidSetting if no job is in a group; the message names the jobs there are.
+    LogError
+        A log cannot be read.
+    InvalidSetting
+        The pattern is invalid, or no job is in a group; the message names the jobs.
     """
-    group_of("", group)  # what is wrong with it is said before anything is read
+    group_of("", group)  # fail on a bad pattern before reading
     trials, notes, names = [], [], set()
     for path in logs:
         recordings, threads = Recordings(), Threads()
@@ -94,9 +104,27 @@ def read_trials(logs: Sequence[str | Path], group: str = GROUP) -> tuple[list[Tr
 
 
 def group_of(name: str, pattern: str = GROUP) -> str | None:
-    """The group of a job: what the pattern finds in its name, or the first parenthesis of it;
-    None where it finds nothing.
+    """Return the group of a job: the first group of the pattern in its name, or the whole match.
 
+    Parameters
+    ----------
+    name : str
+        Name of the job.
+    pattern : str
+        Regular expression.
+
+    Returns
+    -------
+    str or None
+        None if there is no match.
+
+    Raises
+    ------
+    InvalidSetting
+        The pattern is invalid.
+
+    Examples
+    --------
     >>> group_of("lbfgs-16"), group_of("logreg-C0.1"), group_of("logreg-C0.1", "^[a-z]+")
     ('lbfgs', 'logreg-C0.1', 'logreg')
     """
@@ -124,7 +152,19 @@ def _trial(job: RecordedJob, group: str, threads: Sequence[float]) -> Trial:
 
 @dataclass
 class _Had:
-    """Threads of one job: its share, since when, and thread-seconds since its last report."""
+    """Threads of one running job.
+
+    Attributes
+    ----------
+    means : list of float
+        Mean threads before each report.
+    since, reported : float
+        Times, in seconds, up to which `area` is summed and of the last report.
+    share : float
+        Threads granted.
+    area : float
+        Thread-seconds since the last report.
+    """
 
     means: list[float]
     since: float
@@ -134,12 +174,12 @@ class _Had:
 
 
 class Threads:
-    """Follows the threads that jobs could use.
+    """Threads that each job could use, followed through the events of a log.
 
     Attributes
     ----------
     jobs : list of list of float
-        Of each job, in the order of arrival: the mean from each report to the next.
+        Per job in order of arrival, and per report: mean threads since the report before.
     """
 
     def __init__(self) -> None:
@@ -149,7 +189,7 @@ class Threads:
         self._strict = False
 
     def take(self, event: Event) -> None:
-        """Take the next event, which `events.check` has passed."""
+        """Add the next event, checked by `core.recording.events.check`."""
         kind, name, now = event["event"], event.get("job"), event.get("time", 0.0)
         if kind == "start" and not event.get("continued"):
             self._running.clear()

@@ -1,7 +1,7 @@
-"""``dask slaq replay``: are recorded decisions reproduced, and what would other policies have done?
+"""Replay of a log (``dask slaq replay``), and simulation of its jobs under other policies.
 
-The jobs of a recording are simulated with the losses they reported, and from report to report
-with the core-seconds of their tasks, an overhead for each task, and the seconds without tasks.
+The replay checks that decisions are reproduced. The simulated jobs have the losses that were
+reported and, per report, the core-seconds and overhead of tasks and the seconds without tasks.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dask_slaq.simulation.workload import SimulatedJob
 
 __all__ = ["RECORDED", "replay_log", "simulated_jobs"]
 
-#: Name of what was measured, beside the policies.
+#: Name of the measured figures, alongside the names of policies.
 RECORDED = "recorded"
-#: Epochs that a simulated recording may last: many times what a log of the largest size holds.
+#: Most epochs of a simulated recording: many times what a log of the largest size holds.
 MOST_EPOCHS = 10_000_000
-#: An iteration without tasks takes so many times the work of a mean one.
+#: Work of an iteration without tasks, relative to the mean.
 LEAST = 1e-6
 
 
@@ -45,25 +45,26 @@ def replay_log(
     *,
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
-    """Replay a log, and simulate its last recording that has jobs under several policies.
+    """Replay a log, and simulate its last recording with jobs under several policies.
 
     Parameters
     ----------
     path : path
         The newest file of the log.
     policies : sequence of str
-        As of `study.simulate`; that of the recording is simulated anyway, to be compared with
-        what was recorded.
+        See `study.simulate`. The policy of the recording is always simulated, for comparison with
+        the recorded figures.
     progress : callable, optional
-        Called with a number of jobs that have ended.
+        Called with the number of jobs that have ended since the last call.
 
     Returns
     -------
     dict
-        ``decisions``, ``reproduced``, ``skipped`` (with ``why``) and the first ``difference``;
-        ``notes``; and, unless the log has no job to simulate, ``policies``: figures by name, with
-        `RECORDED` first, see `measures.summarize`; ``overhead``, the fraction of the work that is
-        no compute of tasks; ``settings``.
+        Of the replay: the numbers ``decisions``, ``reproduced`` and ``skipped``; ``why`` decisions
+        were skipped; the first ``difference``; ``said``, a summary in words; ``notes``.
+        Of the simulation, unless no job can be simulated: ``policy`` of the recording;
+        ``policies``, figures by name with `RECORDED` first, see `metrics.summarize`; ``overhead``,
+        the fraction of the work that is not compute of tasks; ``settings``.
 
     Raises
     ------
@@ -101,12 +102,12 @@ def replay_log(
         return found
     try:
         return {**found, **_what_if(recording, jobs, policies, progress)}
-    except SlaqError as error:  # of its start, which an engine would have refused
+    except SlaqError as error:  # from settings in the log that no engine accepts
         raise LogError(f"{path}: {error}") from error
 
 
 def said(decisions: Replay) -> str:
-    """In words: how many decisions were reproduced, and where the first one was not."""
+    """Summarize a replay in words: decisions reproduced, and the first difference."""
     words = f"{decisions.reproduced} of {decisions.decisions} decisions reproduced"
     if decisions.difference is not None:
         words += f"; {decisions.difference}"
@@ -122,7 +123,7 @@ def _usable(recording: Recording) -> list[RecordedJob]:
 
 
 def _left_out(recording: Recording, jobs: Sequence[RecordedJob]) -> list[str]:
-    """What is not simulated."""
+    """Return notes on jobs that are not simulated, or not to their end."""
     why: Counter[str] = Counter()
     for job in recording.jobs:
         if not job.reports:
@@ -169,7 +170,7 @@ def _what_if(
 
 
 def _settings(recording: Recording, jobs: Sequence[SimulatedJob], begun: float) -> Settings:
-    """The cluster of a recording, its times counted from `begun`."""
+    """Return the settings of the recorded cluster, with times counted from `begun`."""
     before = [threads for time, threads in recording.threads if time <= begun]
     after = [(time - begun, threads) for time, threads in recording.threads if time > begun]
     cores = before[-1] if before else after.pop(0)[1]
@@ -188,8 +189,10 @@ def _settings(recording: Recording, jobs: Sequence[SimulatedJob], begun: float) 
 
 
 def simulated_jobs(recorded: Sequence[RecordedJob]) -> list[SimulatedJob]:
-    """Jobs to simulate, in order of arrival, the first one at 0; names that came twice are told
-    apart."""
+    """Make simulated jobs of recorded ones, in the same order.
+
+    The first job arrives at 0. Repeated names get a suffix: ``name#2`` and so on.
+    """
     seen: Counter[str] = Counter()
     made = []
     for job in recorded:

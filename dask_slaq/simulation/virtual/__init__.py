@@ -1,7 +1,8 @@
-"""Dask's real scheduler, workers and clients on a virtual clock, in one thread.
+"""Dask's real scheduler, workers and clients on a virtual clock, in one process.
 
-Nothing of Dask is replaced: only the clock that it reads jumps from timer to timer, so a minute of
-cluster time takes as long as its computations and no figure depends on how busy the machine is.
+Run your own list of jobs on Dask's own scheduler. The clock jumps from timer to timer, so a minute
+of cluster time takes only as long as its computations, and results do not depend on the load of
+the machine.
 
 >>> from dask_slaq.simulation import virtual
 >>> async def main():

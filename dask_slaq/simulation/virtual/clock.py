@@ -1,7 +1,7 @@
 """A clock that jumps to the next timer, and the event loop that runs on it.
 
-The functions of the `time` module are replaced by ones that read the virtual clock while a virtual
-run lasts and the real one otherwise, also in modules that have bound the originals.
+The functions of the `time` module are replaced, also in modules that have imported them by name.
+The replacements read the virtual clock during a virtual run and the real clock otherwise.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from dask_slaq.simulation.virtual.threads import run_in_thread, synchronous_call
 
 T = TypeVar("T")
 
-#: Where the virtual clock starts, in seconds: added to a number as large as a Unix time, the
-#: shortest steps would be lost in rounding and the loop would not advance.
+#: Virtual time in seconds at which a run starts. Not a Unix time: added to a number that large,
+#: the shortest steps would be lost in rounding and the loop would not advance.
 BEGINNING = 1000.0
 #: Seconds by which every turn of the event loop advances the clock. Asyncio fires a timer up to the
-#: resolution of its clock early; who then looks at the time and waits again would do so for ever.
+#: resolution of its clock early; code that then checks the time and waits again would never end.
 _SHORTEST = 1e-10
 
-#: Virtual seconds that tasks have at the end to clear up after themselves.
+#: Virtual seconds that cancelled tasks have for their cleanup at the end of a run.
 LEAVE = 60.0
 
 _READ = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _READ_NS = tuple(f"{name}_ns" for name in _READ)
 _REAL: dict[str, Any] = {name: getattr(time, name) for name in (*_READ, *_READ_NS, "sleep")}
-#: Packages whose modules may have bound functions of `time` when they were imported.
+#: Packages whose modules may have imported functions of `time` by name.
 _BINDERS = ("dask", "distributed", "tornado", "zict", "locket", "dask_slaq", "benchmarks", "tests")
 
 
 class Stuck(RuntimeError):
-    """Nothing can happen any more: no callback is ready and no timer is set."""
+    """Deadlock of a virtual run: no callback is ready and no timer is set."""
 
 
 class _Clock:
@@ -51,7 +51,7 @@ class _Clock:
 
 
 def now() -> float:
-    """Return the virtual time, in seconds from `BEGINNING`; real time outside a virtual run."""
+    """Return the virtual time in seconds from `BEGINNING` on; the real time outside a run."""
     return _REAL["time"]() if _Clock.now is None else _Clock.now
 
 
@@ -69,7 +69,7 @@ def _reader(name: str) -> Callable[[], float]:
 
 
 def _sleep(seconds: float) -> None:
-    """Let time pass for everybody: in one thread, who sleeps stalls the event loop."""
+    """Advance the clock for the whole run: a blocking sleep stalls the event loop."""
     if _Clock.now is None:
         _REAL["sleep"](seconds)
     else:
@@ -82,7 +82,7 @@ _REPLACEMENT = {_REAL[name]: _VIRTUAL[name] for name in _REAL}
 
 
 def install() -> None:
-    """Replace the functions of `time`, also where loaded modules have bound them."""
+    """Replace the functions of `time`, also where loaded modules have imported them by name."""
     for name, function in _VIRTUAL.items():
         setattr(time, name, function)
     for name, module in list(sys.modules.items()):
@@ -103,7 +103,7 @@ def _rebind(module: ModuleType) -> None:
 
 
 def _innermost(function: FunctionType) -> FunctionType:
-    """The function under decorators, which has the defaults."""
+    """Return the function under its decorators: the one that has the defaults."""
     while isinstance(wrapped := vars(function).get("__wrapped__"), FunctionType):
         function = wrapped
     return function
@@ -121,7 +121,7 @@ def _is_real(value: object) -> bool:
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Polls, and lets virtual time pass where it would have waited."""
+    """Selector that only polls, and advances the virtual clock instead of waiting."""
 
     def select(self, timeout: float | None = None) -> Any:
         events = super().select(0)
@@ -132,7 +132,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class _VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on the virtual clock, all of whose work happens in one thread."""
+    """Event loop on the virtual clock that never runs at the same time as another thread."""
 
     def __init__(self) -> None:
         super().__init__(_JumpingSelector())
@@ -142,16 +142,16 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         return time.monotonic()
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
-        """Set a timer, never so near that it would ring before the clock has advanced.
+        """Set a timer that does not fire before the clock has advanced.
 
-        Whoever waits for a moment that rounding has put just ahead sets his timer again; several
-        who do so in turn would keep the loop from ever asking the selector, and so the clock.
+        Code that waits for a time which rounding has put just ahead sets its timer again. Several
+        such timers in turn would keep the loop from calling the selector, and the clock would stop.
         """
         when = max(when, self.time() + 2 * _SHORTEST)
         return super().call_at(when, callback, *args, context=context)
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
-        """Run the function before virtual time goes on."""
+        """Run the function before virtual time advances."""
         from distributed.utils import _offload_executor
 
         if executor is not None and executor is not _offload_executor:
@@ -165,30 +165,35 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Callable[..., Awaitable[T]], *args: Any, seed: int = 0, limit: float = 86400.0) -> T:
-    """Run a coroutine function on the virtual clock and return what it returns.
+    """Run a coroutine function on the virtual clock.
 
     Parameters
     ----------
     main : callable
         Coroutine function, called with `args`.
     seed : int
-        Of `random` and `uuid` during the run. Sets of strings are ordered by their hashes: two
-        processes run alike if both were started with the same ``PYTHONHASHSEED``.
+        Seed of `random` and `uuid` during the run. The order of sets of strings depends on hashes:
+        for equal runs, start both processes with the same ``PYTHONHASHSEED``, or use `pool`.
     limit : float
-        Virtual seconds after which the run is given up.
+        Virtual seconds after which the run is aborted.
+
+    Returns
+    -------
+    object
+        Result of `main`.
 
     Raises
     ------
     TimeoutError
         The limit was reached.
     Stuck
-        Nothing could happen any more.
+        No callback was ready and no timer was set.
     RuntimeError
         Another virtual run or event loop is active in this thread.
     """
     if _Clock.now is not None:
         raise RuntimeError("a virtual run is active already: one at a time in a process")
-    import distributed  # noqa: F401  (whatever it binds must be bound before `install`)
+    import distributed  # noqa: F401  (`install` rebinds only modules that are loaded)
 
     install()
     with (
@@ -216,15 +221,17 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        # Who waits for what is gone by now, as a client for its cluster, may wait for ever.
+        # A task may wait forever for something that is gone, as a client for its cluster.
         loop.run_until_complete(asyncio.wait(tasks, timeout=LEAVE))
     loop.run_until_complete(loop.shutdown_asyncgens())
 
 
 @contextlib.contextmanager
 def _virtual_time() -> Iterator[None]:
-    """Virtual time, without the cyclic garbage collector: it would release futures at moments
-    that depend on what the process did before."""
+    """Turn on virtual time, and turn off the cyclic garbage collector.
+
+    The collector would release futures at times that depend on what the process did before.
+    """
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -255,7 +262,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 class _Process:
-    """What `distributed.comm.inproc` asks of `os`: a process id that is the same in every run."""
+    """Stand-in for `os` in `distributed.comm.inproc`: the process id is the same in every run."""
 
     @staticmethod
     def getpid() -> int:
@@ -264,7 +271,7 @@ class _Process:
 
 @contextlib.contextmanager
 def _own_addresses() -> Iterator[None]:
-    """In-process addresses that count from one."""
+    """Let in-process addresses count from one."""
     from distributed.comm import inproc
     from distributed.comm.registry import backends
 
@@ -281,7 +288,7 @@ def _own_addresses() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_hashes() -> Iterator[None]:
-    """Hashes of the workers' tasks by key instead of address: sets of them are iterated over."""
+    """Hash tasks of workers by key instead of address, since Dask iterates over sets of them."""
     from distributed.worker_state_machine import TaskState
 
     before = TaskState.__hash__

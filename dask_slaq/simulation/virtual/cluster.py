@@ -1,4 +1,4 @@
-"""A cluster of real Dask parts for a virtual run."""
+"""Cluster of a real Dask scheduler and workers for a virtual run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "Transitions"]
 
-#: What measures the machine instead of the cluster, and what polls the real clock, is off.
+#: Turn off what measures the machine instead of the cluster, and what polls the real clock.
 CONFIG = {
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.target": False,
@@ -39,24 +39,24 @@ CONFIG = {
 }
 
 
-#: Seconds that a transfer may take that passes between the packets of larger ones.
+#: Transfers of at most this many seconds do not queue: they pass between packets of larger ones.
 PASSES = 0.005
-#: Bytes that a worker's process is said to take besides its data.
+#: Bytes that a worker's process is reported to use besides its data.
 BARE_PROCESS = 2**27
 
 
 class Cluster:
-    """A scheduler and workers, all in this process; an asynchronous context manager.
+    """Scheduler and workers in this process; an asynchronous context manager.
 
     Parameters
     ----------
     threads : sequence of int
         Threads of each worker.
     resources : sequence of mapping, optional
-        Resources that each worker supplies.
+        Resources of each worker.
     bandwidth : float, optional
-        Bytes a second that a worker sends, to other workers and to clients, one large transfer
-        after the other. By default what Dask assumes, its ``distributed.scheduler.bandwidth``.
+        Bytes per second that a worker sends to other workers and to clients, one large transfer
+        after the other. The default is Dask's own ``distributed.scheduler.bandwidth``.
     config : mapping, optional
         Dask configuration during the run.
 
@@ -64,7 +64,7 @@ class Cluster:
     ----------
     scheduler : distributed.Scheduler
     workers : list of distributed.Worker
-        In the order in which they were added.
+        In order of addition.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class Cluster:
         self._stack.enter_context(_quiet())
         self._stack.enter_context(_default_clients_as_before())
         directory = self._stack.enter_context(tempfile.TemporaryDirectory())
-        # A lock file in a directory that other processes use would be waited for in real time.
+        # Waiting for a lock file of another process would take real time.
         settings = {**self._config, "temporary-directory": directory}
-        # To name it here is to have it back as it was at the end.
+        # Clients change it; set here, it is restored at the end.
         settings["scheduler"] = dask.config.get("scheduler", None)
         self._stack.enter_context(dask.config.set(settings))
         if self._bandwidth is None:
@@ -110,12 +110,24 @@ class Cluster:
         for worker in self.workers:
             await worker.close(nanny=False)
         await self._stack.aclose()
-        # It remembers handlers, and with them this cluster.
+        # This cache holds handlers, and with them the whole cluster.
         if hasattr(core, "_expects_comm"):
             core._expects_comm.cache_clear()
 
     async def add_worker(self, threads: int = 1, resources: Any = None, **options: Any) -> Worker:
-        """Start a worker and return it when it has joined."""
+        """Start a worker, and wait until it has joined.
+
+        Parameters
+        ----------
+        threads : int
+        resources : mapping of str to float, optional
+        **options
+            Further arguments of `distributed.Worker`.
+
+        Returns
+        -------
+        distributed.Worker
+        """
         from distributed import Worker
 
         self._names += 1
@@ -136,14 +148,14 @@ class Cluster:
         return worker
 
     async def kill_worker(self, worker: Worker) -> None:
-        """Let a worker die without a word to the scheduler but a lost connection."""
+        """Kill a worker: the scheduler notices only that the connection is lost."""
         self.workers.remove(worker)
         worker.batched_stream.comm.abort()
         await worker.close(nanny=False, executor_wait=False, reason="killed")
 
     @contextlib.asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[Client]:
-        """Connect an asynchronous client."""
+        """Connect an asynchronous client; `options` go to `distributed.Client`."""
         from distributed import Client
 
         async with Client(
@@ -153,8 +165,10 @@ class Cluster:
 
 
 async def _close_clients_of_workers() -> None:
-    """Close the clients that workers have made for tasks that submit tasks. Dask leaves that to the
-    last worker of the process, which may be one of a later run."""
+    """Close the clients that workers have made for tasks that submit tasks.
+
+    Dask leaves this to the last worker of the process, which may belong to a later run.
+    """
     from distributed import Worker
 
     clients = list(Worker._initialized_clients)
@@ -168,8 +182,11 @@ async def _close_clients_of_workers() -> None:
 
 @contextlib.contextmanager
 def _default_clients_as_before() -> Iterator[None]:
-    """Let no client that a worker has made stay the default, also for workers of the same address
-    in later runs."""
+    """Restore the default clients at the end.
+
+    A client that a worker has made would otherwise also be the default of a worker with the same
+    address in a later run.
+    """
     from distributed import client
 
     before = dict(client._global_clients)
@@ -181,8 +198,10 @@ def _default_clients_as_before() -> Iterator[None]:
 
 
 def _own_memory(worker: Worker) -> None:
-    """Let a worker take memory for its data alone: by that of its process, which it shares with
-    all others and with earlier runs, Dask would decide where to drop replicas."""
+    """Let a worker report memory for its own data only.
+
+    Dask decides by memory where to drop replicas, and all workers and earlier runs share a process.
+    """
     recent = worker.monitor.recent
 
     def own() -> dict[str, float]:
@@ -192,8 +211,10 @@ def _own_memory(worker: Worker) -> None:
 
 
 def _take_time_to_send(worker: Worker, bandwidth: float) -> None:
-    """Let what a worker sends take its time, one transfer after the other: within a process data
-    would be anywhere at once."""
+    """Delay what a worker sends by its size, one transfer after the other.
+
+    Within one process, transfers would otherwise take no time.
+    """
     send = worker.handlers["get_data"]
     free_at = 0.0
 
@@ -213,7 +234,7 @@ def _take_time_to_send(worker: Worker, bandwidth: float) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Only warnings of Dask: its many lines of information have virtual times."""
+    """Log only Dask's warnings: its many lines of information would have virtual times."""
     logger = logging.getLogger("distributed")
     level = logger.level
     logger.setLevel(logging.WARNING)
@@ -224,7 +245,10 @@ def _quiet() -> Iterator[None]:
 
 
 class Transitions(SchedulerPlugin):
-    """Counts transitions and digests them: two runs that agree did the same at the same times."""
+    """Scheduler plugin that counts and digests transitions of tasks.
+
+    Runs with equal digests had the same transitions on the same workers at the same times.
+    """
 
     name = "virtual-transitions"
 
@@ -233,7 +257,7 @@ class Transitions(SchedulerPlugin):
         self._digest = hashlib.sha256()
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Take in one transition."""
+        """Add one transition. See `distributed.SchedulerPlugin`."""
         self.count += 1
         self._digest.update(f"{now()!r} {key!r} {start} {finish} {kwargs.get('worker')}\n".encode())
 

@@ -1,4 +1,4 @@
-"""Processes for virtual runs: each run gives the same result in any of them."""
+"""Process pool for virtual runs: a run gives the same result in every process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["pool"]
 
-#: Sets of strings are ordered by their hashes, and sums of a linear-algebra library by its threads.
+#: Hashes order sets of strings, and threads of a linear-algebra library order its sums.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "OMP_NUM_THREADS": "1",
@@ -24,18 +24,18 @@ def pool(processes: int | None = None) -> ProcessPoolExecutor:
     """Make an executor for functions that call `run`.
 
     Its processes are fresh interpreters with ``PYTHONHASHSEED=0`` and one thread for linear
-    algebra, so that results depend neither on this process nor on which of them computes what.
-    They start when there is something to do.
+    algebra, so that results depend neither on the calling process nor on which process runs what.
+    They start on demand.
 
     Parameters
     ----------
     processes : int, optional
-        How many at most; one per core by default.
+        Most processes; one per core by default.
 
     Returns
     -------
     concurrent.futures.ProcessPoolExecutor
-        Functions and arguments are pickled: functions are those of a module.
+        Functions and arguments are pickled, so functions must be defined at the top of a module.
     """
     return ProcessPoolExecutor(processes or os.cpu_count() or 1, mp_context=_Context())
 
@@ -55,7 +55,7 @@ class _Context(SpawnContext):
 
 @contextlib.contextmanager
 def _environment() -> Iterator[None]:
-    """`ENVIRONMENT` for processes that start now; hashes are seeded before Python code runs."""
+    """Set `ENVIRONMENT` while a process starts: hashes are seeded before Python code runs."""
     before = {name: os.environ.get(name) for name in ENVIRONMENT}
     os.environ.update(ENVIRONMENT)
     try:

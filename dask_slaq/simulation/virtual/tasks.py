@@ -1,4 +1,4 @@
-"""Emulated tasks: they hold a thread of a worker for a given virtual time."""
+"""Emulated tasks, which occupy a worker thread for a given virtual time."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 
 class Sized:
-    """A value that Dask takes for as large as it says.
+    """Value that Dask takes to have a given size.
 
     Parameters
     ----------
     value : object
     nbytes : int
+        Size in bytes that `dask.sizeof` returns.
     """
 
     def __init__(self, value: Any, nbytes: int) -> None:
@@ -33,17 +34,23 @@ class Sized:
 
 
 async def work(*inputs: Any, seconds: float = 0.0, nbytes: int = 0, result: Any = None) -> Any:
-    """Compute for some virtual seconds, as a task.
+    """Emulate a task that computes for some virtual seconds.
 
     Parameters
     ----------
-    inputs : object
-        Results of other tasks; not looked at.
+    *inputs : object
+        Results of other tasks; only dependencies, their values are ignored.
     seconds : float
-        Virtual time for which the task holds its thread.
+        Virtual time for which the task occupies its thread.
     nbytes : int
-        Size of the result, 0 for that of `result` itself.
+        Size of the result in bytes; 0 for the real size of `result`.
     result : object
+        Value to return.
+
+    Returns
+    -------
+    object
+        `result`, wrapped in `Sized` if `nbytes` is positive.
     """
     await asyncio.sleep(seconds)
     return Sized(result, nbytes) if nbytes else result

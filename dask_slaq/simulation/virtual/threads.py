@@ -1,8 +1,8 @@
 """Threads of a virtual run: one runs at a time, and the event loop waits for it.
 
-A function on a worker's executor runs in a thread of its own until it ends or waits for the event
-loop, as P2P shuffles and `worker_client` do; only then does the loop go on. So no real time is
-waited for, and every run interleaves threads alike.
+A function on a worker's executor runs in its own thread. The loop goes on only when the function
+ends or itself waits for the loop, as P2P shuffles and `worker_client` do. So nothing waits in real
+time, and every run interleaves threads in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _current = threading.local()
 
 
 class _Thread:
-    """A function that runs in a thread, and takes turns with the event loop."""
+    """Function in a thread that takes turns with the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
         self.loop = loop
@@ -30,7 +30,7 @@ class _Thread:
         self._thread = threading.Thread(target=self._run, name="virtual-executor", daemon=True)
 
     def start(self) -> None:
-        """Run until the function ends or waits; called by the event loop."""
+        """Run until the function ends or waits. Called by the event loop."""
         self._thread.start()
         self._turn_of_loop.wait()
 
@@ -40,7 +40,20 @@ class _Thread:
         self._turn_of_loop.set()
 
     def wait_for(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Have the event loop await a coroutine function; called by the thread."""
+        """Let the event loop await a coroutine function. Called by the thread.
+
+        Parameters
+        ----------
+        func : callable
+            Coroutine function.
+        args : tuple
+        kwargs : dict
+
+        Returns
+        -------
+        object
+            Result of `func`; its exception is raised here.
+        """
         outcome: list[Any] = []
 
         async def call() -> None:
@@ -66,7 +79,20 @@ class _Thread:
 
 
 def run_in_thread(loop: asyncio.AbstractEventLoop, func: Callable[[], Any]) -> Any:
-    """Start a function in a thread and return the future of its result."""
+    """Start a function in a thread.
+
+    Parameters
+    ----------
+    loop : asyncio.AbstractEventLoop
+        Loop that waits until the function ends or waits for it.
+    func : callable
+        Called without arguments.
+
+    Returns
+    -------
+    asyncio.Future
+        Result or exception of `func`.
+    """
     future = loop.create_future()
 
     def call() -> None:
@@ -92,7 +118,10 @@ def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | Non
 
 @contextlib.contextmanager
 def synchronous_calls() -> Iterator[None]:
-    """Let `distributed.utils.sync`, by which threads wait for the loop, take turns with it."""
+    """Let threads that wait for the event loop take turns with it.
+
+    Replaces `distributed.utils.sync` in all loaded modules of `distributed`.
+    """
     from distributed import utils
 
     original = utils.sync

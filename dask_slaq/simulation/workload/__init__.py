@@ -1,4 +1,4 @@
-"""Jobs of a simulation: loss curves, arrival traces, laws of their running times."""
+"""Workload of a simulation: jobs, loss curves, arrival traces, and laws of running times."""
 
 from dask_slaq.simulation.workload.curves import Curve, CurveError
 from dask_slaq.simulation.workload.jobs import SimulatedJob, calibrate, make_jobs, offered_load

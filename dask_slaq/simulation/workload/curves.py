@@ -1,8 +1,7 @@
-"""Loss curves: read from JSON-lines files, or made from a seed.
+"""Loss curves, read from JSON-lines files or generated from a seed.
 
-A line of a file is `{"id": ..., "loss": [...]}`, with `algorithm`, `model`, `source` and
-`noisy` where known. A job runs one curve, stretched or squeezed to its own number of
-iterations: points are taken at even distances, so the shape and the noise stay.
+A line of a file is `{"id": ..., "loss": [...]}`, with the optional fields `algorithm`, `model`,
+`source` and `noisy`. Each job runs one curve, one iteration per point.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from dask_slaq.simulation.workload.jsonl import numbers, records
 
 __all__ = ["Curve", "CurveError", "fit_for_jobs", "make_curves", "parse", "read_curves", "sample"]
 
-#: A curve with a larger share of rising steps is noisy, unless its line says otherwise.
+#: Fraction of rising steps above which a curve counts as noisy, unless its line has `noisy`.
 NOISY_RISES = 0.3
-#: Fewest points, and least fall as a fraction of the largest value, of a job's curve.
+#: Minimum points of a job's curve, and minimum fall relative to its largest absolute loss.
 MIN_POINTS = 15
 MIN_PROGRESS = 0.01
-#: Largest loss of a file, of either sign: noise and differences must not overflow.
+#: Largest absolute loss in a file: noise and differences must not overflow.
 MAX_LOSS = 1e200
 
 
 class CurveError(ValueError):
-    """A curve file cannot be read; names the file and the line."""
+    """Error in a curve file; the message names the file and the line."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +38,9 @@ class Curve:
     ----------
     id : str
     group : str
-        Curves of one algorithm, model or source belong together.
+        Algorithm, model or source of the curve, the first that is known; else its id.
     loss : (n_iterations,) array
-        Lower is better; finite.
+        Finite; lower is better.
     noisy : bool
     """
 
@@ -51,7 +50,11 @@ class Curve:
     noisy: bool
 
     def resample(self, iterations: int) -> np.ndarray:
-        """Loss at `iterations` evenly spaced points, the first and the last included."""
+        """Return the loss at `iterations` evenly spaced points, the first and the last included.
+
+        Fewer points than the curve has are picked from it, which keeps its shape and its noise;
+        more are interpolated.
+        """
         points = np.linspace(0, len(self.loss) - 1, iterations)
         if iterations <= len(self.loss):
             return self.loss[np.round(points).astype(int)]
@@ -59,12 +62,12 @@ class Curve:
 
 
 def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
-    """Curves of all files, in order.
+    """Read the curves of all files, in order.
 
     Raises
     ------
     CurveError
-        A file is missing or empty, or a line is not a curve; names file and line.
+        A file is missing or empty, or a line is not a curve; the message names file and line.
     """
     curves: list[Curve] = []
     for path in paths:
@@ -84,7 +87,7 @@ def _read(path: Path) -> Iterator[Curve]:
 
 
 def parse(record: Any) -> Curve:
-    """Curve of one line, decoded; ValueError says what is wrong with it."""
+    """Make a curve from one decoded line. Raises ValueError if the line is not a curve."""
     if not isinstance(record, dict):
         raise ValueError(f"a curve is an object with id and loss, not {record!r:.60}")
     if not isinstance(record.get("id"), str):
@@ -101,10 +104,16 @@ def parse(record: Any) -> Curve:
 
 
 def make_curves(seed: int, count: int = 24) -> list[Curve]:
-    """Curves of the kinds that training shows, a function of `seed`.
+    """Generate curves of the kinds seen in training.
 
-    Geometric (as of gradient descent on strongly convex problems), power (sublinear
-    methods), plateau and drop (networks), and the first two with the noise of mini-batches.
+    The kinds take turns: geometric (as gradient descent on strongly convex problems), power
+    (sublinear methods), plateau and drop (networks), and the first two with mini-batch noise.
+
+    Parameters
+    ----------
+    seed : int
+    count : int
+        Number of curves.
     """
     rng = np.random.default_rng([seed, 1])
     kinds = ("geometric", "power", "plateau", "noisy")
@@ -114,7 +123,7 @@ def make_curves(seed: int, count: int = 24) -> list[Curve]:
 def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -> Curve:
     k = np.arange(points)
     if kind == "geometric" or (kind == "noisy" and rng.random() < 0.5):
-        # With a slow second mode: after the quick gain comes a long tail.
+        # A slow second mode gives a long tail after the quick gain.
         fast, slow = rng.uniform(0.06, 0.25), rng.uniform(0.01, 0.03)
         shape = 0.85 * np.exp(-fast * k) + 0.15 * np.exp(-slow * k)
     elif kind == "plateau":
@@ -129,7 +138,7 @@ def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -
 
 
 def fit_for_jobs(curves: Iterable[Curve]) -> list[Curve]:
-    """Those with enough points that make progress, and not all of it at once.
+    """Select the curves that have enough points and make progress, but not all of it at once.
 
     A curve that has lost 90 % at its second of 20 points leaves a scheduler nothing to do.
     """
@@ -145,7 +154,20 @@ def _progresses(loss: np.ndarray) -> bool:
 
 
 def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Curve]:
-    """Draw `count` curves, from as many groups as there are, and each as rarely as possible."""
+    """Draw curves from as many groups as possible, and each curve as rarely as possible.
+
+    Parameters
+    ----------
+    curves : list of Curve
+    count : int
+        Number of curves to draw.
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    CurveError
+        There are no curves.
+    """
     if not curves:
         raise CurveError(
             f"no curve is fit for a job: it needs {MIN_POINTS} points or more and to lose "
@@ -154,7 +176,7 @@ def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Cu
     drawn: list[Curve] = []
     while len(drawn) < count:
         left = [curves[i] for i in rng.permutation(len(curves))]
-        while left:  # one of every group, then another of every group
+        while left:  # one curve of every group per round
             groups: dict[str, Curve] = {}
             for curve in left:
                 groups.setdefault(curve.group, curve)

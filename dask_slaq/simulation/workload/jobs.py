@@ -1,8 +1,8 @@
-"""The workload: jobs as a function of curves and seed, so that every policy gets the same.
+"""Lists of jobs, a function of curves and seed, so that every policy runs the same list.
 
-The paper's §6.2: Poisson arrivals on 640 cores, one every 15 s on average. How much a job computes
-is calibrated once for all settings: there, under fair shares and linear scaling, jobs are to take
-71 s to 90 % and 98 s to 95 % of their loss reduction, on average.
+The setting is that of the paper's §6.2: Poisson arrivals on 640 cores, one every 15 s on average.
+The work of jobs is calibrated once in that setting: under fair shares and linear scaling, jobs take
+71 s to 90 % and 98 s to 95 % of their loss reduction on average.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ __all__ = ["SimulatedJob", "calibrate", "make_jobs", "offered_load", "time_share
 
 FloatArray = npt.NDArray[np.float64]
 
-#: The setting of the paper's §6.2, and mean seconds to 90 and 95 % under fair shares in it.
+#: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.
 PAPER_JOBS, PAPER_CORES, PAPER_INTERARRIVAL = 160, 640, 15.0
 PAPER_T90, PAPER_T95 = 71.0, 98.0
-#: Lists of jobs that the calibration averages over.
+#: Seeds of the lists that the calibration averages over.
 CALIBRATION_SEEDS = range(6)
-#: Total work of a job, in means.
+#: Range of the total work of a job, relative to the mean.
 SIZES = (0.5, 1.5)
-#: Parallel tasks of an iteration, where iterations run in waves.
+#: Possible numbers of parallel tasks per iteration, where iterations run in waves.
 PARTITIONS = (16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
 class SimulatedJob:
-    """One training job.
+    """One training job of a simulation.
 
     Attributes
     ----------
     name, curve : str
+        Name of the job, and id of its loss curve.
     arrival : float
         Seconds after the start.
     loss : (n_iterations,) array
         True loss after each iteration; the job completes with the last one.
     reports : (n_iterations,) array
-        What it reports: the true loss, with noise if asked for.
+        Loss that the job reports after each iteration: the true loss, possibly with noise.
     work : float
         Core-seconds of an iteration on one thread.
     partitions : float
-        Parallel tasks of an iteration, infinite if it can be divided at will.
+        Parallel tasks per iteration; infinite if the iteration can be divided at will.
     slowdown : (n_iterations,) array
-        Factor on the time of each iteration: 1, or more where a straggler holds it up.
+        Factor on the time of each iteration: 1, or more where a straggler delays it.
     alone : (n_iterations,) array, optional
-        Seconds before the tasks of each iteration in which only its driver works; none if left
-        out.
+        Seconds before the tasks of each iteration in which only the driver works; 0 by default.
     charged : float
-        Part of the work that is compute of tasks, and charged to the job; the rest is overhead.
+        Fraction of the work that tasks compute and the job is charged for; the rest is overhead.
     cap : float
-        Threads that it can use at most, which the engine is told.
+        Most threads that the job can use; the engine knows it.
     weight, min_share, max_share, target, max_iter
-        As of `Engine.add_job`.
+        See `Engine.add_job`.
     """
 
     name: str
@@ -82,7 +82,7 @@ class SimulatedJob:
     max_iter: int | None = None
 
     def settings(self, most: float | None = None) -> dict[str, Any]:
-        """What `Engine.add_job` is told of it, on a cluster where a job has `most` threads."""
+        """Return the keyword arguments of `Engine.add_job`; `most` caps the threads of any job."""
         caps = [cap for cap in (self.max_share, most) if cap is not None]
         caps += [self.cap] if math.isfinite(self.cap) else []
         return {
@@ -99,8 +99,10 @@ class SimulatedJob:
         return self.work * float(self.slowdown.sum())
 
     def iterations_to(self, fraction: float) -> int | None:
-        """Iterations until the running minimum of the true loss has fallen by this fraction of
-        its whole fall; None for a loss that never falls."""
+        """Return the iterations until the true loss has made this fraction of its fall.
+
+        The fall is that of the running minimum. None if the loss never falls.
+        """
         best = np.minimum.accumulate(self.loss)
         fall = best[0] - best[-1]
         if not fall > 0:
@@ -120,30 +122,33 @@ def make_jobs(
     straggling: float = 4.0,
     partitioned: bool = False,
 ) -> list[SimulatedJob]:
-    """Jobs in order of arrival.
+    """Make a list of jobs, in order of arrival.
 
     Parameters
     ----------
     curves : sequence of Curve
+        Curves to draw from.
     seed : int
     jobs : int
+        Number of jobs.
     interarrival : float
-        Mean seconds between two arrivals, those of a Poisson process; 0 for all at once.
+        Mean seconds between two arrivals of a Poisson process; 0 for all at once.
     work : float
         Mean core-seconds of a whole job; sizes are uniform, the largest three times the smallest.
     noise : float
-        Standard deviation of the noise on reports, in ranges of the curve.
+        Standard deviation of the noise on reports, as a fraction of the range of the curve.
     stragglers, straggling : float
-        Share of the iterations that take `straggling` times as long.
+        Fraction of the iterations that straggle, and the factor by which they take longer.
     partitioned : bool
-        Draw a number of parallel tasks for each job; else it can be divided at will.
+        Whether to draw a number of parallel tasks for each job; otherwise iterations can be
+        divided at will.
 
     Notes
     -----
-    Times between arrivals and sizes are scaled to have their means exactly in every list, so that
-    all seeds load the cluster alike.
+    Interarrival times and sizes are scaled to have their means exactly in every list, so that all
+    seeds load the cluster equally.
     """
-    # One stream a purpose: noise, say, must not change who arrives when.
+    # One random stream per purpose: noise, for example, must not change arrivals.
     draw = [np.random.default_rng([seed, k]) for k in range(6)]
     arrivals = np.append(0.0, np.cumsum(draw[0].exponential(1.0, jobs - 1)))
     arrivals *= interarrival * (jobs - 1) / max(arrivals[-1], 1e-12)
@@ -172,16 +177,28 @@ def make_jobs(
 
 
 def offered_load(jobs: Sequence[SimulatedJob], cores: int) -> float | None:
-    """Core-seconds that arrive in a core-second; None for jobs that arrive all at once."""
+    """Return the core-seconds of work that arrive per core-second.
+
+    Parameters
+    ----------
+    jobs : sequence of SimulatedJob
+        In order of arrival.
+    cores : int
+
+    Returns
+    -------
+    float or None
+        None if all jobs arrive at once.
+    """
     time = (jobs[-1].arrival - jobs[0].arrival) * len(jobs) / max(len(jobs) - 1, 1)
     return sum(job.total for job in jobs) / (cores * time) if time > 0 else None
 
 
 def calibrate(curves: Sequence[Curve]) -> float:
-    """Mean core-seconds of a job, for the times of the paper's §6.2 under fair shares.
+    """Return the mean core-seconds per job that reproduce the times of the paper's §6.2.
 
-    The ratio of the times to 95 and to 90 % is a matter of the curves alone, so they are met
-    in their geometric mean.
+    These are the mean times to 90 and 95 % under fair shares. Their ratio depends only on the
+    curves, so their geometric mean is matched.
 
     Raises
     ------
@@ -207,8 +224,19 @@ def calibrate(curves: Sequence[Curve]) -> float:
 
 
 def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatArray:
-    """Core-seconds (n_fractions + 1, n_jobs) to these fractions of the loss reduction, nan where
-    the loss does not fall, and in the last row to the end."""
+    """Return the core-seconds that jobs need to fractions of their loss reduction.
+
+    Parameters
+    ----------
+    jobs : sequence of SimulatedJob
+    fractions : sequence of float
+        In [0, 1].
+
+    Returns
+    -------
+    (n_fractions + 1, n_jobs) array
+        One row per fraction, nan where the loss does not fall; the last row is to the end.
+    """
     work = np.full((len(fractions) + 1, len(jobs)), np.nan)
     for i, job in enumerate(jobs):
         for f, fraction in enumerate(fractions):
@@ -220,33 +248,34 @@ def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatAr
 
 
 def time_shared(arrivals: FloatArray, work: FloatArray, cores: int) -> FloatArray:
-    """Seconds from arrival to some amounts of work under ideal equal sharing.
+    """Return the seconds from arrival to given amounts of work under ideal equal sharing.
 
-    Every active job computes at ``cores / active`` threads, linearly. A job is then through with
-    some work when the service of one job, summed since the beginning, has grown by as much.
+    Every active job computes on ``cores / active`` threads with linear scaling. An amount of work
+    is done when the service per job, summed since the beginning, has grown by that amount.
 
     Parameters
     ----------
     arrivals : (n_jobs,) array
         Seconds, in order.
     work : (n_amounts, n_jobs) array
-        Core-seconds; a job leaves after the last amount.
+        Core-seconds, in ascending order; a job leaves after its last amount.
     cores : int
 
     Returns
     -------
     (n_amounts, n_jobs) array
+        nan where the amount is nan.
 
     Examples
     --------
-    The second job comes when the first has done half of its work:
+    The second job arrives when the first has done half of its work:
 
     >>> time_shared(np.array([0.0, 1.0]), np.array([[8.0, 8.0]]), cores=4)
     array([[3., 3.]])
     """
     last = len(work) - 1
     times = np.full(work.shape, np.nan)
-    due: list[tuple[float, int, int]] = []  # service, job, which amount
+    due: list[tuple[float, int, int]] = []  # service, job, row of the amount
     now = service = 0.0
     active = following = 0
     while due or following < len(arrivals):

@@ -1,4 +1,4 @@
-"""Files of JSON lines: each record with the place where it stands, for what is wrong with it."""
+"""JSON-lines files, with the place of each record for error messages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 
 __all__ = ["decode", "field", "numbers", "records"]
 
-#: Levels of brackets that a line may have: far more than any record of ours, and far fewer than
-#: Python's decoder, and its `repr` after that, can follow.
+#: Deepest nesting of brackets in a line: far more than any record has, and far less than breaks
+#: Python's decoder or the `repr` of its result.
 MOST_NESTED = 50
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 
@@ -22,13 +22,19 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 def records(path: str | Path, error: type[ValueError]) -> Iterator[tuple[str, Any]]:
     """Yield the place (file and line) and the record of every line that is not blank.
 
+    Parameters
+    ----------
+    path : path
+    error : type of ValueError
+        Class of errors to raise.
+
     Raises
     ------
     error
-        The file cannot be read, or a line is not JSON; names file and line.
+        The file cannot be read, or a line is not JSON; the message names file and line.
     """
     try:
-        # Not `str.splitlines`: a name may have characters at which that splits, such as U+2028.
+        # `str.splitlines` would also split at characters that names may contain, such as U+2028.
         lines = Path(path).read_bytes().split(b"\n")
     except (OSError, ValueError) as problem:
         raise error(f"{path}: cannot be read: {problem}") from problem
@@ -47,14 +53,14 @@ def decode(line: bytes) -> Any:
     Raises
     ------
     ValueError
-        It is not JSON, or nested too deeply; the message says what is wrong and where.
+        The line is not JSON or nested too deeply; the message names the problem and the column.
     """
     if _nested(line) > MOST_NESTED and _nested(_STRING.sub(b"", line)) > MOST_NESTED:
         raise ValueError(f"brackets are nested more than {MOST_NESTED} deep")
     try:
         return json.loads(line.decode("utf-8"))
     except json.JSONDecodeError as problem:
-        # The decoder's own words call every line the first one.
+        # The decoder's own message numbers every line as line 1.
         words = f"not JSON: {problem.msg.removesuffix(' at')} at column {problem.colno}"
         raise ValueError(words) from problem
     except ValueError as problem:  # not UTF-8, or an integer of thousands of digits
@@ -62,7 +68,7 @@ def decode(line: bytes) -> Any:
 
 
 def _nested(line: bytes) -> int:
-    """Return how deep brackets are nested at most, taking those inside strings for brackets."""
+    """Return the deepest nesting of brackets, including brackets inside strings."""
     text = np.frombuffer(line, np.uint8)
     # "[" and "{" differ in one bit, and so do "]" and "}".
     step = (text & 0xDF) == ord("["), (text & 0xDF) == ord("]")
@@ -70,7 +76,22 @@ def _nested(line: bytes) -> int:
 
 
 def field(record: dict[str, Any], key: str, kind: type, called: str) -> Any:
-    """Return what is under a key if it is of this kind; ValueError says what is there if not."""
+    """Return the value of a key, checked for its type.
+
+    Parameters
+    ----------
+    record : dict
+    key : str
+    kind : type
+        Type that the value must have.
+    called : str
+        Name of that type in the error message.
+
+    Raises
+    ------
+    ValueError
+        The key is missing, or its value is of another type.
+    """
     if not isinstance(record.get(key), kind):
         there = f"not {record[key]!r:.60}" if key in record else "and is missing"
         raise ValueError(f"{key!r} must be {called}, {there}")
@@ -78,7 +99,20 @@ def field(record: dict[str, Any], key: str, kind: type, called: str) -> Any:
 
 
 def numbers(record: dict[str, Any], key: str, low: float, high: float) -> list[float]:
-    """Return the numbers under a key, each from `low` to `high`; ValueError says which is not."""
+    """Return the list of numbers of a key, checked for its range.
+
+    Parameters
+    ----------
+    record : dict
+    key : str
+    low, high : float
+        Smallest and largest number allowed.
+
+    Raises
+    ------
+    ValueError
+        The value is not a list, or has an element that is not a number in the range.
+    """
     found: list[float] = field(record, key, list, "a list")
     for k, value in enumerate(found):
         if isinstance(value, bool) or not isinstance(value, int | float):

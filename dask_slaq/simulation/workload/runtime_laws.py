@@ -1,6 +1,6 @@
-"""Ground truth of running times: how long an iteration really takes on N threads.
+"""True running times of simulated jobs: how long an iteration takes on N threads.
 
-The engine knows nothing of these; it sees reports and core-seconds, as on a cluster.
+The engine does not know these laws: as on a cluster, it only receives reports and core-seconds.
 """
 
 from __future__ import annotations
@@ -20,48 +20,87 @@ __all__ = ["SCALINGS", "Law", "Linear", "Sublinear", "Waves", "fastest", "law", 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-#: Threads at which a sub-linear job is fastest, drawn between these (log-uniform); the largest
-#: serial part of an iteration; and the threads on which it takes as long as a linear one.
+#: Of sublinear jobs: range (log-uniform) of the threads at which a job is fastest, largest serial
+#: part of an iteration, and threads on which the job takes as long as a linear one.
 FASTEST = (32.0, 256.0)
 SERIAL = 0.01
 SAME = 32.0
-#: Threads; sums of fractions differ from whole numbers by less.
+#: Tolerance in threads: sums of fractions differ from whole numbers by less.
 ROUNDING = 1e-9
-#: Thread counts among which `fastest` looks.
+#: Number of thread counts that `fastest` tries.
 COUNTS = 200
 
 
 class Law(Protocol):
-    """Running times of all jobs of a list."""
+    """True running times of all jobs of a list.
+
+    In all methods `jobs` (n,) are indices in the list, `threads` (n,) are the threads of each of
+    these jobs, and results are (n,).
+
+    Attributes
+    ----------
+    name : str
+        Name by which `law` finds the class.
+    work : (n_jobs,) array
+        Core-seconds of one iteration on one thread.
+    width : (n_jobs,) array
+        Threads beyond which a job can use no more; possibly infinite.
+    terms : (n_jobs, 4) array or None
+        Factors of Ernest's terms 1, 1 / N, log(N) and N; None if the law has another form.
+
+    Examples
+    --------
+    `Linear`: an iteration of 6 core-seconds on 3 threads.
+
+    >>> from types import SimpleNamespace as Job
+    >>> Linear([Job(work=6.0, partitions=8.0)]).seconds(np.array([0]), np.array([3.0]))
+    array([2.])
+    """
 
     name: str
-    #: Threads (n_jobs,) beyond which a job can use none.
     width: FloatArray
-    #: Factors (n_jobs, 4) of Ernest's terms 1, 1 / N, log(N) and N; None where it has another form.
     terms: FloatArray | None
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        """Time of an iteration of each of these jobs on so many threads, whole and at least 1."""
+        """Return the seconds of one iteration on whole threads, at least 1 per job."""
         ...
 
     def computed(self, jobs: IntArray, threads: FloatArray, rate: FloatArray) -> FloatArray:
-        """Core-seconds a second that the jobs' tasks take, at `rate` iterations a second."""
+        """Return the core-seconds per second that tasks take, at `rate` iterations per second.
+
+        Threads may be fractional, here and in the methods that follow.
+        """
         ...
 
     def useful(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        """The fewest threads that are as fast as so many; the rest can be lent."""
+        """Return the threads that each job needs to be as fast as now; the rest can be lent."""
         ...
 
     def step(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        """The fewest threads that are faster than so many; infinite if none are."""
+        """Return the fewest threads on which each job would be faster than on `threads`.
+
+        Infinite for a job that no loan of threads makes faster.
+        """
         ...
 
 
 def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
-    """Iterations a second on possibly fractional threads.
+    """Return the iterations per second of jobs on possibly fractional threads.
 
-    A fraction is a thread that the job has for that part of the time, so rates are linear
-    between whole numbers of threads.
+    A job holds a fraction of a thread for that fraction of the time, so rates are linear between
+    whole numbers of threads.
+
+    Parameters
+    ----------
+    law : Law
+    jobs : (n,) array of int
+        Indices of the jobs.
+    threads : (n,) array
+        Threads of each job.
+
+    Returns
+    -------
+    (n,) array
     """
     low = np.floor(threads + ROUNDING)
     part = threads - low
@@ -72,7 +111,19 @@ def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
 
 
 def fastest(law: Law, cores: int) -> FloatArray:
-    """Threads (n_jobs,) at which each job is fastest, the fewest of several; to 1 part in 30."""
+    """Return the threads on which each job is fastest, to 1 part in 30.
+
+    Parameters
+    ----------
+    law : Law
+    cores : int
+        Most threads to consider.
+
+    Returns
+    -------
+    (n_jobs,) array
+        The fewest threads, if several counts are equally fast.
+    """
     every = np.arange(len(law.width))
     counts = np.unique(np.round(np.geomspace(1, cores, COUNTS)))
     best = np.minimum(np.full(len(every), float(cores)), law.width)
@@ -86,7 +137,7 @@ def fastest(law: Law, cores: int) -> FloatArray:
 
 
 class Linear:
-    """``work / N``: on twice the threads, half the time.
+    """Linear scaling, ``work / N``: half the time on twice the threads.
 
     >>> from types import SimpleNamespace as Job
     >>> rate(Linear([Job(work=6.0, partitions=8.0)]), np.array([0]), np.array([1.5]))
@@ -114,9 +165,9 @@ class Linear:
 
 
 class Waves(Linear):
-    """``ceil(P / N)`` waves of tasks, each of ``work / P``.
+    """Tasks in ``ceil(P / N)`` waves, each of ``work / P``.
 
-    Threads that a wave leaves idle are no compute of the job, and are lent.
+    Threads that a wave leaves idle do not count as compute of the job, and are lent.
 
     >>> from types import SimpleNamespace as Job
     >>> Waves([Job(work=8.0, partitions=8.0)]).seconds(np.array([0]), np.array([7.0]))
@@ -138,7 +189,7 @@ class Waves(Linear):
     def useful(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
         width = self.width[jobs]
         waves = np.ceil(width / np.maximum(threads, 1.0) - 1e-9)
-        # Of a fraction of a thread, only the whole ones may be too many.
+        # Less than one thread is never too many.
         return np.where(threads < 1.0, threads, np.minimum(threads, np.ceil(width / waves)))
 
     def step(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
@@ -151,9 +202,9 @@ class Waves(Linear):
 class Sublinear(Linear):
     """Ernest's form, ``work * (t0 + t1 / N + t2 * log(N) + t3 * N)``, drawn for each job.
 
-    Each job is fastest on 32 to 256 threads, and slower again on more: synchronisation and
-    messages. On 32 threads it takes as long as a linear one, so that lists of both kinds load a
-    cluster about alike. The threads that it holds are busy all the time.
+    Each job is fastest on 32 to 256 threads, and slower again on more because of synchronization
+    and messages. On 32 threads it takes as long as a linear job, so that lists of both kinds load
+    a cluster about equally. The threads that it holds are always busy.
     """
 
     name = "sublinear"
@@ -163,7 +214,7 @@ class Sublinear(Linear):
         rng = np.random.default_rng([seed, 11])
         fastest = np.exp(rng.uniform(math.log(FASTEST[0]), math.log(FASTEST[1]), len(jobs)))
         serial, part = rng.uniform(0.0, SERIAL, len(jobs)), rng.uniform(0.0, 1.0, len(jobs))
-        # The minimum, where t1 / N^2 = t2 / N + t3, is at `fastest`.
+        # These factors put the minimum, where t1 / N^2 = t2 / N + t3, at `fastest`.
         per_log, per_thread = part / fastest, (1.0 - part) / fastest**2
         theta = np.stack([serial, np.ones(len(jobs)), per_log, per_thread])
         theta /= SAME * self._form(theta, np.full(len(jobs), SAME))
@@ -182,17 +233,25 @@ class Sublinear(Linear):
 
 
 _LAWS = {kind.name: kind for kind in (Linear, Waves, Sublinear)}
-#: Names that `law` knows.
+#: Names that `law` accepts.
 SCALINGS = tuple(_LAWS)
 
 
 def law(name: str, jobs: Sequence[SimulatedJob], seed: int = 0) -> Law:
-    """The law of this name for these jobs.
+    """Make a law of running times by name.
+
+    Parameters
+    ----------
+    name : str
+        One of `SCALINGS`.
+    jobs : sequence of SimulatedJob
+    seed : int
+        Seed of what the law draws for each job.
 
     Raises
     ------
     InvalidSetting
-        If there is none; the message lists those there are.
+        No law has this name; the message lists the names.
     """
     if name not in _LAWS:
         raise InvalidSetting(f"scaling must be one of {', '.join(SCALINGS)}, not {name!r}")

@@ -1,7 +1,7 @@
-"""Traces of production clusters: when jobs came and how large they were.
+"""Traces of production clusters: arrivals and sizes of jobs.
 
-A line of a file is `{"trace": name, "arrivals_s": [...], "duration_s": [...], "gpus": [...]}`,
-one number a job. No trace has losses: which curve a job gets is drawn by the seed.
+A line of a file is `{"trace": name, "arrivals_s": [...], "duration_s": [...], "gpus": [...]}` with
+one number per job. Traces have no losses: the seed draws the curve of each job.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ __all__ = ["Trace", "TraceError", "about", "follow", "read_trace"]
 
 FloatArray = npt.NDArray[np.float64]
 
-#: What the columns of a trace may hold. Arrivals may be in Unix time.
+#: Range of each column of a trace. Arrivals may be Unix times.
 ALLOWED = {"arrivals_s": (-1e10, 1e10), "duration_s": (1e-3, 1e9), "gpus": (1e-3, 1e6)}
 
 
 class TraceError(ValueError):
-    """A trace cannot be used; names the file, the line and what is wrong."""
+    """Error in a trace; the message names the file, the line and the problem."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs in the order in which they came. Arrays are (n_jobs,).
+    """Jobs of one trace in order of arrival. Arrays are (n_jobs,).
 
     Attributes
     ----------
@@ -44,6 +44,7 @@ class Trace:
     arrivals, duration : array
         Seconds.
     gpus : array
+        Number of GPUs of each job.
     """
 
     name: str
@@ -53,12 +54,12 @@ class Trace:
     gpus: FloatArray
 
     def first(self, jobs: int) -> Trace:
-        """The first jobs of the trace.
+        """Return a trace of the first `jobs` jobs.
 
         Raises
         ------
         TraceError
-            It has fewer.
+            The trace has fewer jobs.
         """
         if jobs > len(self.arrivals):
             raise TraceError(
@@ -75,13 +76,19 @@ class Trace:
 
 
 def read_trace(path: str | Path, name: str | None = None) -> Trace:
-    """The trace of this name; of a file with one trace alone, that one.
+    """Read one trace from a file.
+
+    Parameters
+    ----------
+    path : path
+    name : str, optional
+        Name of the trace; required if the file has several.
 
     Raises
     ------
     TraceError
-        The file cannot be read or is empty, a line is not a trace, or none has this name; the
-        message names file and line, or the traces that there are.
+        The file cannot be read or is empty, a line is not a trace, or not exactly one trace
+        matches; the message names file and line, or lists the traces.
     """
     found = [_parse(record, place) for place, record in records(path, TraceError)]
     if not found:
@@ -105,7 +112,7 @@ def _parse(record: Any, place: str) -> Trace:
 
 
 def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray, FloatArray]:
-    """What makes a trace; ValueError says what is wrong."""
+    """Return the arguments of `Trace`. Raises ValueError if the record is not a trace."""
     if not isinstance(record, dict):
         raise ValueError(f"a trace is an object, not {record!r:.60}")
     name = field(record, "trace", str, "a name")
@@ -135,24 +142,30 @@ def follow(
     work: float,
     cores_per_gpu: float | None = None,
 ) -> list[SimulatedJob]:
-    """The same jobs, but with the arrivals and the relative sizes of the first ones of a trace.
+    """Give jobs the arrivals and relative sizes of the first jobs of a trace.
 
     Parameters
     ----------
     jobs : sequence of SimulatedJob
     trace : Trace
-        With so many jobs at least.
+        A trace of at least as many jobs.
     interarrival : float
         Mean seconds between two arrivals, to which the trace is stretched or squeezed.
     work : float
-        Mean core-seconds of a job; each has a part of them as duration times GPUs.
+        Mean core-seconds of a job; the work of each is in proportion to its duration times GPUs.
     cores_per_gpu : float, optional
-        A job can use so many threads for each GPU that it had; any number by default.
+        Most threads that a job can use per GPU that it had; unlimited by default.
+
+    Returns
+    -------
+    list of SimulatedJob
+        Copies of `jobs`, otherwise unchanged.
 
     Raises
     ------
     TraceError
-        The trace has fewer jobs, or they came all at once, which no mean gap can be made of.
+        The trace has fewer jobs, or its jobs arrive all at once and cannot be scaled to a mean
+        gap above 0.
     """
     trace = trace.first(len(jobs))
     if trace.gap == 0 and len(jobs) > 1 and interarrival > 0:
@@ -171,7 +184,19 @@ def follow(
 
 
 def about(trace: Trace, settings: Settings) -> dict[str, Any]:
-    """What a result has to say of the jobs of a trace, all of which were taken."""
+    """Describe a trace in the settings of a result.
+
+    Parameters
+    ----------
+    trace : Trace
+        Only the jobs that were simulated, see `Trace.first`.
+    settings : Settings
+
+    Returns
+    -------
+    dict
+        ``trace``: name, place and means; ``assumption``: a sentence on what is assumed.
+    """
     caps = "without caps"
     if settings.cores_per_gpu is not None:
         caps = f"with at most {settings.cores_per_gpu:g} cores a GPU"
