@@ -1,4 +1,4 @@
-"""Forecasts of loss curves, for all jobs in one batched fit: see `LossPredictor`."""
+"""Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.forecast.quality import NORMALIZERS, predicted_range

@@ -1,4 +1,4 @@
-"""Weights of the experts: what each said before is compared with the reports that came since."""
+"""Weights of the experts, from the errors of their earlier forecasts."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["Backtest"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Horizons of a forecast that are kept for scoring.
+#: Number of horizons of a forecast that are stored for scoring, from the first.
 N_KEPT = 12
-#: A forecast is replaced when it has been scored over so many reports, and sooner in a young
-#: job, whose experts learn most from each report: after one, and one more for each `YOUTH`.
+#: A stored forecast is replaced after `CYCLE` reports. In a young job, whose experts learn most
+#: from each report, it is replaced sooner: after one report, plus one per `YOUTH` reports so far.
 CYCLE, YOUTH = 5, 4
-#: Reports before a first forecast is kept: of fewer, all experts make the same.
+#: Reports needed before a forecast is stored; with fewer, all experts predict the same.
 FIRST = 2
-#: Weight of the score so far against that of one more report.
+#: Weight of the previous score when one report is added.
 MEMORY = 0.7
-#: Weight of an expert is its score to the power of minus this.
+#: The weight of an expert is its score to the power of minus this.
 SHARPNESS = 5.0
-#: What lies beyond is as good as infinite, but can be multiplied by zero.
+#: Bound on rescaled values: practically infinite, but 0 when multiplied by 0.
 FAR = 1e290
-#: Ahead of this many iterations nothing is scored.
+#: Longest lead that is scored, in iterations.
 FARTHEST = int(HORIZONS[N_KEPT - 1])
 #: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
 TO_EVERY_LEAD: FloatArray = np.stack(
@@ -37,7 +37,7 @@ TO_EVERY_LEAD: FloatArray = np.stack(
 
 
 class Backtest(Rows):
-    """Scores of the experts of each job; a row belongs to one job.
+    """Scores of the experts for each job, one row per job.
 
     Parameters
     ----------
@@ -50,33 +50,33 @@ class Backtest(Rows):
         self._noise_cost = noise_cost
         super().__init__(
             {
-                "said": ((n, N_KEPT), np.float32, 0.0),  # losses, in the units of the view then
-                "newest": ((), np.float64, 0.0),  # of that view, raw
+                "said": ((n, N_KEPT), np.float32, 0.0),  # predicted losses, normalized
+                "newest": ((), np.float64, 0.0),  # of the window that normalizes them
                 "unit": ((), np.float64, 1.0),
-                "said_at": ((), np.int32, 0),  # reports by then; 0: nothing said yet
-                "seen_at": ((), np.int32, 0),  # reports scored already
-                "score": ((n,), np.float32, 1.0),  # error by the mean expert's
+                "said_at": ((), np.int32, 0),  # reports at the forecast; 0: none
+                "seen_at": ((), np.int32, 0),  # reports already scored
+                "score": ((n,), np.float32, 1.0),  # error relative to the mean expert's
             }
         )
 
     def log_weights(self, rows: IntArray) -> FloatArray:
-        """Logs of the experts' weights, (n_rows, n_experts), up to a constant a row."""
+        """Return the logs of the experts' weights, (n_rows, n_experts), up to a row constant."""
         log_weight: FloatArray = -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
         return log_weight
 
     def score(self, rows: IntArray, view: NormalizedWindow) -> None:
-        """Score what was said by the reports that came since.
+        """Score the stored forecasts by the reports that have arrived since.
 
         Parameters
         ----------
-        rows : (n_jobs,) array
-        view : View
-            The jobs as they are now.
+        rows : (n_jobs,) array of int
+        view : NormalizedWindow
+            Present windows of the jobs.
 
         Notes
         -----
-        The error at a lead is the mean of the signed errors up to it, so that noise of the
-        reports averages out and an expert's bias does not.
+        The error at a lead is the absolute mean of the signed errors up to that lead, so that the
+        noise of reports averages out but the bias of an expert does not.
         """
         column = self.column
         said_at, seen_at = column["said_at"][rows], column["seen_at"][rows]
@@ -85,7 +85,7 @@ class Backtest(Rows):
         age = since[:, None] - lead
         held = (age >= 0) & (age < view.known[:, None]) & (said_at > 0)[:, None]
         came = np.take_along_axis(view.losses, np.where(held, age, 0), axis=1)
-        with np.errstate(over="ignore"):  # the loss may have left its old range far behind
+        with np.errstate(over="ignore"):  # if the loss is far below its old range
             scale = np.minimum(column["unit"][rows] / view.unit, FAR)
             shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -FAR, FAR)
         said = column["said"][rows] * scale[:, None, None] + shift[:, None, None]
@@ -95,7 +95,8 @@ class Backtest(Rows):
         bias = np.abs(error.cumsum(axis=2)) / np.maximum(held.cumsum(axis=1), 1)[:, None, :]
         fresh = held & (age < (view.total - seen_at)[:, None])
         n_fresh = fresh.sum(axis=1)[:, None]
-        # Summed from left to right: how many leads there are depends on the other jobs.
+        # Summed from left to right, as the number of leads depends on the other jobs: a pairwise
+        # sum would make the last bits of a score depend on them too.
         total = np.where(fresh[:, None, :], bias, 0.0).cumsum(axis=2)[:, :, -1]
         loss = total / np.maximum(n_fresh, 1)
         loss += self._noise_cost * view.noise[:, None]
@@ -107,7 +108,16 @@ class Backtest(Rows):
     def remember(
         self, rows: IntArray, view: NormalizedWindow, beliefs: list[CurveForecast]
     ) -> None:
-        """Keep what the experts say at `view`, where the forecasts kept before have served."""
+        """Store the experts' forecasts of jobs whose stored forecast is due for replacement.
+
+        Parameters
+        ----------
+        rows : (n_jobs,) array of int
+        view : NormalizedWindow
+            Windows from which the forecasts were made.
+        beliefs : list of CurveForecast
+            One forecast of all jobs per expert.
+        """
         column = self.column
         said_at = column["said_at"][rows]
         served = view.total - said_at >= np.minimum(CYCLE, 1 + said_at // YOUTH)
@@ -120,10 +130,21 @@ class Backtest(Rows):
         column["seen_at"][rows[due]] = view.total[due]
 
     def behind(self, rows: IntArray, total: IntArray) -> IntArray:
-        """Reports to go back for a forecast that can be scored at once, by job; 0: no need.
+        """Return how many reports to go back for a backcast: a forecast that can be scored at once.
 
-        A job that is fitted for the first time, or seldom against its reports, has no recent
-        forecast that its experts could be weighed by.
+        It is needed by jobs without a recent stored forecast: jobs in their first fit, and jobs
+        with many reports per fit.
+
+        Parameters
+        ----------
+        rows : (n_jobs,) array of int
+        total : (n_jobs,) array of int
+            Reports so far.
+
+        Returns
+        -------
+        (n_jobs,) array of int
+            0 where no backcast is needed.
         """
         said_at = self.column["said_at"][rows]
         lacks = np.where(said_at == 0, total >= 2 * FIRST, total - said_at > 2 * CYCLE)

@@ -1,4 +1,4 @@
-"""Variable projection: fits of curves from a grid, in closed form but for the grid."""
+"""Variable projection: closed-form least-squares fits of curves from a fixed grid."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ __all__ = ["BETWEEN", "BasisCurves", "product", "recent", "whole_run"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Longest time scale of an atom, in lengths of the history: little is known beyond it.
+#: Maximum time scale of a basis curve, in lengths of the history: longer ones are not determined.
 LONGEST = 1.5
-#: Atoms of the whole-run expert that are kept: each job has its own time axis there.
+#: Basis curves kept per job by `whole_run`, which must evaluate them on each job's own time axis.
 BEST = 2
-#: The newest report lies within so many standard deviations of the level.
+#: Maximum distance of the level from the newest report, in standard deviations of the noise.
 LEVEL_NOISE = 3.0
-#: Rows of a matrix product that are done at a time.
+#: Rows per block of a matrix product.
 BLOCK = 32
 
 
 class BasisCurves:
-    """Decreasing curves on a grid: exponentials e^(-rho t) and powers (1 + t/s)^-p.
+    """Grid of decreasing basis curves: exponentials e^(-rho t) and powers (1 + t/s)^-p.
 
-    `t` is in iterations from now, negative in the past. Fitting loss = base + factor * atom has
-    a closed form, and its sums over the atoms depend only on how many reports are known, so
-    they are tabled here once.
+    `t` is in iterations from now, negative in the past. The fit of loss = base + factor * curve
+    has a closed form. The sums over the basis curves in it depend only on the number of known
+    reports, so they are tabulated once.
 
     Parameters
     ----------
     window : int
+        Maximum number of reports in a fit.
     memory : float
-        Weight of a report that is one iteration older, in (0, 1].
+        Weight of a report relative to one that is one iteration newer, in (0, 1].
     """
 
     def __init__(self, window: int, memory: float) -> None:
@@ -50,19 +51,19 @@ class BasisCurves:
         self.time_scale = 1.0 / (self.rho + self.p / self.s)
         self.weight: FloatArray = memory ** np.arange(window, dtype=np.float64)
         t = -np.arange(window, dtype=np.float64)[:, None]
-        reached = t > -self.s  # a power has its pole at -s
+        reached = t > -self.s  # the pole of a power is at -s
         base = np.where(reached, 1.0 + t / self.s, 1.0)
-        #: (window, n_atoms), 0 beyond the pole
+        #: (window, n_curves), 0 beyond the pole
         self.past = np.where(reached, base**-self.p * np.exp(-self.rho * t), 0.0)
-        #: (n_atoms, n_horizons), from 1 at the present
+        #: (n_curves, n_horizons), fall of each curve from 1 at the present
         self.fall = -np.expm1(self.log(np.arange(len(self.rho)), HORIZONS))
-        #: (n_atoms, n_horizons // 2 + 1), at every second horizon
+        #: (n_curves, n_horizons // 2 + 1), at every second horizon
         self.coarse_fall = np.ascontiguousarray(self.fall[:, ::2])
         # Sums over the newest 0, 1, 2, … reports.
         w = self.weight[:, None]
         self.sum_w = np.maximum(_running(w), 1e-300)  # (window + 1, 1)
         self.n_effective = self.sum_w**2 / np.maximum(_running(w**2), 1e-300)
-        #: (window + 1, n_atoms) each
+        #: (window + 1, n_curves) each
         self.mean = _running(w * self.past) / self.sum_w
         variance = _running(w * self.past**2) - self.sum_w * self.mean**2
         known = np.arange(window + 1)[:, None]
@@ -70,26 +71,47 @@ class BasisCurves:
         self.per_variance = np.where(sure, 1.0 / np.where(sure, variance, 1.0), 0.0)
 
     def log(self, atom: IntArray, t: FloatArray) -> FloatArray:
-        """Logs of atoms `atom`, (..., k), at times `t` >= 0, (..., n): (..., k, n)."""
+        """Return the logs of some basis curves at some times.
+
+        Parameters
+        ----------
+        atom : (..., k) array of int
+            Indices of the basis curves.
+        t : (..., n) array
+            Times from now, at least 0, in iterations.
+
+        Returns
+        -------
+        (..., k, n) array
+        """
         t = t[..., None, :]
         rho, s, p = (a[atom][..., None] for a in (self.rho, self.s, self.p))
-        # Bounded below: subnormal numbers would make products many times slower.
+        # Bounded below, since subnormal numbers make products many times slower.
         log: FloatArray = np.maximum(-rho * t - p * np.log1p(t / s), -60.0)
         return log
 
 
 def _running(terms: FloatArray) -> FloatArray:
-    """Sums over the first 0, 1, 2, … rows."""
+    """Return the sums over the first 0, 1, 2, … rows."""
     return np.concatenate([np.zeros((1, terms.shape[1])), np.cumsum(terms, axis=0)])
 
 
 def product(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Multiply matrices in blocks of as many rows, so that a row of the product is the same to the
-    last bit wherever it stands and whatever the others are.
+    """Multiply matrices so that each row of the result depends only on that row of `left`.
 
-    BLAS rounds the rows at the end of a matrix differently from others on many processors, and a
-    decision must not depend on which row a job has. The blocks are too small for BLAS to split
-    over threads: these wait by spinning, which on busy cores takes far longer than the product.
+    The product is computed in blocks of equal size. On many processors BLAS rounds the last rows
+    of a matrix differently, and a decision must not depend on which row a job has. The blocks are
+    also too small for BLAS to use threads, which wait by spinning: on busy cores that takes far
+    longer than the product.
+
+    Parameters
+    ----------
+    left : (n, k) array
+    right : (k, m) array
+
+    Returns
+    -------
+    (n, m) array
     """
     rows = len(left)
     padded = -(-rows // BLOCK) * BLOCK
@@ -103,23 +125,29 @@ def product(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 class Fit(NamedTuple):
-    """Fit of loss = base + factor * atom for every atom."""
+    """Fits of loss = base + factor * curve, for every basis curve."""
 
-    mean: FloatArray  # (n_jobs,) weighted mean of the losses: base + factor * mean of the atom
-    factor: FloatArray  # (n_jobs, n_atoms), >= 0, so that the curve falls
-    share: FloatArray  # (n_jobs, n_atoms), sums to 1: weight of the evidence
+    mean: FloatArray  # (n_jobs,) weighted mean of the losses: base + factor * mean of the curve
+    factor: FloatArray  # (n_jobs, n_curves), >= 0, so that the curve falls
+    share: FloatArray  # (n_jobs, n_curves) weight by evidence, sums to 1
 
 
 def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: BasisCurves) -> Fit:
-    """Fit all atoms to all jobs by weighted least squares, in one matrix product.
+    """Fit all basis curves to all jobs by weighted least squares, in one matrix product.
 
     Parameters
     ----------
     losses : (n_jobs, window) array
-    known : (n_jobs,) array
+        Losses, or means of losses, newest first.
+    known : (n_jobs,) array of int
+        Number of columns that hold losses.
     length : (n_jobs,) array
         Length of the whole history, in columns of `losses`.
-    atoms : Atoms
+    atoms : BasisCurves
+
+    Returns
+    -------
+    Fit
     """
     weight = np.where(np.arange(losses.shape[1]) < known[:, None], atoms.weight, 0.0)
     mean = (weight * losses).sum(axis=1, keepdims=True) / atoms.sum_w[known]
@@ -129,10 +157,10 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Basi
     cov = np.maximum(product(weight, atoms.past), 0.0)
     factor = cov * atoms.per_variance[known]
     factor *= atoms.time_scale < LONGEST * length[:, None] + 1.0
-    # Share of the variance that each atom explains; an atom that cannot be fitted explains none.
+    # Fraction of the variance explained by each curve; 0 for a curve that cannot be fitted.
     cov *= factor / np.where(variance > 0, variance, 1.0)
     unexplained = np.maximum(1.0 - cov, 1e-9)
-    # Likelihood of the best fit, its exponent halved: neighbours' residuals are not independent.
+    # Likelihood of the fit, its exponent halved because successive residuals are correlated.
     evidence = np.log(unexplained, out=unexplained)
     evidence *= -0.5 * atoms.n_effective[known]
     evidence -= evidence.max(axis=1, keepdims=True)
@@ -144,38 +172,50 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Basi
 def recent(
     view: NormalizedWindow, atoms: BasisCurves, fall: FloatArray | None = None
 ) -> CurveForecast:
-    """Mix the atoms by their evidence in the newest reports.
+    """Forecast by a mixture of basis curves, weighted by evidence in the newest reports.
 
     Parameters
     ----------
-    view : View
-    atoms : Atoms
-    fall : (n_atoms, n) array, optional
-        Their falls at the horizons that are wanted; at all of them by default.
+    view : NormalizedWindow
+    atoms : BasisCurves
+    fall : (n_curves, n) array, optional
+        Falls of the basis curves at the horizons to forecast; at all of `HORIZONS` by default.
+
+    Returns
+    -------
+    CurveForecast
+        With n horizons.
     """
     n = len(atoms.weight)
     known = np.minimum(view.known, n)
     fit = project(view.losses[:, :n], known, view.total.astype(np.float64), atoms)
     amount = fit.share * fit.factor
-    # An atom is 1 at the present.
+    # Each basis curve is 1 at the present.
     level = fit.mean + (amount * (1.0 - atoms.mean)[known]).sum(axis=1)
     fall = atoms.fall if fall is None else fall
     return CurveForecast(_near_newest(level, view), product(amount, fall))
 
 
 def _near_newest(level: FloatArray, view: NormalizedWindow) -> FloatArray:
-    """Levels within what noise can hide: a smooth curve is where its newest report is."""
+    """Clip levels to the range that noise explains: none on a smooth curve."""
     most = LEVEL_NOISE * view.noise
     return np.clip(level, -most, most)
 
 
 def whole_run(view: NormalizedWindow, atoms: BasisCurves) -> CurveForecast:
-    """Mix the best atoms by their evidence in means over the whole run."""
+    """Forecast by the best basis curves, weighted by evidence in means over the whole run.
+
+    Parameters
+    ----------
+    view : NormalizedWindow
+    atoms : BasisCurves
+        Curves for a window of as many columns as `view.means`.
+    """
     fit = project(view.means, view.means_known, view.total / view.stride, atoms)
     best = np.argpartition(-fit.share, BEST - 1, axis=1)[:, :BEST]
     share, factor = (np.take_along_axis(a, best, axis=1) for a in (fit.share, fit.factor))
     share = share / share.sum(axis=1, keepdims=True)
-    # Each job has its own time axis here: only every second horizon is computed.
+    # Each job has its own time axis, which is costly: compute only every second horizon.
     time = (view.age[:, None] + HORIZONS[::2]) / view.stride[:, None]
     log = atoms.log(best, time)
     amount = share * factor

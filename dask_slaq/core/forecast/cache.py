@@ -1,7 +1,7 @@
-"""What is predicted of each job, kept from one fit to the next.
+"""Cache of the forecasts of all jobs between fits.
 
-A job is due for a fit when its reports say something new: each time while it is young, else when
-a report was not as predicted or some have come. Until it is fitted its forecast is moved along.
+A young job is refitted after each report; later, a job is refitted when a report differs from its
+forecast or after several reports. Until then its forecast is rolled forward to the newest report.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-#: Reports before a curve is extrapolated.
+#: Reports needed to extrapolate a curve.
 MIN_REPORTS = 4
-#: A forecast carries this many iterations, and so many more for each report.
+#: Iterations ahead beyond which a forecast is constant: a fixed number, plus some per report.
 REACH, REACH_PER_REPORT = 60.0, 5.0
-#: Share of the window's span that no job is denied, but one that diverges.
+#: Fraction of the window's span that every job is assumed to be able to fall, unless it diverges.
 DOUBT = 1e-3
-#: A job is fitted again after one report, and one more for each `MATURITY` reports that it had,
-#: but `MOST_UNFITTED` at most.
+#: A job is due for a refit after one report, plus one more per `MATURITY` reports so far, at most
+#: `MOST_UNFITTED`.
 MATURITY, MOST_UNFITTED = 16, 6
-#: A report is news if it is off by more than so many standard deviations of the noise, and so
-#: much of the fall that was forecast by then, and so much of all that the loss fell.
+#: A report is a surprise if its error exceeds the sum of this many standard deviations of the
+#: noise, this fraction of the fall forecast by then, and this fraction of the whole fall so far.
 NEWS_NOISE, NEWS_FALL, NEWS_RANGE = 2.0, 0.2, 1e-4
-#: A surprise counts for at most so many times the age at which a fit is due.
+#: Maximum refit priority due to a surprise; a fit is due at 1.
 MOST_SURPRISING = 16.0
-#: (MOST_UNFITTED, n_horizons, n_horizons): from the fall at each horizon to the fall until so
-#: many iterations after it.
+#: (MOST_UNFITTED, n_horizons, n_horizons): matrix n - 1 interpolates the falls at each horizon plus
+#: n iterations from the falls at the horizons.
 LATER: FloatArray = np.stack(
     [
         np.stack([np.interp(HORIZONS + n, HORIZONS, unit) for unit in np.eye(len(HORIZONS))])
@@ -49,7 +49,7 @@ LATER: FloatArray = np.stack(
 
 
 class ForecastCache(Rows):
-    """The forecasts of the jobs, one a row; losses in raw units."""
+    """Latest forecasts, one row per job, in raw loss units."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -60,32 +60,33 @@ class ForecastCache(Rows):
                 "remaining": ((), np.float64, 0.0),
                 "noise": ((), np.float64, 0.0),
                 "status": ((), np.int32, int(Status.TOO_FEW_REPORTS)),
-                "total": ((), np.int32, 0),  # reports that it rests on
+                "total": ((), np.int32, 0),  # reports up to which the forecast is valid
                 "fitted": ((), np.int32, 0),  # reports at the last fit
                 "reported": ((), np.bool_, False),
             }
         )
 
     def refit_priority(self, rows: IntArray, history: Histories) -> FloatArray:
-        """How much jobs that reported need a new fit.
+        """Return the priority with which jobs that reported should be refitted.
 
         Parameters
         ----------
-        rows : (n_jobs,) array
+        rows : (n_jobs,) array of int
         history : Histories
-            With the new reports.
+            Histories that include the new reports.
 
         Returns
         -------
         (n_jobs,) array
-            From 1 on it is due, by age or by surprise; infinite without any forecast so far.
+            At least 1 if a refit is due, by the number of new reports or by a surprise; inf
+            before the first fit.
         """
         column = self.column
         count, fitted = history.column["count"][rows], column["fitted"][rows]
         age = (count - fitted) / np.minimum(1 + fitted // MATURITY, MOST_UNFITTED)
         since = np.minimum(count - column["total"][rows], MOST_UNFITTED)
-        now = column["reduction"][rows, since]  # the first horizons are 0, 1, 2, …
-        with np.errstate(invalid="ignore"):  # without a forecast there is no level
+        now = column["reduction"][rows, since]  # horizon n is in column n for n <= 6
+        with np.errstate(invalid="ignore"):  # the level is nan before the first fit
             error = np.abs(history.newest(rows) - (column["level"][rows] - now))
         fallen = history.column["first"][rows] - history.column["lowest"][rows]
         expected = NEWS_NOISE * column["noise"][rows] + NEWS_FALL * now + NEWS_RANGE * fallen
@@ -99,13 +100,13 @@ class ForecastCache(Rows):
         return np.where(fitted > 0, refit_priority, np.inf)
 
     def roll_forward(self, rows: IntArray, history: Histories) -> None:
-        """Move the forecasts of some jobs to their newest reports.
+        """Roll the forecasts of some jobs forward to their newest reports, without a fit.
 
         Parameters
         ----------
-        rows : (n_jobs,) array
+        rows : (n_jobs,) array of int
         history : Histories
-            With the new reports.
+            Histories that include the new reports.
         """
         column = self.column
         since = history.column["count"][rows] - column["total"][rows]
@@ -117,11 +118,11 @@ class ForecastCache(Rows):
             rows, since = rows[far], since[far] - MOST_UNFITTED
 
     def _move(self, rows: IntArray, since: int) -> None:
-        """Move forecasts by some iterations in which losses fall as predicted."""
+        """Move forecasts ahead by `since` iterations in which losses fall as predicted."""
         column = self.column
         reduction = column["reduction"][rows]
         fallen = reduction[:, since]
-        # A row is a horizon here, for numpy is quick along rows only.
+        # Transposed to one row per horizon, since numpy is fast along rows only.
         later = np.ascontiguousarray(product(reduction, LATER[since - 1]).T)
         later -= fallen
         np.maximum(later[0], 0.0, out=later[0])
@@ -134,7 +135,7 @@ class ForecastCache(Rows):
         column["total"][rows] += since
 
     def _settle(self, rows: IntArray, history: Histories) -> None:
-        """Correct levels by what noise does not explain of the newest reports."""
+        """Correct levels by the part of the newest report's error that noise does not explain."""
         column = self.column
         error = history.newest(rows) - column["level"][rows]
         most = 3.0 * column["noise"][rows]
@@ -143,15 +144,20 @@ class ForecastCache(Rows):
     def store(
         self, rows: IntArray, view: NormalizedWindow, history: Histories, belief: FloatArray
     ) -> None:
-        """Judge new forecasts and keep them.
+        """Store new forecasts, corrected by what is known besides the fit.
+
+        Forecasts are limited to their reach and to a loss of zero. Jobs with too few reports get
+        a typical curve, and diverging jobs only the fall that noise could hide. Both get a curve
+        towards their target instead, if they have one below their level.
 
         Parameters
         ----------
-        rows : (n_jobs,) array
-        view : View
+        rows : (n_jobs,) array of int
+        view : NormalizedWindow
+            The jobs, as passed to the experts.
         history : Histories
         belief : (n_jobs, 1 + n_horizons) array
-            Level, and fall at each horizon, in the units of the view.
+            Level, then fall at each horizon, in the units of `view`.
         """
         column = self.column
         level = view.newest + view.unit * belief[:, 0]
@@ -189,11 +195,11 @@ class ForecastCache(Rows):
     def _diverging(
         self, rows: IntArray, view: NormalizedWindow, history: Histories, noise: FloatArray
     ) -> BoolArray:
-        """Where the loss rises, by half of what it fell by now, and noise does not explain it."""
+        """Return where the loss has risen by half of its fall, more than noise, and still rises."""
         first, lowest = history.column["first"][rows], history.column["lowest"][rows]
         latest = view.newest + view.unit * view.losses[:, :3].min(axis=1)
         risen: BoolArray = latest - lowest > 0.5 * (first - lowest) + 3.0 * noise
-        # The lowest may be a glitch or a start from below: what falls now is not given up.
+        # The lowest loss may be a glitch or a low start. A loss that falls now is not diverging.
         known = np.arange(view.losses.shape[1]) < view.known[:, None]
         mean = np.where(known, view.losses, 0.0).sum(axis=1) / view.known
         rising: BoolArray = risen & (view.losses[:, :3].min(axis=1) > mean)
@@ -203,12 +209,13 @@ class ForecastCache(Rows):
 def _exploration(
     total: IntArray, noise: FloatArray, span: FloatArray, forecast: FloatArray
 ) -> FloatArray:
-    """Fall that the reports cannot rule out, as far as it is not `forecast`: no job is given up.
+    """Return the fall to add at each horizon so that no job that might still improve is given up.
 
-    n noisy reports show a slope to noise * sqrt(12 / n^3): a fall of noise * sqrt(12 / n)
-    over as many iterations again would go unseen.
+    The standard error of a slope from n noisy reports is noise * sqrt(12 / n^3), so a fall of
+    noise * sqrt(12 / n) over the next n iterations cannot be ruled out. It is added as far as
+    `forecast` (n_jobs,), the total fall that is predicted, lacks it.
     """
     unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
-    # All of it where no fall is forecast, half where as much is, little where more is.
+    # All of `unseen` if no fall is forecast, half if an equal fall is, little if a larger one is.
     lacking = unseen * np.divide(unseen, unseen + forecast, out=0.0 * unseen, where=unseen > 0)
     return lacking[:, None] * (HORIZONS / (HORIZONS + total[:, None]))

@@ -1,4 +1,4 @@
-"""What a forecast is made of."""
+"""Forecast of one expert, and the horizons of all forecasts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["HORIZONS", "CurveForecast"]
 
 FloatArray = NDArray[np.float64]
 
-#: Iterations ahead that a forecast lists: dense near the present, then by a fixed ratio.
+#: Horizons of every forecast, in iterations ahead: dense near the present, then roughly geometric.
 HORIZONS: FloatArray = np.array(
     [
         *(0, 1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 28, 36, 47, 60, 78, 100, 150, 220, 330, 500),
@@ -21,19 +21,20 @@ HORIZONS: FloatArray = np.array(
 
 
 class CurveForecast(NamedTuple):
-    """Forecasts of some jobs by one expert, in the units of the view.
+    """Forecasts of several jobs by one expert, in the units of a `NormalizedWindow`.
 
     Attributes
     ----------
     level : (n_jobs,) array
         Present loss.
     fall : (n_jobs, n_horizons) array
-        From there: 0 at horizon 0, nondecreasing and concave up to rounding.
+        Predicted fall from `level` at each of `HORIZONS`: 0 at horizon 0, nondecreasing and
+        concave up to rounding.
     """
 
     level: FloatArray
     fall: FloatArray
 
     def of(self, which: slice) -> CurveForecast:
-        """The belief of some of the jobs."""
+        """Return the forecasts of some of the jobs."""
         return CurveForecast(self.level[which], self.fall[which])

@@ -1,4 +1,4 @@
-"""Experts: each turns the recent losses of many jobs into forecasts of all of them at once."""
+"""Ensemble of experts, each of which forecasts the curves of many jobs at once."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ __all__ = ["Ensemble"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Smaller drops, as a fraction of the window's span, are rounding.
+#: Drops below this fraction of the window's span are treated as rounding errors.
 ROUNDING = 1e-15
-#: Memory of the regressions on drops: weight of a report one iteration older.
+#: Weight of a report in the regressions on drops, relative to a report one iteration newer.
 DROP_MEMORY = 0.8
-#: Most that the level may lie above the newest report, in logs.
+#: Maximum log ratio of the level to the newest report.
 MOST_LOG = 5.0
-#: Reports that the fast expert and the regressions on drops look at: older ones weigh nothing.
+#: Reports used by the fast expert and the regressions on drops; older ones have hardly any weight.
 SHORT = 20
 
 
 class Ensemble:
-    """The experts that are asked, in a fixed order.
+    """Seven experts in a fixed order.
 
-    * *geometric*, *power*: a weighted line through the logs of the drops, over time or over the
-      log of the iteration. Sharp on smooth curves, lost in noise.
-    * *fast*, *slow*, *whole*: variable projection on a grid of curves, by recent reports, by a
-      long memory, and by means over the whole run. They do not pass through the newest report,
-      which is what survives noise.
-    * *fast*, *slow* *in logs*: the same of the logs of losses that zero bounds.
+    * *geometric*, *power*: weighted linear regression of log drops on time, or on the log of the
+      iteration. Accurate on smooth curves, useless under noise.
+    * *fast*, *slow*, *whole*: variable projection onto a grid of curves, fitted to recent
+      reports, to a long memory, or to means over the whole run. Their curves need not pass
+      through the newest report, which makes them robust to noise.
+    * *fast*, *slow* *in logs*: the same fits to log losses, for losses bounded by zero.
 
     Parameters
     ----------
     window : int
-        Reports in a view.
+        Reports in a `NormalizedWindow`.
     n_means : int
-        Means of the whole run in a view.
+        Means of the whole run in a `NormalizedWindow`.
     """
 
-    #: Error that noise of standard deviation 1 adds to each forecast: what a backtest over a
-    #: few noisy reports cannot tell apart.
+    #: Error that noise of standard deviation 1 adds to the forecast of each expert. A backtest over
+    #: a few noisy reports cannot measure it.
     noise_cost: FloatArray = np.array([10.0, 10.0, 1.2, 0.3, 0.1, 1.2, 0.3])
 
     def __init__(self, window: int, n_means: int) -> None:
@@ -54,7 +54,7 @@ class Ensemble:
         self._whole = BasisCurves(n_means, 0.9)
 
     def ask(self, view: NormalizedWindow) -> list[CurveForecast]:
-        """Return the belief of each expert."""
+        """Return one forecast per expert."""
         drops = log_drops(view)
         slow = recent(view, self._slow)
         beliefs = [
@@ -70,7 +70,7 @@ class Ensemble:
 
 
 def _above_zero(belief: CurveForecast, view: NormalizedWindow) -> CurveForecast:
-    """End the fall at a loss of zero, if the loss has one."""
+    """Clip a forecast at a loss of zero; `view.zero` is far below for unbounded losses."""
     level = np.maximum(belief.level, view.zero)
     return CurveForecast(level, np.minimum(belief.fall, (level - view.zero)[:, None]))
 
@@ -84,7 +84,7 @@ class Drops(NamedTuple):
 
 
 def log_drops(view: NormalizedWindow) -> Drops:
-    """Weigh the drops of each job and take their logs."""
+    """Return the weighted logs of the drops of each job."""
     losses = view.losses[:, :SHORT]
     drops = losses[:, 1:] - losses[:, :-1]
     age = np.arange(drops.shape[1])
@@ -92,14 +92,21 @@ def log_drops(view: NormalizedWindow) -> Drops:
     falls = drops > ROUNDING
     gross = (weight * np.where(falls, drops, 0.0)).sum(axis=1)
     net = np.maximum((weight * drops).sum(axis=1), 0.0)
-    # Rises have no log. They are left out of the line and taken off its height instead.
+    # Rises have no log: they have weight 0 in the regression, and `net` lowers its result instead.
     ratio = np.divide(net, gross, out=np.zeros_like(net), where=gross > 0)
     log = np.log(np.where(falls, drops, 1.0))
     return Drops(log, np.where(falls, weight, 0.0), np.minimum(ratio, 1.0))
 
 
 def geometric(view: NormalizedWindow, drops: Drops) -> CurveForecast:
-    """Drops shrink by a constant factor an iteration: log drop = a + b t."""
+    """Forecast drops that shrink by a constant factor per iteration: log drop = a + b t.
+
+    Parameters
+    ----------
+    view : NormalizedWindow
+    drops : Drops
+        As of `log_drops` for the same jobs.
+    """
     time = -np.arange(drops.log.shape[1], dtype=np.float64)
     a, b = _line(np.broadcast_to(time, drops.log.shape), drops, 0.0, 1e-9)
     b = np.minimum(b, -0.5 / view.total)[:, None]
@@ -109,15 +116,22 @@ def geometric(view: NormalizedWindow, drops: Drops) -> CurveForecast:
 
 
 def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
-    """Drops shrink as a power of the iteration: log drop = a + b log i."""
+    """Forecast drops that shrink as a power of the iteration: log drop = a + b log i.
+
+    Parameters
+    ----------
+    view : NormalizedWindow
+    drops : Drops
+        As of `log_drops` for the same jobs.
+    """
     now = np.maximum(view.total[:, None] - 1.0, 1.0)
-    # Relative to now, so that exp(a) is the present drop however long the run is.
+    # Relative to the present iteration, so that exp(a) is the present drop.
     x = np.log(np.maximum(now - np.arange(drops.log.shape[1]), 1.0) / now)
     a, b = _line(x, drops, -1.5, 1e-3)
     q = 1.0 + np.clip(b, -20.0, -0.2)[:, None]
     q = np.where(np.abs(q) < 1e-6, 1e-6, q)
     present = np.exp(np.minimum(a, 0.0)) * drops.net
-    # The sum of the coming drops, as an integral by the midpoint rule.
+    # Sum of the coming drops, approximated by an integral with the midpoint rule.
     middle = now + 0.5
     height = present[:, None] * middle * (middle / now) ** (q - 1.0)
     fall = height * np.expm1(q * np.log1p(HORIZONS / middle)) / q
@@ -125,9 +139,14 @@ def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
 
 
 def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast) -> CurveForecast:
-    """The log of the loss is a mixture of atoms: right where noise is in proportion to the loss.
+    """Forecast log losses as a mixture of basis curves, for noise proportional to the loss.
 
-    Losses that zero does not bound are as the belief `otherwise` has them.
+    Parameters
+    ----------
+    view : NormalizedWindow
+    atoms : BasisCurves
+    otherwise : CurveForecast
+        Forecasts to return for the jobs whose losses are not bounded by zero.
     """
     logs = view._replace(losses=view.logs, noise=view.log_noise)
     log_level, log_fall = recent(logs, atoms, atoms.coarse_fall)
@@ -141,9 +160,10 @@ def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast
 
 
 def _line(x: FloatArray, drops: Drops, prior: float, pull: float) -> tuple[FloatArray, FloatArray]:
-    """Weighted line through the log drops of each job: height at x = 0, and slope.
+    """Fit a weighted line to the log drops of each job. Returns its height at x = 0 and its slope.
 
-    The slope is pulled to `prior` as by `pull` units of squared deviation of x.
+    The slope is shrunk towards `prior`, which has the weight of `pull` units of squared deviation
+    of x.
     """
     weight = drops.weight
     total = np.maximum(weight.sum(axis=1), 1e-300)

@@ -1,7 +1,7 @@
-"""The gate: a small network that mixes the experts of each job by what is seen of its curve.
+"""Gating network that combines the experts' forecasts from features of each job's curve.
 
-It was trained on curves of other jobs (`benchmarks.gate_training`). Whatever it says, a forecast
-lies within a bounded factor of what the experts said, a larger one under noise.
+It is trained on curves of other jobs (`benchmarks.gate_training`). Its outputs are bounded: a
+combined forecast is within a fixed factor of the experts' forecasts, a larger one under noise.
 """
 
 from __future__ import annotations
@@ -21,56 +21,60 @@ __all__ = ["GatingNetwork", "Mixture", "blend", "features", "mixture"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Columns of the horizons at which the experts' forecasts are looked at.
+#: Columns of the horizons at which the experts' forecasts are features.
 NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
-#: Ages of the reports that are looked at.
+#: Ages of the reports that are features.
 AGES: IntArray = np.array([1, 2, 3, 4, 5, 6, 8, 11, 15, 21, 30])
-#: Experts, the last ones, whose level is not the newest report.
+#: Number of experts, from the last, whose level can differ from the newest report.
 PROJECTIONS = 5
-#: Newest changes that are looked at.
+#: Number of newest changes that are features.
 CHANGES = 8
-#: Features are cut at so many standard deviations.
+#: Features are clipped at this many standard deviations.
 MOST_UNUSUAL = 4.0
-#: The level is moved by so many standard deviations of the noise at most.
+#: Maximum shift of the level, in standard deviations of the noise.
 MOST_SHIFT = 2.0
-#: A forecast is moved by so many standard deviations of the log of the loss at most.
+#: Maximum log factor on a forecast, in standard deviations of the log of the loss.
 MOST_SCALE = 1.5
 
 
 class Mixture(NamedTuple):
-    """Outputs of the gate, in units of the view."""
+    """Outputs of the gating network, in the units of a `NormalizedWindow`."""
 
-    weight: FloatArray  # (n_jobs, n_experts) of their falls, sums to 1
-    level_weight: FloatArray  # (n_jobs, n_experts) of their levels, sums to 1
-    factor: FloatArray  # (n_jobs,) of the mixed fall, from 1/e to e
-    shift: FloatArray  # (n_jobs,) of the mixed level
-    scale: FloatArray  # (n_jobs,) of the forecast above zero, 1 where nothing bounds it
+    weight: FloatArray  # (n_jobs, n_experts) weights of falls, sum to 1
+    level_weight: FloatArray  # (n_jobs, n_experts) weights of levels, sum to 1
+    factor: FloatArray  # (n_jobs,) factor on the combined fall, from 1/e to e
+    shift: FloatArray  # (n_jobs,) added to the combined level
+    scale: FloatArray  # (n_jobs,) factor on the loss above zero, 1 if unbounded
 
 
 class GatingNetwork:
-    """One hidden layer of rectified linear units, with coefficients that were trained before.
+    """Pretrained network with one hidden layer of rectified linear units.
 
     Parameters
     ----------
     coefficients : mapping of str to array
         ``mean`` and ``deviation`` of the features, and weights and biases of both layers:
         ``inner`` (n_features, n_hidden), ``inner_bias``, ``outer`` (n_hidden, 2 n_experts + 3),
-        ``outer_bias``. Those of the package by default.
+        ``outer_bias``. The coefficients of the package by default.
     """
 
     def __init__(self, coefficients: dict[str, FloatArray] | None = None) -> None:
         self._by = COEFFICIENTS if coefficients is None else coefficients
 
     def mix(self, view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> Mixture:
-        """Weigh what the experts said.
+        """Return how to combine the experts' forecasts of each job.
 
         Parameters
         ----------
-        view : View
+        view : NormalizedWindow
         said : (n_experts, n_jobs, 1 + n_horizons) array
-            Level, and fall at each horizon, in the units of the view.
+            Level, then fall at each horizon, in the units of `view`.
         log_weight : (n_jobs, n_experts) array
-            Logs of the experts' weights by their backtest, up to a constant.
+            Logs of the experts' weights by `Backtest`, up to a constant per job.
+
+        Returns
+        -------
+        Mixture
         """
         by = self._by
         x = (features(view, said, log_weight) - by["mean"]) / by["deviation"]
@@ -84,7 +88,22 @@ class GatingNetwork:
 def mixture(
     out: FloatArray, log_weight: FloatArray, noise: FloatArray, log_noise: FloatArray
 ) -> Mixture:
-    """Turn the outputs of the network, (n_jobs, 2 n_experts + 3), into a mixture."""
+    """Convert the raw outputs of the network.
+
+    Parameters
+    ----------
+    out : (n_jobs, 2 n_experts + 3) array
+        Corrections of the log weights of falls and of levels, then the factor, shift and scale
+        of `Mixture` before their bounds are applied.
+    log_weight : (n_jobs, n_experts) array
+        Logs of the experts' weights by `Backtest`.
+    noise, log_noise : (n_jobs,) array
+        As in `NormalizedWindow`.
+
+    Returns
+    -------
+    Mixture
+    """
     n = log_weight.shape[1]
     return Mixture(
         softmax(log_weight + out[:, :n]),
@@ -96,7 +115,20 @@ def mixture(
 
 
 def blend(said: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
-    """Mix what the experts said, (n_experts, n_jobs, 1 + n_horizons), to one belief a job."""
+    """Combine the experts' forecasts into one forecast per job.
+
+    Parameters
+    ----------
+    said : (n_experts, n_jobs, 1 + n_horizons) array
+        Level, then fall at each horizon, in the units of a `NormalizedWindow`.
+    by : Mixture
+    zero : (n_jobs,) array
+        The raw loss 0 in these units.
+
+    Returns
+    -------
+    (n_jobs, 1 + n_horizons) array
+    """
     weight = by.weight * (by.factor * by.scale)[:, None]
     belief: FloatArray = np.einsum("je,eji->ji", weight, said)
     level = (by.level_weight.T * said[:, :, 0]).sum(axis=0) + by.shift
@@ -106,14 +138,20 @@ def blend(said: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
 
 
 def softmax(logs: FloatArray) -> FloatArray:
-    """Weights, each row summing to 1, of which `logs` are the logs up to a constant."""
+    """Return weights with row sums of 1 from their logs, given up to a constant per row."""
     weight: FloatArray = np.exp(logs - logs.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
     return weight
 
 
 def features(view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> FloatArray:
-    """What the gate sees of each job: nothing that depends on the unit of its losses.
+    """Return the features of each job, none of which depends on the unit of its losses.
+
+    Parameters
+    ----------
+    view : NormalizedWindow
+    said, log_weight : array
+        As in `GatingNetwork.mix`.
 
     Returns
     -------

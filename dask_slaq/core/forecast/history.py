@@ -1,7 +1,7 @@
-"""What is kept of the reports of each job: bounded, one row a job in shared arrays.
+"""Bounded report histories of all jobs in shared arrays, one row per job.
 
-Rule 1: one row holds everything of one job, and a released row is reused.
-Rule 2: a report touches a fixed number of cells, however long the run is.
+Rule 1: all data of a job are in its row, and released rows are reused.
+Rule 2: a report changes a bounded number of cells, however long the run is.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-#: What a round over many rows, and what a row, costs beside reports taken one by one: runs of few
-#: rows go one by one.
+#: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
+#: one report in `_append_run`, which is cheaper for many reports of few rows.
 ROUND, ROW = 20, 7
 
 
 class Histories(Rows):
-    """The newest reports of each job, the whole run in coarse means, and a few extremes.
+    """Newest reports, coarse means of the whole run and a few extremes of each job.
 
     Parameters
     ----------
     window : int
-        Reports kept of each job, and means kept of its whole run.
+        Maximum number of reports per job, and of means over its whole run (rounded down to an
+        even number).
 
     Notes
     -----
-    A mean covers `stride` successive reports. When `window` means are there, neighbours are
-    merged and the stride doubles, so between half and all of them are always in use.
+    A mean covers `stride` successive reports. When all means are in use, neighbours are merged
+    and the stride doubles, so that at least half of them are in use in a long run.
     """
 
     def __init__(self, window: int) -> None:
@@ -55,13 +56,14 @@ class Histories(Rows):
         )
 
     def append(self, rows: IntArray, losses: FloatArray) -> None:
-        """Store reports in the order in which they came.
+        """Append reports to the histories.
 
         Parameters
         ----------
-        rows : (n_reports,) array
-            A row may come more than once.
+        rows : (n_reports,) array of int
+            Row of each report, in order of arrival; may repeat.
         losses : (n_reports,) array
+            Raw losses.
         """
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
@@ -77,7 +79,7 @@ class Histories(Rows):
             self._append(rows[at], losses[at])
 
     def _append_run(self, row: int, losses: list[float]) -> None:
-        """Store some reports of one row: what `_append` does, number by number."""
+        """Append successive reports to one row, with the same result as `_append`."""
         column, window = self.column, self.window
         ring, means = column["ring"][row], column["means"][row]
         count, filled = column["count"].item(row), column["filled"].item(row)
@@ -104,7 +106,7 @@ class Histories(Rows):
         column["partial"][row], column["partial_count"][row] = mean, n
 
     def _append(self, rows: IntArray, losses: FloatArray) -> None:
-        """Store one report of each of these rows, all different."""
+        """Append one report to each of `rows`, which must be distinct."""
         column, ring = self.column, self.column["ring"]
         count = column["count"][rows]
         before = ring[rows, (count - 1) % self.window]
@@ -136,25 +138,26 @@ class Histories(Rows):
             column["stride"][full] *= 2
 
     def newest(self, rows: IntArray) -> FloatArray:
-        """The newest report, (n_rows,), of jobs that have one."""
+        """Return the newest report (n_rows,) of each row; every row must have one."""
         count = self.column["count"][rows]
         newest: FloatArray = self.column["ring"][rows, (count - 1) % self.window]
         return newest
 
     def recent(self, rows: IntArray, back: IntArray) -> tuple[FloatArray, IntArray]:
-        """Newest reports as of `back` reports ago, newest first, and how many there are.
+        """Return the newest reports as of `back` reports ago, newest first.
 
         Parameters
         ----------
-        rows : (n_rows,) array
-        back : (n_rows,) array
-            Fewer than the reports that are kept.
+        rows : (n_rows,) array of int
+        back : (n_rows,) array of int
+            Number of reports to go back, less than the number of reports kept.
 
         Returns
         -------
         losses : (n_rows, window) array
-            Column i holds the report of i iterations before; the last known one is repeated.
-        known : (n_rows,) array
+            Column i holds the report i iterations earlier. The oldest one kept fills the rest.
+        known : (n_rows,) array of int
+            Number of columns that hold reports.
         """
         count = self.column["count"][rows]
         known = np.minimum(count, self.window) - back
@@ -165,16 +168,22 @@ class Histories(Rows):
     def whole(
         self, rows: IntArray, back: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """Means over the whole run as of `back` reports ago, newest first.
+        """Return means over the whole run as of `back` reports ago, newest first.
+
+        Parameters
+        ----------
+        rows : (n_rows,) array of int
+        back : (n_rows,) array of int
+            Number of reports to go back.
 
         Returns
         -------
         means : (n_rows, n_means) array
-            The oldest is repeated.
-        known : (n_rows,) array
-            How many means there are.
+            The oldest mean fills the rest.
+        known : (n_rows,) array of int
+            Number of columns that hold means.
         stride : (n_rows,) array
-            Reports in one mean.
+            Reports per mean.
         age : (n_rows,) array
             Iterations from the middle of the newest mean to the newest report.
         """

@@ -1,9 +1,8 @@
-"""Bands: how far reports fall from their forecast, by job and by how far ahead.
+"""Prediction intervals of future reports, per job and horizon.
 
-A band starts from what is known when the forecast is made: the noise of the reports, how far
-the experts disagree, and how much is forecast to change. Each side is then widened or narrowed
-until one report in ten is beyond it, whatever the errors are distributed like (adaptive
-conformal inference, Gibbs and Candès 2021).
+The initial width depends on the noise of the reports, the disagreement of the experts and the
+predicted fall. Each side is then widened or narrowed until one report in ten lies beyond it,
+whatever the distribution of the errors (adaptive conformal inference, Gibbs and Candès 2021).
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ __all__ = ["LEADS", "Bands"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Iterations ahead at which the width of a band is kept, and of those the ones that learn.
+#: Leads (iterations ahead) at which widths are stored, and the leads at which they are learned.
 LEADS = np.array([1, 5, 10, 47, 220])
 LEARNING = np.array([1, 10])
-#: Columns of the horizons at which these are, and of all.
+#: Columns of `HORIZONS` with these leads, and all columns.
 AT: IntArray = np.searchsorted(HORIZONS, LEADS)
 ON_TEST: IntArray = np.searchsorted(HORIZONS, LEARNING)
 EVERY: IntArray = np.arange(len(HORIZONS))
-#: Share of the reports that is to fall beyond each side.
+#: Fraction of the reports that should lie beyond each side.
 MISSED = 0.1
-#: Change of the log of a width after a miss, at each of these: the farther lead is tested seldom.
+#: Learning rate of the log width at each learned lead; the farther lead is tested less often.
 PACE = np.array([0.4, 0.7])
-#: Bounds of the log of that factor.
+#: Bounds of the log of the learned factor on a width.
 NARROWEST, WIDEST = -3.0, 4.0
-#: Half a band, in standard deviations of the noise, of the experts, and in forecast falls.
+#: Half width per standard deviation of the noise, per one of the experts, and per predicted fall.
 BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.3, 0.1
-#: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation over the log of the
-#: horizon.
+#: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation from the leads to all
+#: horizons, over the log of the horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))
 OVER_LEADS: FloatArray = np.stack([np.interp(_LOG, np.log(LEADS), u) for u in np.eye(len(LEADS))])
 OVER_LEARNING: FloatArray = np.stack(
@@ -46,7 +45,7 @@ OVER_LEARNING: FloatArray = np.stack(
 
 
 class Bands(Rows):
-    """The bands of the jobs, one a row."""
+    """Prediction intervals, one row per job, in raw loss units."""
 
     def __init__(self) -> None:
         n = len(LEARNING)
@@ -54,23 +53,24 @@ class Bands(Rows):
             {
                 "scale": ((len(LEADS),), np.float64, 0.0),  # half widths before learning, raw
                 "log_factor": ((2, n), np.float32, 0.0),  # below and above
-                "said": ((2, n), np.float64, 0.0),  # bounds on test, raw losses
-                "due": ((n,), np.int32, 0),  # the report that tests them; 0: none
+                "said": ((2, n), np.float64, 0.0),  # lower and upper bound under test
+                "due": ((n,), np.int32, 0),  # number of the report that tests them; 0: none
             }
         )
 
     def store(
         self, rows: IntArray, noise: FloatArray, spread: FloatArray, fall: FloatArray
     ) -> None:
-        """Set the widths of new forecasts.
+        """Set the initial widths for new forecasts; the learned factors are kept.
 
         Parameters
         ----------
-        rows : (n_jobs,) array
+        rows : (n_jobs,) array of int
         noise : (n_jobs,) array
-            Standard deviation of the noise of one report, raw loss units as all here.
+            Standard deviation of the noise of one report, in raw loss units.
         spread, fall : (n_jobs, n_leads) array
-            Standard deviation of the experts, and forecast fall, at `LEADS`.
+            Standard deviation of the losses that the experts predict, and predicted fall, at
+            `LEADS`, in raw loss units.
         """
         model = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0)
         self.column["scale"][rows] = np.hypot(BY_NOISE * noise[:, None], model)
@@ -78,15 +78,17 @@ class Bands(Rows):
     def bounds(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, at: IntArray = EVERY
     ) -> tuple[FloatArray, FloatArray]:
-        """Bounds below and above of the loss, each like `reduction`.
+        """Return the lower and the upper bounds of future losses, (n_jobs, n) each.
 
         Parameters
         ----------
-        rows, level : (n_jobs,) array
+        rows : (n_jobs,) array of int
+        level : (n_jobs,) array
+            Present losses, in raw units.
         reduction : (n_jobs, n) array
-            Forecast falls.
-        at : (n,) array
-            Columns of the horizons that these are for; all by default.
+            Predicted falls from `level`.
+        at : (n,) array of int
+            Columns of `HORIZONS` that `reduction` has; all by default.
         """
         middle = level[:, None] - reduction
         scale = product(self.column["scale"][rows], OVER_LEADS[:, at])
@@ -97,14 +99,21 @@ class Bands(Rows):
         return middle - scale * below, middle + scale * above
 
     def learn(self, rows: IntArray, history: Histories) -> None:
-        """Compare the bounds on test with the reports that were due."""
+        """Adapt widths by the new reports for which bounds were stored.
+
+        Parameters
+        ----------
+        rows : (n_jobs,) array of int
+        history : Histories
+            Histories that include the new reports.
+        """
         column, window = self.column, history.window
         count = history.column["count"][rows]
         for lead, pace in enumerate(PACE.tolist()):
             on_test, said = column["due"][:, lead], column["said"][:, :, lead]
             due = on_test[rows]
             over = np.flatnonzero((due > 0) & (due <= count))
-            came = over[count[over] - due[over] < window]  # and is kept still
+            came = over[count[over] - due[over] < window]  # still in the ring
             tested = rows[came]
             loss = history.column["ring"][tested, (due[came] - 1) % window]
             for side, missed in enumerate((loss < said[tested, 0], loss > said[tested, 1])):
@@ -116,8 +125,18 @@ class Bands(Rows):
     def test(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, count: IntArray
     ) -> None:
-        """Put bounds on test where none are; `reduction` (n_jobs, n_learning) is that at `LEARNING`
-        alone."""
+        """Store bounds for later reports to test, where none are stored.
+
+        Parameters
+        ----------
+        rows : (n_jobs,) array of int
+        level : (n_jobs,) array
+            Present losses, in raw units.
+        reduction : (n_jobs, n_learning) array
+            Predicted falls at `LEARNING`.
+        count : (n_jobs,) array of int
+            Reports so far.
+        """
         column = self.column
         for lead, at in enumerate(ON_TEST.tolist()):
             on_test = column["due"][:, lead]

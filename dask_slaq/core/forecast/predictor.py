@@ -1,9 +1,10 @@
-"""Batched loss predictor: bounded memory a job, one fit for all jobs that reported.
+"""Batched loss predictor: bounded memory per job, one fit for all jobs that reported.
 
-Rule 1: forecasts change in `fit` only; a report is stored and nothing else.
-Rule 2: a failed fit is a status, never a nan in disguise.
-Rule 3: a factor on the losses of a job changes only units; so does a constant, but for losses that
-were never negative, which are taken to be bounded by zero.
+Rule 1: predictions change only in `fit`; `report` stores the loss and does nothing else. Of a
+`Forecast`, only `start` and `largest_change` may already include reports after the last fit.
+Rule 2: a failed fit is marked by a status, not by nan.
+Rule 3: scaling the losses of a job changes only the units of its forecast. Adding a constant shifts
+the forecast, unless the losses were never negative: these are assumed to be bounded by zero.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-#: Larger losses are refused: differences of two must not overflow.
+#: Larger losses are rejected, so that the difference of two losses cannot overflow.
 MAX_LOSS = 1e300
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
-#: Numbers that wait for the next fit, two a report; when there are more, they are taken in at once.
+#: Length of the list of waiting reports (two numbers each) at which it is moved to the histories.
 MOST_WAITING = 200_000
-#: Jobs that are looked at together, which bounds what is held besides the tables.
+#: Jobs processed together outside of fits, which bounds the memory for temporary arrays.
 BATCH = 4096
-#: Jobs that are fitted at once: what fits in a processor's cache.
+#: Jobs fitted together: their arrays fit in a processor's cache.
 CHUNK = 512
-#: Jobs that are fitted in one decision, or this part of all if that is more: the most urgent. The
-#: others are moved along until it is their turn, so that a decision's time is bounded.
+#: Maximum number of refits per decision, or one per this many jobs if that is more. The jobs of
+#: highest priority are fitted and the other forecasts rolled forward, to bound a decision's time.
 MOST_FITS, MOST_PART = 256, 16
 
 
@@ -50,17 +51,18 @@ def _batches(rows: IntArray, size: int) -> Iterator[IntArray]:
 
 
 class LossPredictor:
-    """Predicts how far the loss of each job falls in the iterations to come.
+    """Default loss predictor: a weighted ensemble of experts per job. See `Predictor`.
 
     Parameters
     ----------
     window : int
-        Reports kept of each job, at least 8.
+        Reports kept per job, at least 8.
 
     Notes
     -----
-    Several experts forecast each curve, weighted by how their earlier forecasts held. Memory
-    is bounded: beside the window, a run's start, extremes and coarse means are kept.
+    Several experts forecast each curve. A gating network weights them by the accuracy of their
+    earlier forecasts and by features of the curve. Memory is bounded: besides the window, only
+    the first loss, extremes and coarse means of the run are kept.
     """
 
     def __init__(self, *, window: int = 32) -> None:
@@ -68,7 +70,7 @@ class LossPredictor:
             raise InvalidSetting(f"window is {window}; it must be at least 8 reports")
         self._row: dict[str, int] = {}
         self._asked: tuple[tuple[str, ...], IntArray] | None = None
-        # Two numbers a report in one flat list, as that is cheapest to extend and to take in.
+        # Row and loss of each report in one flat list: cheapest to extend and to convert.
         self._new: list[float] = []
         self._history = Histories(window)
         self._panel = Ensemble(window, self._history.n_means)
@@ -78,13 +80,9 @@ class LossPredictor:
         self._bands = Bands()
 
     def add(self, job: str, *, target: float | None = None) -> None:
-        """Start to follow `job`.
+        """Start to follow `job`. See `Predictor.add`.
 
-        Parameters
-        ----------
-        job : str
-        target : float, optional
-            Loss the job should reach: the asymptote of its range until it can be extrapolated.
+        The target is the asymptote of the curve as long as the curve cannot be extrapolated.
 
         Raises
         ------
@@ -98,7 +96,7 @@ class LossPredictor:
         if target is not None and not abs(target) <= MAX_LOSS:
             raise NonFiniteLoss(f"the target of job {job!r} is {target!r}; {ALLOWED}")
         row = self._history.acquire()
-        # The tables take and free rows together, so they agree on the number.
+        # All tables acquire and release rows together, so a job has the same row in each.
         for table in (self._backtest, self._cache, self._bands):
             table.acquire()
         self._cache.column["target"][row] = np.nan if target is None else target
@@ -106,13 +104,7 @@ class LossPredictor:
         self._asked = None
 
     def remove(self, job: str) -> None:
-        """Forget `job`.
-
-        Raises
-        ------
-        UnknownJob
-            If `job` is not followed.
-        """
+        """Forget `job`. See `Predictor.remove`."""
         row = self._find(job)
         del self._row[job]
         self._asked = None
@@ -122,12 +114,9 @@ class LossPredictor:
             table.release(row)
 
     def report(self, job: str, loss: float) -> None:
-        """Store the loss of the next iteration of `job`; it counts from the next fit on.
+        """Store the loss of the next iteration of `job`. See `Predictor.report`.
 
-        Parameters
-        ----------
-        job : str
-        loss : float
+        Forecasts change only with the next fit.
 
         Raises
         ------
@@ -148,12 +137,10 @@ class LossPredictor:
             self._take_in()
 
     def fit(self) -> int:
-        """Take in what was reported since the last fit, and refit the jobs with most news.
+        """Update the forecasts of all jobs that reported since the last fit. See `Predictor.fit`.
 
-        Returns
-        -------
-        int
-            Jobs that were refitted.
+        The jobs of highest `ForecastCache.refit_priority` are refitted, and the forecasts of the
+        others are rolled forward. Returns the number of jobs refitted.
         """
         self._take_in()
         rows = np.flatnonzero(self._cache.column["reported"])
@@ -170,7 +157,11 @@ class LossPredictor:
         return int(due.sum())
 
     def _due(self, rows: IntArray) -> BoolArray:
-        """Which of the jobs that reported are to be fitted now: the most urgent."""
+        """Return which of the jobs that reported are to be refitted now, by priority.
+
+        Jobs without a forecast are always refitted, whatever their number. Also updates the
+        widths of the prediction intervals that the new reports test.
+        """
         refit_priority = np.empty(len(rows))
         for some in _batches(np.arange(len(rows)), BATCH):
             self._bands.learn(rows[some], self._history)
@@ -184,21 +175,7 @@ class LossPredictor:
         return due
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
-        """Return the forecasts of `jobs`, in that order, as of the last fit.
-
-        Parameters
-        ----------
-        jobs : sequence of str
-
-        Returns
-        -------
-        Forecast
-
-        Raises
-        ------
-        UnknownJob
-            If one of `jobs` is not followed.
-        """
+        """Return the forecasts of `jobs` as of the last fit. See `Predictor.forecast`."""
         rows = self._rows_of(jobs)
         history, cache = self._history.column, self._cache.column
         return Forecast(
@@ -214,7 +191,7 @@ class LossPredictor:
         )
 
     def band(self, jobs: Sequence[str]) -> tuple[FloatArray, FloatArray]:
-        """Return bounds of the losses that `jobs` will report, as of the last fit.
+        """Return 80 % prediction intervals of the losses of `jobs`, as of the last fit.
 
         Parameters
         ----------
@@ -223,7 +200,8 @@ class LossPredictor:
         Returns
         -------
         lower, upper : (n_jobs, n_horizons) array
-            At the horizons of a `Forecast`: one report in ten is to fall below, one above.
+            Bounds at the horizons of a `Forecast`, in raw loss units. About one report in ten
+            falls below `lower`, and one in ten above `upper`.
 
         Raises
         ------
@@ -235,7 +213,7 @@ class LossPredictor:
         return self._bands.bounds(rows, cache["level"][rows], cache["reduction"][rows])
 
     def _take_in(self) -> None:
-        """Move the reports that wait into the histories, all at once."""
+        """Move all waiting reports into the histories."""
         new = np.fromiter(self._new, np.float64, len(self._new))
         self._new.clear()
         rows, losses = new[::2].astype(np.int64), new[1::2]
@@ -243,7 +221,7 @@ class LossPredictor:
         self._cache.column["reported"][rows] = True
 
     def _rows_of(self, jobs: Sequence[str]) -> IntArray:
-        """Their rows; of a tuple these are remembered while the jobs stay the same."""
+        """Return the rows of `jobs`. The last tuple's are cached until a job comes or goes."""
         if self._asked is not None and jobs is self._asked[0]:
             return self._asked[1]
         rows = np.array([self._find(job) for job in jobs], dtype=np.int64)
@@ -270,9 +248,11 @@ class LossPredictor:
         self._bands.store(rows, view.unit * view.noise, raw * spread, raw * belief[:, 1 + AT])
 
     def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, list[CurveForecast]]:
-        """Ask the experts, and score them: by a forecast in hindsight where there is none of late.
+        """Return the normalized windows and the experts' forecasts, and update expert scores.
 
-        The jobs and those in hindsight are asked together, which saves half of the calls.
+        A job without a recent forecast to score gets a backcast: a forecast from the reports up
+        to some iterations ago. Forecasts and backcasts are made in the same calls, which halves
+        the number of calls.
         """
         back = self._backtest.behind(rows, self._history.column["count"][rows])
         some = np.flatnonzero(back)

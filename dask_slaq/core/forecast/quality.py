@@ -1,7 +1,7 @@
-"""Normalized loss: losses of different jobs on one scale, so that they can be compared.
+"""Normalized loss, which makes the losses of different jobs comparable.
 
-1 at the start of a job, 0 when it has converged. The divisor is the predicted whole range
-(fallen so far + still to fall), or the paper's largest change so far (§4.1).
+It is 1 at the start of a job and 0 when the job has converged. The divisor is the predicted whole
+range (fall so far + fall still to come), or the paper's largest change so far (§4.1).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["NORMALIZERS", "normalized", "predicted_range", "scale"]
 
 FloatArray = NDArray[np.float64]
 
-#: Names of the divisors that can be chosen.
+#: Names of the available divisors.
 NORMALIZERS = ("range", "largest-change")
 #: Smallest divisor, in standard deviations of the noise of one report.
 NOISE_FLOOR = 2.0
 
 
 def predicted_range(forecast: Forecast) -> FloatArray:
-    """Predict the whole fall of each job: fallen so far and still to fall.
+    """Return the predicted whole fall of each job: its fall so far plus the fall still to come.
 
     Parameters
     ----------
@@ -32,25 +32,31 @@ def predicted_range(forecast: Forecast) -> FloatArray:
     Returns
     -------
     (n_jobs,) array
-        Raw loss units, finite, at least 0; 0 where nothing is known.
+        In raw loss units, finite, at least 0; 0 without any information.
     """
     return _fallen(forecast) + forecast.remaining
 
 
 def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the divisor that turns raw reductions into normalized ones.
+    """Return the divisor that normalizes the loss reductions of each job.
 
     Parameters
     ----------
     forecast : Forecast
     normalizer : {"range", "largest-change"}
-        The predicted whole range, or the paper's largest change between two reports so far, which
-        is the range until there is one.
+        The predicted whole range, or the paper's largest change between two reports so far. The
+        predicted range stands in for the largest change as long as the loss has not changed.
 
     Returns
     -------
     (n_jobs,) array
-        Raw loss units, positive and finite, at least twice the noise; 1 where nothing is known.
+        In raw loss units, positive and finite, at least twice the noise; 1 without any
+        information.
+
+    Raises
+    ------
+    InvalidSetting
+        If `normalizer` is not one of `NORMALIZERS`.
     """
     if normalizer not in NORMALIZERS:
         raise InvalidSetting(
@@ -58,22 +64,22 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
         )
     size = predicted_range(forecast)
     if normalizer == "largest-change":
-        # Until the loss has changed, what it is predicted to fall stands for the change to come.
         size = np.where(forecast.largest_change > 0, forecast.largest_change, size)
-    # A fall smaller than the noise is no quality that could be seen. Without this, a job that
-    # only fluctuates would be measured by its own fluctuation and always have much to gain.
+    # A fall below the noise is not a visible gain. Without this floor, a job that only fluctuates
+    # would be measured by its own fluctuations and always have much to gain.
     size = np.maximum(size, NOISE_FLOOR * forecast.noise)
-    # Below the smallest normal number a division would overflow.
+    # Division by a subnormal number would overflow.
     return np.where(size >= np.finfo(np.float64).tiny, size, 1.0)
 
 
 def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the loss still to fall over its scale.
+    """Return the present normalized loss of each job: its remaining fall divided by `scale`.
 
     Parameters
     ----------
     forecast : Forecast
     normalizer : {"range", "largest-change"}
+        See `scale`.
 
     Returns
     -------
@@ -88,6 +94,6 @@ def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
 
 
 def _fallen(forecast: Forecast) -> FloatArray:
-    """Fall from the first report to the present level, 0 before the first report."""
+    """Return the fall from the first report to the present level; 0 before the first report."""
     fallen = np.maximum(forecast.start - forecast.level, 0.0)
     return np.where(np.isnan(fallen), 0.0, fallen)

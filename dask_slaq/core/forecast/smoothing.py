@@ -1,4 +1,4 @@
-"""What the experts see of the reports: scaled, without spikes, and with its noise measured."""
+"""Input of the experts: normalized report windows without spikes, and their noise."""
 
 from __future__ import annotations
 
@@ -14,47 +14,55 @@ __all__ = ["MOST", "NormalizedWindow", "normalize_window", "report_noise", "with
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Values are kept within so many spans of the window, so that nothing overflows.
+#: Bound on normalized values, in spans of the window, so that nothing overflows.
 MOST = 1e6
-#: Losses count as at least so many spans when logs are taken.
+#: Lower bound on normalized losses above zero before logs are taken.
 LEAST = 1e-12
-#: Newest reports that show the usual size of a change.
+#: Number of newest reports that determine the usual size of a change.
 USUAL_REPORTS = 17
-#: Newest reports that noise is estimated from.
+#: Number of newest reports that noise is estimated from.
 NOISE_REPORTS = 27
 
 
 class NormalizedWindow(NamedTuple):
-    """Losses of some jobs, in units in which the window spans 1 and the newest report is 0."""
+    """Recent losses of several jobs, scaled so that a window spans 1 and its newest report is 0.
+
+    Losses, means, noise and `zero` are in these units; `newest` and `unit` are raw losses.
+    """
 
     losses: FloatArray  # (n_jobs, window), newest first
-    known: IntArray  # (n_jobs,) how many of the columns are reports
+    known: IntArray  # (n_jobs,) number of columns that hold reports
     total: IntArray  # (n_jobs,) reports so far
     means: FloatArray  # (n_jobs, n_means) of the whole run, newest first
-    means_known: IntArray  # (n_jobs,)
-    stride: FloatArray  # (n_jobs,) reports in one mean
+    means_known: IntArray  # (n_jobs,) number of columns that hold means
+    stride: FloatArray  # (n_jobs,) reports per mean
     age: FloatArray  # (n_jobs,) iterations from the newest mean to the newest report
-    noise: FloatArray  # (n_jobs,) standard deviation
-    newest: FloatArray  # (n_jobs,) raw loss that is 0 here
-    unit: FloatArray  # (n_jobs,) raw loss units that are 1 here
-    zero: FloatArray  # (n_jobs,) the raw loss 0, far down where a loss was negative
-    logs: FloatArray  # (n_jobs, window) of the losses over the newest; 0 where one was negative
-    log_noise: FloatArray  # (n_jobs,) standard deviation of these
+    noise: FloatArray  # (n_jobs,) standard deviation of the noise of one report
+    newest: FloatArray  # (n_jobs,) raw loss that is normalized to 0
+    unit: FloatArray  # (n_jobs,) raw difference that is normalized to 1
+    zero: FloatArray  # (n_jobs,) the raw loss 0; -MOST if a loss was ever negative
+    logs: FloatArray  # (n_jobs, window) of loss / newest; 0 if a loss was ever negative
+    log_noise: FloatArray  # (n_jobs,) standard deviation of the noise of `logs`
 
     def of(self, which: IntArray | slice) -> NormalizedWindow:
-        """Return the view of some of the jobs."""
+        """Return the windows of some of the jobs."""
         return NormalizedWindow._make(array[which] for array in self)
 
 
 def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> NormalizedWindow:
-    """View jobs as they were `back` reports ago.
+    """Return the normalized windows of some jobs as of `back` reports ago.
 
     Parameters
     ----------
     history : Histories
-    rows : (n_jobs,) array
-    back : (n_jobs,) array
-        Fewer than the reports so far and than the window.
+    rows : (n_jobs,) array of int
+        Rows of the jobs, each with at least one report.
+    back : (n_jobs,) array of int
+        Number of reports to go back, less than the number of reports and than the window.
+
+    Returns
+    -------
+    NormalizedWindow
     """
     losses, known = history.recent(rows, back)
     losses = without_spikes(losses, known)
@@ -64,11 +72,11 @@ def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> Norm
     span = losses.max(axis=1) - losses.min(axis=1)
     unit = np.where(span > 0, span, 1.0)
     losses = (losses - newest[:, None]) / unit[:, None]
-    with np.errstate(over="ignore"):  # a run may have fallen by any number of such spans
+    with np.errstate(over="ignore"):  # means may be any number of spans away
         means = np.clip((means - newest[:, None]) / unit[:, None], -MOST, MOST)
     total = history.column["count"][rows] - back
     noise = report_noise(losses, known)
-    # Losses that were never negative are taken to be of a kind that cannot be.
+    # Losses that were never negative are assumed to be bounded by zero.
     zero = np.where(history.column["lowest"][rows] >= 0, np.maximum(-newest / unit, -MOST), -MOST)
     logs = _logs(losses, zero)
     log_noise = report_noise(logs, known)
@@ -79,24 +87,24 @@ def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> Norm
 
 
 def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
-    """Logs of losses above zero over that of the newest."""
+    """Return the logs of losses relative to the newest one; 0 if not bounded by zero."""
     bounded = zero > -MOST
     logs = np.log(np.maximum(losses - zero[:, None], LEAST))
     return np.where(bounded[:, None], logs - logs[:, :1], 0.0)
 
 
 def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
-    """Cut reports that stick out of both neighbours down to the higher one.
+    """Return losses with spikes cut down to the higher neighbour.
 
-    To stick out is to rise by more than ten usual changes: a smooth curve and plain noise pass
-    unchanged, and so does a lasting rise, but for its first report.
+    A spike exceeds both neighbours by more than ten times the usual change. Smooth curves and
+    plain noise are returned unchanged, and so is a lasting rise, except for its first report.
 
     Parameters
     ----------
     losses : (n_jobs, window) array
         Newest first.
-    known : (n_jobs,) array
-        How many of the columns are reports.
+    known : (n_jobs,) array of int
+        Number of columns that hold reports.
 
     Returns
     -------
@@ -115,14 +123,14 @@ def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
 def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
     """Estimate the standard deviation of independent noise on the reports.
 
-    Third differences of a smooth curve are all of one sign, so products of neighbours are
-    positive; those of independent noise are negative, -15 variances on average.
+    The third differences of a smooth curve have one sign, so products of neighbours are positive.
+    Those of independent noise have negative products, -15 variances on average.
 
     Parameters
     ----------
     losses : (n_jobs, window) array
-    known : (n_jobs,) array
-        How many of the columns are reports.
+    known : (n_jobs,) array of int
+        Number of columns that hold reports.
 
     Returns
     -------
@@ -131,7 +139,7 @@ def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
     """
     third = np.diff(losses[:, :NOISE_REPORTS], n=3, axis=1)
     n = np.clip(known - 3, 0, third.shape[1])
-    most = 4.0 * _middle(np.abs(third), n)  # a spike is no noise
+    most = 4.0 * _middle(np.abs(third), n)  # a spike is not noise
     usable = np.arange(third.shape[1]) < n[:, None]
     third = np.where(usable, np.clip(third, -most, most), 0.0)
     product = (third[:, 1:] * third[:, :-1]).sum(axis=1) / np.maximum(n - 1, 1)
@@ -140,7 +148,7 @@ def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
 
 
 def _middle(values: FloatArray, n: IntArray) -> FloatArray:
-    """Median of the first `n` of each row of `values` >= 0, (n_rows, 1); 0 where n is 0."""
+    """Return the median of the first `n` of each row of `values` >= 0, (n_rows, 1); 0 if n is 0."""
     n = np.minimum(n, values.shape[1])[:, None]
     ranked = np.sort(np.where(np.arange(values.shape[1]) < n, values, np.inf), axis=1)
     middle = np.take_along_axis(ranked, np.maximum(n - 1, 0) // 2, axis=1)

@@ -1,6 +1,7 @@
-"""Forecasts of several jobs, and what is known of them beside the reports.
+"""Forecast and predictor interfaces, and corrections from what is known besides the reports.
 
-A curve of which nothing is known is taken to fall as curves usually do; none falls after its end.
+A job without a usable forecast is assumed to follow a typical curve, and no curve falls after its
+last iteration.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ __all__ = ["Forecast", "Predictor", "Status", "as_usual", "ending", "hold_beyond
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Iterations in which a curve usually falls by half of its range.
+#: Iterations in which a typical curve falls by half of its range.
 USUAL = 10.0
 
 
 class Status(IntEnum):
-    """What a forecast rests on."""
+    """Basis of a forecast: a typical curve, the job's own curve, or none while the loss rises."""
 
     TOO_FEW_REPORTS = 0
     OK = 1
@@ -34,28 +35,30 @@ class Status(IntEnum):
 
 @dataclass(frozen=True)
 class Forecast:
-    """Forecasts of several jobs, as of the last fit; losses in the raw units of each job.
+    """Forecasts of several jobs as of the last fit, in the raw loss units of each job.
 
     Attributes
     ----------
     horizons : (n_horizons,) array
-        Iterations ahead, increasing from 0.
+        Iterations ahead, increasing from 0. Beyond the last one, `reduction` is held constant.
     reduction : (n_jobs, n_horizons) array
-        Predicted fall from `level`: 0 at 0, nondecreasing, concave, finite. Part of it is what
-        the reports cannot rule out, more with their noise and less with their number: a noisy
-        job is never said to gain nothing at all.
+        Predicted fall from `level`: 0 at horizon 0, nondecreasing, concave, finite. It includes
+        a fall that the reports cannot rule out, larger with more noise and smaller with more
+        reports, so a noisy job is never predicted to gain nothing at all.
     start : (n_jobs,) array
         Loss at the first report, nan before it.
     level : (n_jobs,) array
-        Present loss, smoothed as far as noise demands, nan before the first report.
+        Present loss, smoothed if reports are noisy, nan before the first report.
     remaining : (n_jobs,) array
-        Predicted total still to fall, at least the last reduction.
+        Predicted total fall still to come, at least the last column of `reduction`.
     largest_change : (n_jobs,) array
-        Largest change between two successive reports so far.
+        Largest absolute change between two successive reports so far.
     noise : (n_jobs,) array
         Standard deviation of the noise of one report.
-    n_reports : (n_jobs,) array
-    status : (n_jobs,) array of `Status` values
+    n_reports : (n_jobs,) array of int
+        Reports that the forecast is based on.
+    status : (n_jobs,) array of int
+        Values of `Status`.
     """
 
     horizons: FloatArray
@@ -70,19 +73,160 @@ class Forecast:
 
 
 class Predictor(Protocol):
-    """What the engine asks of a loss predictor; see `LossPredictor`."""
+    """Interface of a loss predictor, as used by `Engine` and `SlaqPlugin`.
 
-    def add(self, job: str, *, target: float | None = None) -> None: ...
-    def remove(self, job: str) -> None: ...
-    def report(self, job: str, loss: float) -> None: ...
-    def fit(self) -> int: ...
-    def forecast(self, jobs: Sequence[str]) -> Forecast: ...
+    The engine calls `add` when a job that reports losses arrives, `report` after each of its
+    iterations and `remove` when it ends. Each decision calls `fit`, then `forecast`. On a cluster
+    all calls run on the scheduler's event loop.
+
+    Losses are floats in the raw units of their job, which may differ between jobs. The engine
+    checks names before it calls a predictor, but leaves it to `report` to check losses. A curve
+    that cannot be fitted is marked in `Forecast.status`: an exception in a decision makes the
+    plugin fall back to plain Dask. `LossPredictor` is the default implementation; pass another
+    one as ``SlaqPlugin(predictor=...)``.
+
+    Examples
+    --------
+    A predictor that assumes that each drop of the loss is half of the drop before:
+
+    >>> from dask_slaq.core.errors import NonFiniteLoss
+    >>> class Halving:
+    ...     def __init__(self):
+    ...         self.runs = {}
+    ...     def add(self, job, *, target=None):
+    ...         self.runs[job] = (0, np.nan, np.nan, 0.0, 0.0)
+    ...     def remove(self, job):
+    ...         del self.runs[job]
+    ...     def report(self, job, loss):
+    ...         if not np.isfinite(loss):
+    ...             raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}")
+    ...         n, first, last, largest, _ = self.runs[job]
+    ...         if n == 0:
+    ...             self.runs[job] = (1, loss, loss, 0.0, abs(loss))
+    ...         else:
+    ...             largest = max(largest, abs(last - loss))
+    ...             self.runs[job] = (n + 1, first, loss, largest, max(last - loss, 0.0))
+    ...     def fit(self):
+    ...         return 0
+    ...     def forecast(self, jobs):
+    ...         runs = np.array([self.runs[job] for job in jobs], dtype=float).reshape(-1, 5)
+    ...         n, first, last, largest, drop = runs.T
+    ...         horizons = np.array([0.0, 1.0, 2.0, 5.0, 10.0, 100.0])
+    ...         return Forecast(
+    ...             horizons=horizons, reduction=drop[:, None] * (1.0 - 0.5**horizons),
+    ...             start=first, level=last, remaining=drop, largest_change=largest,
+    ...             noise=np.zeros(len(runs)), n_reports=n.astype(np.int64),
+    ...             status=np.where(n > 1, Status.OK, Status.TOO_FEW_REPORTS),
+    ...         )
+    >>> predictor = Halving()
+    >>> predictor.add("a")
+    >>> for loss in (5.0, 3.0):
+    ...     predictor.report("a", loss)
+    >>> predictor.forecast(["a"]).reduction[0, :3].tolist()
+    [0.0, 1.0, 1.5]
+    """
+
+    def add(self, job: str, *, target: float | None = None) -> None:
+        """Start to follow a job.
+
+        Parameters
+        ----------
+        job : str
+            Name of the job, not followed yet. It may be reused after `remove`.
+        target : float, optional
+            Loss that the job should reach. It may serve as the asymptote of its curve.
+
+        Raises
+        ------
+        DuplicateJob
+            If `job` is followed already.
+        """
+        ...
+
+    def remove(self, job: str) -> None:
+        """Forget a job and everything that it reported.
+
+        Raises
+        ------
+        UnknownJob
+            If `job` is not followed.
+        """
+        ...
+
+    def report(self, job: str, loss: float) -> None:
+        """Store the loss after the next iteration of a job.
+
+        This runs once per iteration of each job, so it must be O(1): leave the work to `fit`.
+
+        Parameters
+        ----------
+        job : str
+            A job that is followed.
+        loss : float
+            Its loss, in raw units. The first report is that of iteration 1.
+
+        Raises
+        ------
+        UnknownJob
+            If `job` is not followed.
+        NonFiniteLoss
+            If `loss` is not a finite number; the report is then not stored.
+        """
+        ...
+
+    def fit(self) -> int:
+        """Update the forecasts of the jobs that reported since the last call.
+
+        This runs once per decision, also when there are no jobs, and blocks the scheduler. Its
+        time must be bounded, at a few milliseconds per thousand jobs.
+
+        Returns
+        -------
+        int
+            Number of jobs that were refitted. The engine ignores it.
+        """
+        ...
+
+    def forecast(self, jobs: Sequence[str]) -> Forecast:
+        """Return the forecasts of some jobs as of the last fit.
+
+        Parameters
+        ----------
+        jobs : sequence of str
+            Jobs that are followed, in any order; may be empty. The engine passes the same tuple
+            again until a job arrives or ends.
+
+        Returns
+        -------
+        Forecast
+            Row i of each array belongs to ``jobs[i]``; `Forecast` lists what must hold. Where
+            `remaining` is 0 before the first report, the engine assumes a typical curve, see
+            `unreported`. A job that is predicted not to fall gets only its floor and leftover
+            threads. The predictor must not modify the arrays afterwards.
+
+        Raises
+        ------
+        UnknownJob
+            If one of `jobs` is not followed.
+        """
+        ...
 
 
 def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:
-    """Falls (n_jobs, n_horizons) of jobs of whose curves nothing is known but how they began.
+    """Return the falls of typical curves through the first and the present loss of each job.
 
-    Without a fall yet, the range is in arbitrary units, of which normalized losses are free.
+    Parameters
+    ----------
+    first, level : (n_jobs,) array
+        Loss at the first report, and present loss.
+    total : (n_jobs,) array of int
+        Reports so far.
+
+    Returns
+    -------
+    (n_jobs, n_horizons) array
+        Falls at `HORIZONS`, in the units of `level`. Without a fall so far, the remaining fall is
+        the absolute loss: an arbitrary choice, which cancels in normalized losses.
     """
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
@@ -92,26 +236,28 @@ def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArra
 
 
 def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray:
-    """Part of what is left that a curve usually falls, `done` (n_jobs, 1) iterations after its
-    start: by ``k / (k + USUAL)`` of its range in the first k."""
+    """Return the fraction of its remaining fall that a typical curve makes by each horizon.
+
+    It falls by ``k / (k + USUAL)`` of its range in k iterations; `done` (n_jobs, 1) are over.
+    """
     part: FloatArray = horizons / (horizons + done + USUAL)
     return part
 
 
 def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
-    """Forecasts in which jobs that have not reported fall as curves usually do.
+    """Return forecasts in which jobs without reports follow a typical curve.
 
     Parameters
     ----------
     forecast : Forecast
     done : (n_jobs,) array
-        Iterations that jobs without reports may have done.
+        Estimated iterations done so far; used for jobs without reports only.
 
     Returns
     -------
     Forecast
-        Their ranges are 1. A job that works on without a report is taken to converge, so that it
-        does not go before those that report for ever.
+        Jobs without reports and without a forecast have a range of 1. They are assumed to converge
+        while they work, so that a job that never reports does not stay ahead of the others.
     """
     silent = (forecast.n_reports == 0) & (forecast.remaining == 0)
     if not silent.any():
@@ -128,7 +274,18 @@ def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
 
 
 def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
-    """Forecasts of jobs that run `ahead` (n_jobs,) more iterations at most: inf where unknown."""
+    """Return forecasts that stay constant after the last iteration of each job.
+
+    Parameters
+    ----------
+    forecast : Forecast
+    ahead : (n_jobs,) array
+        Maximum number of iterations to come, inf where unknown.
+
+    Returns
+    -------
+    Forecast
+    """
     some = np.flatnonzero(ahead <= forecast.horizons[-1])
     if not len(some):
         return forecast
@@ -141,7 +298,20 @@ def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
 def hold_beyond(
     horizon: FloatArray, fall: FloatArray, horizons: FloatArray = HORIZONS
 ) -> FloatArray:
-    """Falls (n_jobs, n_horizons) held constant from a `horizon` (n_jobs,) of each job on."""
+    """Return falls that stay constant beyond one horizon per job.
+
+    Parameters
+    ----------
+    horizon : (n_jobs,) array
+        Iterations ahead from which the fall of each job is constant.
+    fall : (n_jobs, n_horizons) array
+    horizons : (n_horizons,) array
+        Iterations ahead of the columns of `fall`.
+
+    Returns
+    -------
+    (n_jobs, n_horizons) array
+    """
     right = np.clip(np.searchsorted(horizons, horizon), 1, len(horizons) - 1)
     left, row = right - 1, np.arange(len(fall))
     part = np.clip((horizon - horizons[left]) / (horizons[right] - horizons[left]), 0.0, 1.0)
