@@ -1,4 +1,4 @@
-"""Placement: from threads per job to a set of workers for each."""
+"""Placement of the jobs' shares on workers: a worker set for each job."""
 
 from dask_slaq.core.placement.place import place_all
 from dask_slaq.core.placement.worker_sets import Placement, Workers

@@ -1,7 +1,8 @@
-"""The steps of placement, on flat arrays of (job, worker, threads).
+"""Steps of placement, on flat arrays of (job, worker, threads).
 
-A step never walks over jobs: jobs that want the same threads are lined up, and the running sum
-says who gets them. Jobs and workers are numbers; the smaller one goes first where two tie.
+No step loops over jobs: jobs that want the same threads are put in order, and a running sum
+determines which of them get the threads. Jobs and workers are numbers. In a tie, the smaller number
+goes first.
 """
 
 from __future__ import annotations
@@ -15,37 +16,37 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-#: Threads; what is smaller is rounding.
+#: Threads. Smaller amounts are rounding.
 EPSILON = 1e-9
 #: Rounds in which jobs ask for their next best worker before they take any.
 ROUNDS = 8
 
 
 class Assignment(NamedTuple):
-    """Threads of jobs on workers, or bytes; one element each a pair of job and worker."""
+    """Threads (or bytes) of jobs on workers, with one element per pair of job and worker."""
 
     job: IntArray
     worker: IntArray
     amount: FloatArray
 
     def of(self, some: BoolArray | IntArray) -> Assignment:
-        """Those at these places, or where it is true."""
+        """Return the elements at these positions, or where a mask is true."""
         return Assignment(self.job[some], self.worker[some], self.amount[some])
 
 
 def starts(ordered: IntArray) -> IntArray:
-    """Where runs of equal numbers start.
+    """Return the positions where runs of equal numbers start.
 
     >>> starts(np.array([3, 3, 5, 7, 7])).tolist()
     [0, 2, 3]
     """
-    new = np.ones(len(ordered), bool)  # `np.diff` takes several times as long on few
+    new = np.ones(len(ordered), bool)  # several times faster than `np.diff` on short arrays
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return np.flatnonzero(new)
 
 
 def joined(parts: list[Assignment], n_workers: int) -> Assignment:
-    """All entries as one, sorted by job and worker, with the amounts of equal pairs summed."""
+    """Concatenate `parts`, sort them by job and worker, and sum the amounts of equal pairs."""
     if not parts:
         return Assignment(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     job, worker, amount = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -58,15 +59,15 @@ def joined(parts: list[Assignment], n_workers: int) -> Assignment:
 
 
 def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
-    """What each gets of what its group has, those that stand first served first.
+    """Serve the members of each group in order, until the limit of the group is reached.
 
     Parameters
     ----------
     group : (n,) array of int
     wanted : (n,) array
-        Amounts asked for.
+        Amount that each member asks for. The result is the amount that it gets.
     limit : (n,) array
-        What the group has in total; may be less for one member than for another.
+        Total amount of the member's group; may differ between members.
 
     Examples
     --------
@@ -77,7 +78,7 @@ def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArra
 
 
 def _running(group: IntArray, amount: FloatArray) -> FloatArray:
-    """Running sums within each group, in the order in which members stand."""
+    """Return the running sums within each group."""
     order = _by_group(group)
     total = np.cumsum(amount[order])
     first = starts(group[order])
@@ -89,9 +90,9 @@ def _running(group: IntArray, amount: FloatArray) -> FloatArray:
 
 
 def _by_group(group: IntArray) -> IntArray:
-    """Places in the order of their groups, whole numbers below 2 ** 32; ties as they stand.
+    """Return a stable sort order by group. Groups must be below 2 ** 32.
 
-    NumPy sorts 16 bits at a time by radix, many times faster than it compares whole numbers.
+    NumPy sorts 16-bit integers by radix, many times faster than it sorts wider ones.
     """
     if not (np.diff(group) < 0).any():
         return np.arange(len(group))
@@ -102,7 +103,7 @@ def _by_group(group: IntArray) -> IntArray:
 
 
 def lay_out(demand: FloatArray, room: FloatArray) -> Assignment:
-    """Lay demands end to end over rooms laid end to end, and cut where either ends.
+    """Lay demands (n_jobs,) end to end over rooms (n_workers,), and cut where either ends.
 
     Examples
     --------
@@ -122,18 +123,24 @@ def lay_out(demand: FloatArray, room: FloatArray) -> Assignment:
 
 
 class FreeThreads:
-    """Free threads of the workers, and what was placed so far.
+    """Free threads of the workers, and the threads placed so far.
+
+    Methods take `jobs` to place and `workers` they may use (arrays of int), or `places`: pairs of
+    job and worker, sorted by job, best first. `whole` and `part` are the threads (n_jobs,) that
+    jobs still want, from which placed threads are subtracted in place.
 
     Parameters
     ----------
     threads : (n_workers,) array
+        Threads of each worker.
     n_jobs : int
 
     Attributes
     ----------
     free : (n_workers,) array
+        Free threads of each worker.
     held : (n_jobs,) array
-        Threads placed of each job.
+        Threads placed for each job.
     """
 
     def __init__(self, threads: FloatArray, n_jobs: int) -> None:
@@ -143,20 +150,20 @@ class FreeThreads:
         self._placed: list[Assignment] = []
 
     def put(self, entries: Assignment) -> None:
-        """Place these."""
+        """Place the given threads."""
         entries = entries.of(entries.amount > 0)
         self._placed.append(entries)
         self.free -= np.bincount(entries.worker, entries.amount, len(self.free))
         self.held += np.bincount(entries.job, entries.amount, len(self.held))
 
     def placed(self) -> Assignment:
-        """All that was placed, sorted by job and worker."""
+        """Return all placed threads, sorted by job and worker."""
         entries = joined(self._placed, len(self.free))
         self._placed = [entries]
         return entries
 
     def keep(self, before: Assignment) -> BoolArray:
-        """Leave jobs as they were where there is room for all they had; whose (n_jobs,) it is."""
+        """Keep the sets of jobs for which there is room. Returns which jobs (n_jobs,) are kept."""
         n_jobs, n_workers = len(self.held), len(self.free)
         kept = np.zeros(n_jobs, dtype=bool)
         kept[before.job] = True
@@ -171,12 +178,9 @@ class FreeThreads:
         return kept
 
     def keep_whole(self, before: Assignment, whole: FloatArray) -> FloatArray:
-        """Keep whole threads where jobs have them; `before` is sorted by job, the best first.
+        """Keep the whole threads that jobs have and still want.
 
-        Returns
-        -------
-        (n,) array
-            Threads kept of each entry; `whole`, what is wanted of each job, goes down by them.
+        Returns the threads kept (n,) of each element of `before`, sorted by job, best first.
         """
         had = np.floor(before.amount + EPSILON)
         wanted = in_turn(before.job, had, whole[before.job])
@@ -188,9 +192,10 @@ class FreeThreads:
     def grow_near(
         self, places: Assignment, whole: FloatArray, reserved: FloatArray, own: FloatArray
     ) -> None:
-        """Whole threads on these workers, best places first, but for what is reserved there.
+        """Place whole threads on preferred workers, apart from `reserved` threads (n_workers,).
 
-        `own` is the part of the reserved threads that is the job's.
+        `places` are sorted best first, across all jobs. `own` (n,) is the part of the reserved
+        threads that is reserved for the job itself.
         """
         for _ in range(ROUNDS):
             room = np.floor((self.free - reserved)[places.worker] + own + EPSILON)
@@ -204,7 +209,7 @@ class FreeThreads:
     def grow_anywhere(
         self, jobs: IntArray, workers: IntArray, whole: FloatArray, spared: FloatArray
     ) -> None:
-        """Whole threads on the first workers that have them, but for what is spared there."""
+        """Place whole threads on the first workers, apart from `spared` threads (n_workers,)."""
         jobs = jobs[whole[jobs] > 0]
         if not len(jobs):
             return
@@ -219,9 +224,9 @@ class FreeThreads:
         wanted -= np.bincount(places.job, taken, len(wanted))
 
     def put_parts(self, places: Assignment, part: FloatArray) -> None:
-        """Fractions in one piece, each on the first of its places with room for it.
+        """Place fractions in one piece, each on the first of its places that has room.
 
-        `places` are sorted by job, best first; the smallest fractions go first, so that most fit.
+        The smallest fractions go first, so that as many as possible fit.
         """
         for _ in range(ROUNDS):
             places = places.of(part[places.job] > EPSILON)
@@ -236,7 +241,7 @@ class FreeThreads:
             self._take(asked, np.where(fits, amount, 0.0), part)
 
     def put_pieces(self, places: Assignment, part: FloatArray) -> None:
-        """Fractions that were in pieces stay so, where the pieces suffice."""
+        """Keep fractions in the pieces that they were in, if the pieces suffice."""
         enough = np.bincount(places.job, places.amount, len(part)) >= part - EPSILON
         places = places.of(enough[places.job] & (part[places.job] > EPSILON))
         wanted = in_turn(places.job, places.amount, part[places.job])
@@ -244,7 +249,7 @@ class FreeThreads:
         self._take(places, taken, part)
 
     def fit_parts(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> None:
-        """Fractions into the tightest rooms, then side by side, and the last ones in pieces."""
+        """Place fractions in the tightest rooms, then side by side, and the last ones in pieces."""
         for _ in range(ROUNDS):
             self._fit_tightly(jobs, workers, part)
             jobs = jobs[part[jobs] > EPSILON]
@@ -257,7 +262,7 @@ class FreeThreads:
         self._take(places, places.amount, part)
 
     def _fit_tightly(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> None:
-        """Fractions into rooms of less than a thread, one in each, the least that holds it."""
+        """Place fractions on workers with less than a free thread: one each, best fit first."""
         workers = self._with_room(workers)
         workers = workers[self.free[workers] < 1.0 - EPSILON]
         workers = workers[np.argsort(self.free[workers], kind="stable")]
@@ -265,15 +270,15 @@ class FreeThreads:
         jobs = jobs[np.argsort(-part[jobs], kind="stable")][: len(workers)][::-1]
         number = np.arange(len(jobs))
         least = np.searchsorted(self.free[workers], part[jobs] - EPSILON)
-        # Each takes the next room after the one before it, if that is the larger one.
+        # Each fraction goes to the smallest room that fits, after the room of the one before.
         at = np.maximum.accumulate(least - number) + number if len(jobs) else least
         jobs, workers = jobs[at < len(workers)], workers[at[at < len(workers)]]
         self._take(Assignment(jobs, workers, part[jobs]), part[jobs], part)
 
     def _fit_side_by_side(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> bool:
-        """Fractions end to end on workers with a thread or more; whether any were placed.
+        """Place fractions end to end on workers with a free thread. Returns whether any fits.
 
-        Those that would be torn between two workers wait for the next round.
+        Fractions that would be split between two workers wait for the next round.
         """
         workers = self._with_room(workers)
         workers = workers[self.free[workers] >= 1.0 - EPSILON]
@@ -292,7 +297,7 @@ class FreeThreads:
         return workers[self.free[workers] > EPSILON]
 
     def squeeze_in(self, jobs: IntArray, workers: IntArray, share: FloatArray) -> None:
-        """Put jobs on full workers, which all on them then share in proportion."""
+        """Put jobs on full workers, whose threads all jobs there then share in proportion."""
         if not (len(jobs) and len(workers)):
             return
         here = self.placed()

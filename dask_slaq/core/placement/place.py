@@ -1,8 +1,9 @@
-"""Placement: from shares to worker sets.
+"""Computation of worker sets from shares.
 
-Stable: a job keeps the workers it has as far as its share and the others' allow. Data-aware: it
-grows towards its bytes. Deterministic: the same input in any order gives the same sets. Whole
-threads are placed first, each on one worker; fractions then share the threads that remain.
+Placement is stable: a job keeps its workers as far as its share and the other jobs' shares allow.
+It is data-aware: a job grows towards the workers that hold its data. It is deterministic: the order
+of the input does not matter. Whole threads are placed first, each on one worker. Fractions then
+share the remaining threads.
 """
 
 from __future__ import annotations
@@ -40,34 +41,34 @@ def place(
     eligible: Mapping[str, Collection[str]] | None = None,
     affinity: Mapping[str, Mapping[str, float]] | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Worker sets for the shares of all jobs.
+    """Compute the worker sets of all jobs.
 
     Parameters
     ----------
     shares : mapping of job to float
-        Threads; scaled down in proportion where they sum to more than the workers have.
+        Threads of each job. Scaled down in proportion if they sum to more than the workers have.
     workers : mapping of address to int
         Threads of each worker.
     previous : mapping of job to mapping of address to float, optional
-        The sets of the last epoch; gone jobs and workers are passed over.
+        Worker sets of the last epoch. Jobs and workers that are gone are ignored.
     eligible : mapping of job to collection of addresses, optional
-        Workers a job may use; jobs that are not listed may use all. Jobs with the fewest
-        eligible workers choose first, also where others were before.
+        Workers that a job may use; unlisted jobs may use all. Jobs with the fewest eligible
+        workers choose first, even if other jobs used these workers before.
     affinity : mapping of job to mapping of address to float, optional
         Bytes of the job's data on each worker.
 
     Returns
     -------
     dict of job to dict of address to float
-        Threads on each worker, every job of `shares` listed. No worker is given more threads
-        than it has (but for rounding below 1e-9). A job with a share has a non-empty set if it
-        has an eligible worker; where those are taken, they are shared and each holder gets less.
+        Threads of each job on each worker, for every job in `shares`. No worker gets more threads
+        than it has (apart from rounding below 1e-9). A job with a share has a non-empty set if it
+        has an eligible worker: if all of these are full, jobs share one and each gets less.
 
     Notes
     -----
     A job whose share and workers have not changed keeps its set, unless a job with fewer
-    eligible workers takes a place. A shrinking job gives up fractions first, then the workers
-    with the fewest of its bytes, then those with the fewest of its threads.
+    eligible workers takes one of its threads. A shrinking job gives up fractions first, then the
+    workers with the fewest of its bytes, then those with the fewest of its threads.
 
     Examples
     --------
@@ -92,18 +93,22 @@ def place_all(
     eligible: Mapping[str, Collection[str]] | None = None,
     affinity: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Placement:
-    """`place` for many jobs: no dict is made for any of them.
+    """Compute the worker sets of many jobs on arrays. Otherwise like `place`.
 
     Parameters
     ----------
     jobs : sequence of str
-        Names, sorted: where two tie, the one listed first goes first.
+        Names, sorted. Ties are broken in this order.
     share : (n_jobs,) array
-        Threads.
+        Threads of each job.
     workers, eligible, affinity
-        As for `place`.
+        See `place`.
     previous : Placement, optional
-        What this function returned at the last epoch.
+        Result of this function at the last epoch.
+
+    Returns
+    -------
+    Placement
 
     Examples
     --------
@@ -139,13 +144,13 @@ def _place_group(
     before: Assignment,
     near: Assignment,
 ) -> None:
-    """Place jobs that may use the same workers."""
+    """Place jobs that have the same eligible workers."""
     mine, inside = _mask(jobs, len(share)), _mask(workers, len(board.free))
     share = np.where(mine, share, 0.0)
     room = board.free[workers].sum()
     if share.sum() > room + EPSILON:
         share *= max(room, 0.0) / share.sum()
-    # The last place stands for workers that are gone.
+    # The last position stands for workers that are gone.
     inside = np.append(inside, False)
     before = before.of(mine[before.job])
     total = np.bincount(before.job, before.amount, len(share))
@@ -166,7 +171,7 @@ def _place_changed(
     before: Assignment,
     near: Assignment,
 ) -> None:
-    """Place those jobs whose sets are to change: whole threads, then fractions."""
+    """Place the jobs whose sets change: whole threads first, then fractions."""
     places, data = _by_preference(before, near, len(board.free))
     whole = np.where(mine, np.floor(share + EPSILON), 0.0)
     part = np.where(mine, np.maximum(share - whole, 0.0), 0.0)
@@ -182,10 +187,10 @@ def _place_changed(
     order = np.lexsort((places.worker, places.job, -places.amount, -data))
     board.grow_near(places.of(order), whole, reserved, own[order])
     jobs = np.flatnonzero(mine)
-    # Threads that fractions are on are taken only when no others are left.
+    # Threads that are reserved for fractions are taken only when no others are left.
     for spared in (reserved, 0.0 * reserved):
         board.grow_anywhere(jobs, workers, whole, spared)
-    part += whole  # no worker had a whole thread left
+    part += whole  # threads for which no worker had a whole one left
     if not (part > EPSILON).any():
         return
     board.put_parts(wish, part)
@@ -200,12 +205,12 @@ def _place_changed(
 def _by_preference(
     threads: Assignment, near: Assignment, n_workers: int
 ) -> tuple[Assignment, FloatArray]:
-    """Places of jobs, and their bytes on them: most bytes first, then most threads.
+    """Return the workers that each job prefers, by bytes and then by threads, and the bytes.
 
-    `threads` are sorted by job and worker already.
+    `threads` must be sorted by job and worker.
     """
     if not len(near.job):
-        # One number to sort by, on what is nearly sorted: ten times faster than by two.
+        # A single key on nearly sorted data: ten times faster than two keys.
         rank = threads.amount * (0.5 / threads.amount.max(initial=EPSILON))
         return threads.of(np.argsort(threads.job - rank, kind="stable")), 0.0 * threads.amount
     nothing = 0.0 * near.amount, 0.0 * threads.amount
@@ -221,7 +226,7 @@ def _by_eligible(
     eligible: Mapping[str, Collection[str]],
     place_of: Mapping[str, int],
 ) -> list[tuple[IntArray, IntArray]]:
-    """Workers, and the jobs that may use just these; the group with the fewest workers first."""
+    """Group the jobs by their eligible workers. Returns (workers, jobs), fewest workers first."""
     everywhere = np.flatnonzero(threads > 0)
     if not eligible:
         return [(everywhere, np.arange(len(jobs)))]

@@ -1,4 +1,4 @@
-"""Worker sets of all jobs as flat arrays, and what they are made from."""
+"""Worker sets of all jobs as flat arrays, and conversions from and to mappings."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ __all__ = ["Placement", "Workers", "bytes_of", "moved", "numbered", "unchanged"]
 
 
 class Workers(Mapping[str, int]):
-    """Threads of each worker, which do not change, sorted and summed once.
+    """Immutable mapping of address to threads, sorted and summed once.
 
     Parameters
     ----------
     threads : mapping of address to int
+        Threads of each worker.
 
     Attributes
     ----------
     addresses : tuple of str
-        Sorted.
+        Addresses, sorted.
     threads : (n_workers,) array
-        In the order of `addresses`.
+        Threads in the order of `addresses`.
     total : int
+        Threads of all workers.
     """
 
     def __init__(self, threads: Mapping[str, int]) -> None:
@@ -38,7 +40,15 @@ class Workers(Mapping[str, int]):
 
     @classmethod
     def of(cls, workers: Mapping[str, int], before: Workers | None = None) -> Workers:
-        """These workers, sorted if they are not yet: `before` if those are the same."""
+        """Return workers as `Workers`.
+
+        Parameters
+        ----------
+        workers : mapping of address to int
+            Returned unchanged if it is a `Workers`.
+        before : Workers, optional
+            Returned if it equals `workers`, to save the sorting.
+        """
         if isinstance(workers, cls):
             return workers
         if before is not None and before._of == workers:
@@ -57,7 +67,7 @@ class Workers(Mapping[str, int]):
 
 @dataclass(frozen=True, eq=False)
 class Placement(Mapping[str, dict[str, float]]):
-    """The worker sets of all jobs; a job's dict of address to threads is made when asked for.
+    """Worker sets of all jobs: a mapping of job to dict of address to threads, made on access.
 
     Parameters
     ----------
@@ -66,9 +76,9 @@ class Placement(Mapping[str, dict[str, float]]):
     addresses : sequence of str
         Workers, sorted.
     entries : Assignment
-        Threads by places in `jobs` and `addresses`, sorted by these.
+        Threads by positions in `jobs` and `addresses`, sorted by job and worker.
     kept : (n_jobs,) array of bool
-        True where the set is the one of the placement before.
+        Whether the set equals that of the previous placement.
     """
 
     jobs: Sequence[str]
@@ -78,7 +88,7 @@ class Placement(Mapping[str, dict[str, float]]):
 
     @classmethod
     def of(cls, sets: Mapping[str, Mapping[str, float]]) -> Placement:
-        """From dicts, jobs in the order of their names."""
+        """Return the placement with these sets, and with the jobs in the order of their names."""
         jobs = sorted(sets)
         addresses = sorted({address for held in sets.values() for address in held})
         held = _entries(range(len(jobs)), (sets[job] for job in jobs), numbered(addresses))
@@ -93,7 +103,7 @@ class Placement(Mapping[str, dict[str, float]]):
         return np.searchsorted(self.entries.job, np.arange(len(self.jobs) + 1))
 
     def at(self, i: int) -> dict[str, float]:
-        """The set of the job at this place in `jobs`."""
+        """Return the set of the job at position `i` in `jobs`."""
         here = slice(self._start.item(i), self._start.item(i + 1))
         workers, threads = self.entries.worker[here].tolist(), self.entries.amount[here].tolist()
         return {self.addresses[w]: n for w, n in zip(workers, threads, strict=True)}
@@ -109,11 +119,23 @@ class Placement(Mapping[str, dict[str, float]]):
 
 
 def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[str]) -> Assignment:
-    """The entries of another placement by jobs and workers of now; gone workers are the last."""
+    """Return the entries of a previous placement, renumbered for the present jobs and workers.
+
+    Parameters
+    ----------
+    previous : Placement or None
+    jobs, addresses : sequence of str
+        Present jobs and workers.
+
+    Returns
+    -------
+    Assignment
+        Without the jobs that are gone. Workers that are gone have the number ``len(addresses)``.
+    """
     if previous is None:
         return joined([], 1)
     entries = previous.entries
-    same = previous.addresses is addresses  # as in simulations, of thousands of workers
+    same = previous.addresses is addresses  # spares simulations a comparison
     if not same and list(previous.addresses) != list(addresses):
         entries = entries._replace(
             worker=_renumbered(previous.addresses, addresses, len(addresses))[entries.worker]
@@ -125,7 +147,19 @@ def moved(previous: Placement | None, jobs: Sequence[str], addresses: Sequence[s
 
 
 def unchanged(before: Assignment, after: Assignment, n_jobs: int) -> BoolArray:
-    """Which jobs (n_jobs,) have the same threads on the same workers, or none both times."""
+    """Return which jobs have the same threads on the same workers in two assignments.
+
+    Parameters
+    ----------
+    before, after : Assignment
+        Sorted by job and worker.
+    n_jobs : int
+
+    Returns
+    -------
+    (n_jobs,) array of bool
+        True also for jobs without threads in both.
+    """
     count = [np.bincount(entries.job, minlength=n_jobs) for entries in (before, after)]
     same: BoolArray = count[0] == count[1]
     before, after = before.of(same[before.job]), after.of(same[after.job])
@@ -135,7 +169,7 @@ def unchanged(before: Assignment, after: Assignment, n_jobs: int) -> BoolArray:
 
 
 def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArray:
-    """Where the names of before stand now."""
+    """Return the positions in `now` of the names in `before`, or `gone`."""
     place_of = numbered(now)
     return np.array([place_of.get(name, gone) for name in before], np.int64)
 
@@ -143,7 +177,7 @@ def _renumbered(before: Sequence[str], now: Sequence[str], gone: int) -> IntArra
 def _entries(
     rows: Iterable[int], sets: Iterable[Mapping[str, float]], place_of: Mapping[str, int]
 ) -> Assignment:
-    """From dicts; workers that are not known are left out."""
+    """Return dicts of address to amount as an assignment, without unknown workers."""
     found = [
         (row, place_of[address], amount)
         for row, held in zip(rows, sets, strict=True)
@@ -159,11 +193,25 @@ def bytes_of(
     jobs: Sequence[str],
     place_of: Mapping[str, int],
 ) -> Assignment:
-    """Bytes of the jobs on the workers."""
+    """Return the bytes of the jobs on the workers.
+
+    Parameters
+    ----------
+    affinity : mapping of job to mapping of address to float
+        Bytes.
+    jobs : sequence of str
+        Names, which define the positions of the jobs.
+    place_of : mapping of address to int
+        Positions of the workers.
+
+    Returns
+    -------
+    Assignment
+    """
     rows = [i for i, job in enumerate(jobs) if job in affinity] if affinity else []
     return _entries(rows, (affinity[jobs[i]] for i in rows), place_of)
 
 
 def numbered(names: Sequence[str]) -> dict[str, int]:
-    """Where in the sequence each name stands."""
+    """Return the position of each name in a sequence."""
     return {name: i for i, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Policies: from a `Snapshot` of the jobs to an `Allocation` of threads."""
+"""Scheduling policies, which turn a `Snapshot` of the jobs into an `Allocation` of threads."""
 
 from dask_slaq.core.policies.hull import concave_hull
 from dask_slaq.core.policies.quality_driven import POLICIES, policy, with_efficiency_cap

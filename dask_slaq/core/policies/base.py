@@ -1,4 +1,4 @@
-"""What most policies share: threads go one by one to the job to which the next is worth most."""
+"""Base class of policies that give each thread to the job to which it is worth most."""
 
 from __future__ import annotations
 
@@ -15,35 +15,75 @@ __all__ = ["GreedyPolicy", "MarginalValues", "by_name", "first_value", "index_of
 
 
 class GreedyPolicy:
-    """Threads go one by one to the job to which the next one is worth most.
+    """Base class of policies that give threads one by one to the job that values the next most.
 
-    Jobs without a forecast get their weighted fair share first. Threads worth nothing to anybody
-    go out fairly, to the jobs with the smallest shares for their weight, so that none is idle
-    because no forecast asked for it. The index is the worth of the first thread; a job yet to
-    send its first reports has most to gain and comes first, one that never does last.
+    A subclass sets ``name`` and defines `worth`; see `Policy` for what every policy must keep.
+
+    Jobs without a forecast get their weighted fair share first. Threads that are worth nothing to
+    any job are given to the jobs with the smallest shares for their weight, so that no thread is
+    idle for lack of a forecast. The index is the worth of the first thread; new jobs have most to
+    gain and come first, and jobs that never report come last.
+
+    Attributes
+    ----------
+    on_hull : bool
+        Whether gains with steps are replaced by their upper hull, so that `worth` does not rise.
+    needs : frozenset of str
+        See `Policy`.
     """
 
-    #: Whether stepped gains are replaced by their upper hull, for a worth that must fall.
     on_hull = False
     needs: frozenset[str] = frozenset()
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-        """Worth of a thread between these counts, (n_jobs,); must not rise with `start`."""
+        """Return the value of one thread to each job, in any unit.
+
+        The value of a job must not rise with `start` and must not depend on the other jobs, as
+        the method is also called with parts of a snapshot (`Snapshot.of`).
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            Jobs without a forecast have a gain of 0.
+        start, stop : (n_jobs,) array
+            Threads before and after; ``stop - start`` is positive and at most 1.
+
+        Returns
+        -------
+        (n_jobs,) array
+            Value per thread. Threads whose value is not positive and finite are not given out
+            by value.
+        """
         raise NotImplementedError
 
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """Threads (n_jobs,) that go out before all worths, on top of `lower`; none here."""
+        """Return the threads (n_jobs,) given out before `worth` is used; by default `lower`.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+        has_forecast : (n_jobs,) array of bool
+            Jobs that compete by `worth`.
+        lower, upper : (n_jobs,) array
+            Bounds on the result, in threads. They are equal for jobs without a forecast.
+        """
         return lower
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
-        """Order of dispatch (n_jobs,)."""
+        """Return the order of dispatch (n_jobs,), higher first.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+        has_forecast : (n_jobs,) array of bool
+        """
         first = first_value(self, snapshot)
         return index_of(first, has_forecast, snapshot, float(first[has_forecast].max(initial=0.0)))
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Share out by worth."""
+        """Return the allocation by worth. See `Policy`."""
         snapshot, has_forecast = with_forecasts(snapshot)
         if self.on_hull and not snapshot.concave and has_forecast.any():
             most = max(1.0, min(float(snapshot.cap.max()), snapshot.capacity))
@@ -64,7 +104,7 @@ class GreedyPolicy:
 
 @dataclass(frozen=True)
 class MarginalValues:
-    """What a policy finds that threads are worth to the jobs of a snapshot."""
+    """Worth of threads under one policy and snapshot, as `hand_out` takes it."""
 
     policy: GreedyPolicy
     snapshot: Snapshot
@@ -73,12 +113,19 @@ class MarginalValues:
         return self.policy.worth(self.snapshot, start, stop)
 
     def of(self, rows: IntArray) -> MarginalValues:
-        """For some of the jobs alone."""
+        """Return the same function restricted to the jobs at `rows`."""
         return MarginalValues(self.policy, self.snapshot.of(rows))
 
 
 def with_forecasts(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
-    """Jobs (n_jobs,) to be judged by their gains, and a snapshot in which the others have none."""
+    """Return a snapshot whose gains are 0 for jobs without a forecast, and which jobs have one.
+
+    Returns
+    -------
+    snapshot : Snapshot
+    has_forecast : (n_jobs,) array of bool
+        Jobs that report, are known, and have a finite gain and normalized loss.
+    """
     gain, one = snapshot.gain, np.ones(len(snapshot.jobs))
     finite = np.isfinite(gain(one)) & np.isfinite(gain(one * snapshot.capacity))
     has_forecast = snapshot.known & snapshot.reporting & finite & np.isfinite(snapshot.normalized)
@@ -89,7 +136,7 @@ def with_forecasts(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
 
 @dataclass(frozen=True)
 class _Masked:
-    """A gain without that of some jobs."""
+    """Gain that is 0 except for the jobs in `kept`."""
 
     gain: Gain
     kept: BoolArray
@@ -98,11 +145,18 @@ class _Masked:
         return np.where(self.kept, self.gain(threads), 0.0)
 
     def of(self, rows: IntArray) -> _Masked:
-        """For some of the jobs alone."""
+        """Return the same function restricted to the jobs at `rows`."""
         return _Masked(rows_of(self.gain, rows, len(self.kept)), self.kept[rows])
 
 
 def first_value(policy: GreedyPolicy, snapshot: Snapshot) -> FloatArray:
+    """Return the worth of the first thread of each job (n_jobs,).
+
+    Parameters
+    ----------
+    policy : GreedyPolicy
+    snapshot : Snapshot
+    """
     none = np.zeros(len(snapshot.jobs))
     return policy.worth(snapshot, none, none + 1.0)
 
@@ -110,13 +164,23 @@ def first_value(policy: GreedyPolicy, snapshot: Snapshot) -> FloatArray:
 def index_of(
     known: FloatArray, has_forecast: BoolArray, snapshot: Snapshot, top: float
 ) -> FloatArray:
-    """Order of dispatch: `known`, at most `top`, where it is judged; new jobs before all others."""
+    """Return the order of dispatch (n_jobs,): new jobs first, jobs that never report last.
+
+    Parameters
+    ----------
+    known : (n_jobs,) array
+        Index of the jobs with a forecast.
+    has_forecast : (n_jobs,) array of bool
+    snapshot : Snapshot
+    top : float
+        Largest index in `known`. New jobs get `top` plus their weight, silent ones -1.
+    """
     new = snapshot.reporting & ~has_forecast
     return np.where(has_forecast, known, np.where(new, top + snapshot.weight, -1.0))
 
 
 def by_name(jobs: tuple[str, ...]) -> IntArray:
-    """The order of names, as which they mostly stand already."""
+    """Return the positions of the jobs in the order of their names."""
     if list(jobs) == sorted(jobs):
         return np.arange(len(jobs))
     return np.array(sorted(range(len(jobs)), key=jobs.__getitem__), dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Policies of the field that serve jobs one after another, each with all that it can use.
+"""Classic policies that serve jobs one after another, each with all threads that it can use.
 
-They are rivals for comparison, and for who prefers them: none knows how far a loss would fall.
+They serve as baselines and as alternatives. None of them looks at predicted losses.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
 
 __all__ = ["FirstInFirstOut", "LeastAttainedService", "ShortestRemainingTime"]
 
-#: A queue of `LeastAttainedService` ends where so many times the service of the one before does.
+#: Ratio between the service limits of successive queues of `LeastAttainedService`.
 RATIO = 4.0
 
 
 class _InTurn:
-    """Jobs in turn, by a key that a subclass gives; the next one gets what is left.
+    """Base class of policies that fill jobs in order of a key.
 
-    Floors are kept, and what never reports gets its fair share. Equal keys are served in order of
-    arrival, then by weight, then by name. Index: the number of jobs that come after.
+    Floors are kept, and jobs that never report get their fair share. Equal keys are served in
+    order of arrival, then by weight, then by name. The index is the number of jobs that come
+    later, and -1 for jobs that never report.
     """
 
     needs: frozenset[str] = frozenset()
 
     def key(self, snapshot: Snapshot) -> FloatArray:
-        """What jobs are sorted by, (n_jobs,), lowest first; never nan."""
+        """Return the sort key of the jobs (n_jobs,), lowest first. It must not contain nan."""
         raise NotImplementedError
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Fill up job by job."""
+        """Return the allocation that fills job after job. See `Policy`."""
         weight, capacity, has_forecast = snapshot.weight, snapshot.capacity, snapshot.reporting
         cap = np.clip(snapshot.cap, 0.0, capacity)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
@@ -43,7 +44,7 @@ class _InTurn:
         room = (cap - share)[order]
         before = np.cumsum(room) - room
         share[order] += np.clip(capacity - share.sum() - before, 0.0, room)
-        # What is left when all jobs have what they can use goes to those that never report.
+        # Threads that no reporting job can use go to jobs that never report.
         share = fair_fill(weight, share, cap, capacity)
         index = np.full(len(share), -1.0)
         index[order] = np.arange(len(order) - 1, -1, -1)
@@ -51,7 +52,7 @@ class _InTurn:
 
 
 class FirstInFirstOut(_InTurn):
-    """The job that came first.
+    """Order of arrival.
 
     Examples
     --------
@@ -64,16 +65,16 @@ class FirstInFirstOut(_InTurn):
     name = "fifo"
 
     def key(self, snapshot: Snapshot) -> FloatArray:
-        """Seconds since arrival, negative."""
+        """Return the negative age in seconds."""
         return -snapshot.age
 
 
 class LeastAttainedService(_InTurn):
-    """The job that was served least, by core-seconds over weight (Tiresias, NSDI 2019).
+    """Least attained service first: core-seconds over weight (Tiresias, NSDI 2019).
 
-    Service is told apart by queues only, or jobs alike would take turns at every decision: the
-    first queue ends at the service of all threads in a second, each other one four times later.
-    Within a queue jobs are served in order of arrival.
+    Jobs are sorted into queues by service, because with exact service similar jobs would take
+    turns at every decision. The first queue ends at the service of all threads in one second, and
+    each later one at four times the limit before. Jobs in a queue are served in order of arrival.
 
     Examples
     --------
@@ -86,16 +87,16 @@ class LeastAttainedService(_InTurn):
     name = "las"
 
     def key(self, snapshot: Snapshot) -> FloatArray:
-        """Number of the queue."""
+        """Return the number of the queue."""
         served = snapshot.attained / snapshot.weight / max(snapshot.capacity, 1)
         queue: FloatArray = np.ceil(np.log(np.maximum(served, 1e-9)) / np.log(RATIO))
         return np.maximum(queue, 0.0)
 
 
 class ShortestRemainingTime(_InTurn):
-    """The job with the least predicted work left to its end, over its weight.
+    """Least predicted work left to the end first, over weight.
 
-    A job of which that is not known comes first: its reports will tell.
+    Jobs without a forecast come first, so that they report.
 
     Examples
     --------
@@ -109,6 +110,6 @@ class ShortestRemainingTime(_InTurn):
     needs = frozenset({"to_end"})
 
     def key(self, snapshot: Snapshot) -> FloatArray:
-        """Core-seconds over weight; what is not in sight is last."""
+        """Return core-seconds over weight: inf if the end is unknown, -1 without a forecast."""
         left = np.where(np.isnan(snapshot.to_end), np.inf, snapshot.to_end) / snapshot.weight
         return np.where(with_forecasts(snapshot)[1], left, -1.0)

@@ -1,7 +1,7 @@
-"""Upper concave hulls of gains that rise by steps, as when iterations run in waves.
+"""Upper concave hulls of gains that rise in steps, as when iterations run in waves.
 
-Between two wave counts a further thread buys nothing, so that marginal gains mislead; on the
-hull every thread from one corner to the next is worth the same.
+Between two wave counts a further thread gains nothing, so marginal gains are misleading. On the
+hull, every thread from one corner to the next is worth the same.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import numpy as np
 
 from dask_slaq.core.policies.increments import FloatArray, Gain, IntArray
 
-#: Threads up to which gains are tabulated one by one, and the ratio of counts from there on.
+#: Threads up to which every count is tabulated, and the ratio of successive counts beyond.
 DENSE, RATIO = 64, 1.1
 
 
 def on_hull(gain: Gain, n_jobs: int, most: float) -> Gain:
-    """The upper hull of a gain function over 0 to `most` threads, tabulated.
+    """Tabulate the upper concave hull of a gain function from 0 to `most` threads.
 
     Parameters
     ----------
     gain : callable
-        Threads (n_jobs,) to gain (n_jobs,).
+        Maps threads (n_jobs,) to gains (n_jobs,).
     n_jobs : int
-        Jobs.
+        Number of jobs.
     most : float
         Threads up to which the result is used.
 
     Returns
     -------
     callable
-        Concave in each job: exact at whole threads up to 64, on a grid that widens by a tenth
-        at each point from there on, linear in between.
+        Gain that is concave for each job: the hull of the values at all whole threads up to 64 and,
+        beyond, on a grid whose steps grow by a tenth. Linear in between.
 
     Examples
     --------
-    Four tasks an iteration run in 4, 2, 2 and 1 waves on 1, 2, 3 and 4 threads:
+    Four tasks per iteration run in 4, 2, 2 and 1 waves on 1, 2, 3 and 4 threads:
 
     >>> speed = lambda n: np.where(n > 0, 1 / np.ceil(4 / np.maximum(n, 1)), 0)
     >>> on_hull(speed, 1, 4)(np.array([3.0]))
@@ -53,7 +53,7 @@ def on_hull(gain: Gain, n_jobs: int, most: float) -> Gain:
 
 @dataclass(frozen=True)
 class _Lines:
-    """Straight lines between the points of each job."""
+    """Linear interpolation between the points of each job."""
 
     threads: FloatArray
     hull: FloatArray
@@ -67,24 +67,24 @@ class _Lines:
         return value
 
     def of(self, rows: IntArray) -> _Lines:
-        """For some of the jobs alone."""
+        """Return the same function restricted to the jobs at `rows`."""
         return _Lines(self.threads, self.hull[rows], self.slope[rows])
 
 
 def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:
-    """Upper concave hull of tabulated gains.
+    """Return the upper concave hull of tabulated gains.
 
     Parameters
     ----------
     threads : (n_points,) array
         Increasing thread counts.
     table : (n_jobs, n_points) array
-        Gain of each job at these.
+        Gain of each job at these thread counts.
 
     Returns
     -------
     (n_jobs, n_points) array
-        The least concave functions above the gains, at the same points.
+        The lowest concave functions that are not below the gains, at the same points.
 
     Examples
     --------
@@ -93,7 +93,7 @@ def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:
     """
     n_jobs, n_points = table.shape
     rows = np.arange(n_jobs)
-    stack = np.zeros((n_jobs, n_points), dtype=np.int64)  # corners so far, left to right
+    stack = np.zeros((n_jobs, n_points), dtype=np.int64)  # corners found so far, left to right
     top = np.zeros(n_jobs, dtype=np.int64)
     for point in range(1, n_points):
         while True:
@@ -110,7 +110,7 @@ def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:
 
 
 def _between(threads: FloatArray, table: FloatArray, stack: IntArray, top: IntArray) -> FloatArray:
-    """Straight lines between the corners of each row's stack."""
+    """Interpolate linearly between the corners in each row's stack."""
     corner = np.zeros(table.shape, dtype=np.int64)
     rows, places = np.nonzero(np.arange(table.shape[1]) <= top[:, None])
     corner[rows, stack[rows, places]] = stack[rows, places]

@@ -1,4 +1,4 @@
-"""Threads that jobs may get, one by one, and what each is worth."""
+"""Threads that jobs may get one by one, and the worth of each."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ BoolArray = npt.NDArray[np.bool_]
 Gain = Callable[[FloatArray], FloatArray]
 Worth = Callable[[FloatArray, FloatArray], FloatArray]
 
-#: Threads; sums of shares differ by rounding below it.
+#: Threads. Smaller differences between sums of shares are rounding.
 EPSILON = 1e-9
 
 
 def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callable[..., Any]:
-    """A gain or worth for some of the jobs alone.
+    """Restrict a gain or worth to some of the jobs.
 
     Parameters
     ----------
     function : callable
-        Of arrays (n_jobs,); if it has a method ``of(rows)`` that gives the same for these jobs
-        alone, the others cost nothing.
+        Takes arrays (n_jobs,). If it has a method ``of(rows)`` that restricts it, the other jobs
+        are not computed.
     rows : (n_rows,) array of int
-        Which of the jobs; one may come several times.
+        Positions of the jobs, which may repeat.
     n_jobs : int
+        Number of all jobs.
 
     Returns
     -------
     callable
-        Of arrays (n_rows,).
+        Takes and returns arrays (n_rows,).
     """
     if hasattr(function, "of"):
         restricted: Callable[..., Any] = function.of(rows)
@@ -42,7 +43,7 @@ def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callab
     def some(*threads: FloatArray) -> FloatArray:
         value = np.empty(len(rows))
         for turn in _distinct(rows):
-            # The others go from no thread to one.
+            # The other jobs need some valid argument: from 0 threads to 1.
             whole = [np.full(n_jobs, float(k)) for k in range(len(threads))]
             for all_, mine in zip(whole, threads, strict=True):
                 all_[rows[turn]] = mine[turn]
@@ -53,7 +54,7 @@ def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callab
 
 
 def _distinct(rows: IntArray) -> list[IntArray]:
-    """Positions of all rows, parted so that none of them comes twice in a part."""
+    """Split the positions of `rows` into parts without repeated rows."""
     order = np.argsort(rows, kind="stable")
     new = np.append(True, np.diff(rows[order]) != 0)[: len(rows)]
     place = np.arange(len(rows))
@@ -62,15 +63,23 @@ def _distinct(rows: IntArray) -> list[IntArray]:
 
 
 class Increments:
-    """The threads each job may get above its lower bound, numbered from 1.
+    """Units of one thread that each job may get above its lower bound, numbered from 1.
+
+    Parameters
+    ----------
+    worth : callable
+        See `hand_out`.
+    lower, upper : (n_jobs,) array
+        Minimum and maximum threads of each job.
 
     Attributes
     ----------
     lower : (n_jobs,) array
+        Minimum threads.
     base : (n_jobs,) array
-        Whole threads in it.
+        Whole threads in `lower`.
     most : (n_jobs,) array
-        Units of each job.
+        Number of units.
     """
 
     def __init__(self, worth: Worth, lower: FloatArray, upper: FloatArray) -> None:
@@ -80,17 +89,17 @@ class Increments:
         self._worth = worth
 
     def of(self, rows: IntArray) -> Increments:
-        """Those of some of the jobs, of one maybe several times."""
+        """Return the increments of the jobs at `rows`, which may repeat."""
         worth = rows_of(self._worth, rows, len(self.lower))
         return Increments(worth, self.lower[rows], self.base[rows] + self.most[rows])
 
     def share(self, count: FloatArray) -> FloatArray:
-        """Threads (n_jobs,) that jobs with so many units have."""
+        """Return the threads (n_jobs,) of jobs that have `count` (n_jobs,) units."""
         share: FloatArray = np.maximum(self.lower, self.base + count)
         return share
 
     def worth(self, number: FloatArray) -> FloatArray:
-        """Worth (n_jobs,) of the units of these numbers."""
+        """Return the worth (n_jobs,) of each job's unit with this `number` (n_jobs,)."""
         stop = self.base + np.maximum(number, 1.0)
         value = self._worth(np.maximum(stop - 1.0, self.lower), stop)
         return np.where(np.isfinite(value), value, 0.0)
@@ -104,10 +113,23 @@ class Increments:
         *,
         strict: bool = False,
     ) -> tuple[FloatArray, FloatArray]:
-        """Bounds (n_jobs,) of the number of units that are worth the price, or strictly more.
+        """Count the units of each job that are worth at least the price, by bisection.
 
-        They start at `low` and `high` and close; with a capacity, only until it is clear
-        whether so many units exceed it.
+        Parameters
+        ----------
+        price : float
+            Worth per thread.
+        low, high : (n_jobs,) array
+            Bounds on the counts to start from.
+        capacity : float, optional
+            Stop as soon as it is clear whether the counted units exceed this number of threads.
+        strict : bool
+            Whether to count only units worth more than the price.
+
+        Returns
+        -------
+        low, high : (n_jobs,) array
+            Bounds on the counts; equal unless `capacity` stopped the search.
         """
         while (low < high).any():
             if capacity is not None and (

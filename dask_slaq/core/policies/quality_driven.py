@@ -1,7 +1,7 @@
-"""Policies: from a snapshot of the jobs to their shares and their order of dispatch.
+"""Policy protocol, registry of policies, and the quality-driven policies.
 
-A policy is a callable class with a name; `policy` finds it. Most only say what the next thread is
-worth to a job (`GreedyPolicy.worth`), the rest is shared.
+A policy is a callable class with a name, under which `policy` finds it. Most policies subclass
+`GreedyPolicy` and define only the value of a job's next thread (`GreedyPolicy.worth`).
 """
 
 from __future__ import annotations
@@ -26,43 +26,83 @@ from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
 __all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy", "with_efficiency_cap"]
 
-#: Part of the capacity that is rounding.
+#: Fraction of the capacity that counts as rounding.
 ROUNDING = 1e-9
 
 
 class Policy(Protocol):
-    """Shares and an order of dispatch for the jobs of a snapshot.
+    """Function from a snapshot of the jobs to their shares and their order of dispatch.
 
-    A policy keeps no state between calls, does not depend on the order in which jobs are
-    listed, gives every job at least its floor and at most its cap, and leaves no thread over
-    while some job is below its cap. To add one, write one class and list it in ``_POLICIES``; the
-    tests take it from there.
+    The engine calls its policy once per epoch, or twice if `with_efficiency_cap` limits a job.
+
+    `Snapshot` describes the input: arrays with one element per job, and the functions ``gain`` and
+    ``speed``. The returned `Allocation` has two arrays (n_jobs,) in the order of ``snapshot.jobs``:
+
+    - ``share``, in threads, possibly fractional: finite, at least the job's floor and at most its
+      cap. Where the two cross, the cap holds. Floors that sum to more than the capacity are scaled
+      down in proportion. Shares sum to the capacity, or to the caps where these sum to less: no
+      thread is left over while some job is below its cap.
+    - ``index``, a finite number without a unit: jobs with a higher index are dispatched first.
+      New jobs, for which ``known`` is false but ``reporting`` is true, usually come first, so that
+      they report soon.
+
+    A policy keeps no state between calls and does not change the snapshot. The result for a job
+    does not depend on the order of ``snapshot.jobs``, and a larger weight never lowers its share.
+    A job without a finite gain is treated like a job whose ``known`` is false. Jobs that never
+    report get their weighted fair share.
+
+    To add a policy, write a class and list it in ``_POLICIES``: the tests of all policies then
+    check these rules (``TestEvery`` in ``tests/core/policies/test_policies.py``). `GreedyPolicy`
+    keeps them for subclasses whose `GreedyPolicy.worth` does.
+
+    Attributes
+    ----------
+    name : str
+        Name in settings and on the command line.
+    needs : frozenset of str
+        Which of ``"to_target"`` and ``"to_end"`` the policy reads. The engine computes only
+        these; the others stay inf.
+
+    Examples
+    --------
+    Loss reductions that count more, the higher the loss still is:
+
+    >>> class GainTimesLoss(GreedyPolicy):
+    ...     name = "gain-times-loss"
+    ...     on_hull = True
+    ...
+    ...     def worth(self, snapshot, start, stop):
+    ...         rise = snapshot.gain(stop) - snapshot.gain(start)
+    ...         return snapshot.weight * snapshot.normalized * rise / (stop - start)
+    >>> two, loss = np.ones(2), np.array([1.0, 0.5])
+    >>> gain = lambda threads: loss * (1 - 0.5**threads)
+    >>> GainTimesLoss()(Snapshot(("a", "b"), 6, two, 0 * two, 9 * two, two > 0, loss, gain))
+    Allocation(share=array([4., 2.]), index=array([0.5  , 0.125]))
     """
 
     name: str
-    #: Which of `Snapshot.to_target` and `to_end` it looks at: these are left out otherwise.
     needs: frozenset[str]
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Decide; never raises on a valid snapshot."""
+        """Return the allocation for a snapshot. Must not raise if the snapshot is valid."""
         ...
 
 
 class Nothing:
-    """The off-switch and baseline: equal shares, and no order that anybody should keep."""
+    """Equal shares and equal indices: the off-switch, and a baseline."""
 
     name = "none"
     needs: frozenset[str] = frozenset()
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Equal shares within floors and caps; weights are ignored."""
+        """Return equal shares within floors and caps. Weights are ignored."""
         one = np.ones(len(snapshot.jobs))
         share = fair_fill(one, snapshot.floor, snapshot.cap, snapshot.capacity)
         return Allocation(share, 0.0 * one)
 
 
 class Fair:
-    """Weighted fair shares, blind to loss.
+    """Weighted fair shares, regardless of loss.
 
     Examples
     --------
@@ -76,16 +116,16 @@ class Fair:
     needs: frozenset[str] = frozenset()
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Shares in proportion to the weights within floors and caps, and equal indices."""
+        """Return shares in proportion to the weights, within floors and caps."""
         share = fair_fill(snapshot.weight, snapshot.floor, snapshot.cap, snapshot.capacity)
         return Allocation(share, np.zeros(len(snapshot.jobs)))
 
 
 class MaxTotal(GreedyPolicy):
-    """The paper's objective: the greatest weighted sum of loss reductions by the next epoch.
+    """Largest weighted sum of loss reductions by the next epoch: the paper's objective.
 
-    Jobs that others outbid get their floor only, possibly nothing; the index is the weighted
-    gain of the first thread.
+    Jobs outbid by others get only their floor, which may be 0. The index is the weighted gain of
+    the first thread.
 
     Examples
     --------
@@ -102,26 +142,29 @@ class MaxTotal(GreedyPolicy):
     on_hull = True
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-        """Weighted gain per thread."""
+        """Return the weighted gain per thread."""
         rise = snapshot.gain(stop) - snapshot.gain(start)
         value: FloatArray = snapshot.weight * rise / (stop - start)
         return value
 
 
 class FirstToTarget(MaxTotal):
-    """The least work left to its target first, as shortest remaining time; then by gain.
+    """Least work left to the target first (shortest remaining time), then by gain.
 
-    Each thread goes where it adds most to the speed of a job in relation to the core-seconds left
-    to its target over its weight. While jobs scale well, that is to the one with the least left,
-    as much as it can use, and so on; where further threads add little, to several. Those that have
-    reached it, or for which that cannot be told, share what is left as under `max-total`. Index:
-    -1 for what never reports, below 1 beyond the target (rising with the gain of the first
-    thread), 1 to 2 before it (falling with the work left), above 2 for new jobs.
+    Each thread goes to the job for which it raises speed most, relative to the core-seconds left
+    to the job's target divided by its weight. While jobs scale well, the job with the least work
+    left gets as many threads as it can use, then the next job. Where further threads add little,
+    several jobs share them. Jobs that have reached their target, or whose distance to it is
+    unknown, share the remaining threads as under `max-total`.
+
+    The index is -1 for jobs that never report; below 1 for jobs at their target or with an unknown
+    distance (it rises with the gain of the first thread); from 1 to 2 for jobs before their target
+    (it falls with the work left); and above 2 for new jobs.
 
     Examples
     --------
-    With 30 core-seconds left to its target, the second job comes before the first with 40; the
-    third has reached its own:
+    The second job has 30 core-seconds left to its target and comes before the first, which has 40.
+    The third has reached its target:
 
     >>> three, work = np.ones(3), np.array([40.0, 30.0, 0.0])
     >>> jobs = Snapshot(tuple("abc"), 6, three, 0 * three, 4 * three, three > 0, three,
@@ -136,29 +179,28 @@ class FirstToTarget(MaxTotal):
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """Each thread where it shortens the time to a target by the largest part."""
+        """Return threads given where each shortens the time to a target by the largest fraction."""
         upper = np.where(has_forecast & np.isfinite(_work_left(snapshot)), upper, lower)
         worth = _Shortening(snapshot)
         return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
-        """Order of dispatch: a job's index depends on nothing but the job."""
+        """Return the order of dispatch. A job's index does not depend on the other jobs."""
         left, first = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
         value = np.where(np.isfinite(left), 1.0 + 1.0 / (1.0 + left), first / (1.0 + first))
         return index_of(value, has_forecast, snapshot, 2.0)
 
 
 class MaxMin(GreedyPolicy):
-    """The least quality as high as possible: threads go to the highest loss expected.
+    """Lowest possible maximum of the weighted normalized loss by the next epoch.
 
-    Each job is brought down to the lowest common level of weighted normalized loss by the next
-    epoch, or to its cap where it cannot reach that level: a job that more threads do not help
-    must have a cap that says so, or it takes them all. The index is the weighted normalized
-    loss.
+    Threads go to the job with the highest predicted loss, until all jobs are at the lowest common
+    level. A job that cannot reach this level gets its cap, and takes nearly all threads if further
+    threads help it little and its cap does not limit it. The index is the weighted normalized loss.
 
     Examples
     --------
-    Losses of 1.0 and 0.6, each thread worth a fall of 0.1:
+    Losses of 1.0 and 0.6, of which each thread takes 0.1:
 
     >>> two = np.ones(2)
     >>> loss = np.array([1.0, 0.6])
@@ -170,7 +212,7 @@ class MaxMin(GreedyPolicy):
     name = "max-min"
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-        """Weighted normalized loss expected at `start`, while a further thread can lower it."""
+        """Return the weighted loss predicted at `start`, or 0 if more threads do not lower it."""
         reached = snapshot.gain(start)
         most = np.clip(snapshot.cap, start, np.maximum(start, snapshot.capacity))
         left = snapshot.weight * np.maximum(snapshot.normalized - reached, 0.0)
@@ -179,7 +221,7 @@ class MaxMin(GreedyPolicy):
 
 @dataclass(frozen=True)
 class _Shortening:
-    """By which part of itself a thread shortens the time to a target."""
+    """Relative shortening of the time to the target, per thread."""
 
     snapshot: Snapshot
 
@@ -188,19 +230,33 @@ class _Shortening:
         return (speed(stop) - speed(start)) / ((stop - start) * _work_left(self.snapshot))
 
     def of(self, rows: IntArray) -> _Shortening:
-        """For some of the jobs alone."""
+        """Return the same function restricted to the jobs at `rows`."""
         return _Shortening(self.snapshot.of(rows))
 
 
 def _work_left(snapshot: Snapshot) -> FloatArray:
-    """Core-seconds to the target over weight, (n_jobs,); inf where it is reached or unknown."""
+    """Return core-seconds to the target over weight (n_jobs,), inf where reached or unknown."""
     left = snapshot.to_target / snapshot.weight
     return np.where(left > 0, left, np.inf)
 
 
 def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
-    """What a policy decides where no job gets threads that make it little faster while another
-    job can use them well: greedy gains do not see that the cluster does less work in all.
+    """Apply a policy, and give threads beyond a job's efficient count only when they are left over.
+
+    Without this limit, a policy that follows gains may give a job threads that make it little
+    faster, while another job could use them well and the cluster as a whole does less work.
+
+    Parameters
+    ----------
+    policy : Policy
+        Called once or twice.
+    snapshot : Snapshot
+        Its ``efficient`` array holds the efficient thread counts.
+
+    Returns
+    -------
+    Allocation
+        Within the floors and caps of `snapshot`.
     """
     well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
     if not (well < np.minimum(snapshot.cap, snapshot.capacity)).any():
@@ -219,17 +275,17 @@ _POLICIES: dict[str, Callable[[], Policy]] = {
         *(FinishTimeFair, FirstInFirstOut, LeastAttainedService, ShortestRemainingTime),
     )
 }
-#: Names that `policy` knows.
+#: Names of all policies.
 POLICIES = tuple(_POLICIES)
 
 
 def policy(name: str) -> Policy:
-    """The policy of this name.
+    """Return a new instance of the policy called `name`.
 
     Raises
     ------
     UnknownPolicy
-        If there is none; the message lists those there are.
+        No policy has this name. The message lists the available names.
 
     Examples
     --------

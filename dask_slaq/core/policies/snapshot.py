@@ -1,4 +1,4 @@
-"""What a policy sees of the jobs and what it decides."""
+"""Input of a policy (`Snapshot`) and its output (`Allocation`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies.increments import BoolArray, FloatArray, Gain, IntArray, rows_of
 
-#: Fields of a snapshot with one value a job.
+#: Fields of a snapshot with one value per job.
 ARRAYS = (
     *("weight", "floor", "cap", "known", "normalized", "reporting", "to_target"),
     *("age", "attained", "to_end", "efficient"),
 )
-#: What is taken for granted of a field that is not given.
+#: Default value of each optional array.
 ASSUMED = {
     "reporting": True,
     "to_target": np.inf,
@@ -40,54 +40,55 @@ def _by_threads() -> Gain:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a policy sees. Arrays are (n_jobs,), in the order of `jobs`.
+    """State of the jobs at one decision. Arrays are (n_jobs,), in the order of `jobs`.
 
     Parameters
     ----------
     jobs : tuple of str
-        Names; where jobs tie, they are served in the order of their names.
+        Names. Ties between jobs are broken by name.
     capacity : int
-        Threads to share out.
+        Threads to allocate.
     weight : array
-        Positive factors of importance.
+        Importance of each job: positive and finite.
     floor : array
-        Threads a job gets at least; 0 for none. Floors that sum to more than the capacity are
-        scaled down in proportion.
+        Minimum threads; 0 for no minimum. Floors that sum to more than the capacity are scaled
+        down in proportion.
     cap : array
-        Threads a job can use at most; may be fractional or infinite. It holds against the floor.
+        Maximum threads; may be fractional or infinite. Where floor and cap cross, the cap holds.
     known : array of bool
-        True where the job has a usable forecast. The others get a fair share.
+        Whether the job has a usable forecast. Jobs without one get a fair share.
     normalized : array
         Present normalized loss, a fraction in [0, 1].
-    gain : callable
-        Threads (n_jobs,) to the reduction (n_jobs,) of normalized loss that is predicted by the
-        next epoch; 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose
-        gain is not finite counts as not known. With a method ``of(rows)``, to the gain of these
-        jobs alone, it is evaluated much less.
+    gain : callable, optional
+        Maps threads (n_jobs,) to the reduction of normalized loss (n_jobs,) predicted by the next
+        epoch: 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose gain is
+        not finite counts as not known. A method ``of(rows)`` that returns the gain of the jobs at
+        `rows` makes decisions much cheaper. All gains are 0 by default.
     reporting : array of bool, optional
-        False for what never reports: jobs without a loss, tasks of other clients. They get a fair
-        share, and the lowest index where a new job's is the highest. All true by default.
+        False for jobs that never report: jobs without a loss, and unowned tasks. They get a fair
+        share and the lowest index, whereas new jobs get the highest. All true by default.
     to_target : array, optional
-        Core-seconds predicted until the job's loss is at its target: 0 where it has reached it,
-        inf or nan where that cannot be told. All unknown by default.
+        Core-seconds predicted until the job's loss reaches its target: 0 where it is reached,
+        inf or nan where the prediction is unknown. All unknown by default.
     speed : callable, optional
-        Threads (n_jobs,) to the core-seconds of the work in `to_target` that each job does in a
-        second; nondecreasing and concave. As many as threads by default.
+        Maps threads (n_jobs,) to the core-seconds of the work in `to_target` and `to_end` that
+        each job completes per second: nondecreasing and concave. The identity by default.
     age, attained : array, optional
-        Seconds since the job arrived, and core-seconds that it was served since; 0 by default.
+        Seconds since the job arrived, and core-seconds of service since then; 0 by default.
     to_end : array, optional
-        Like `to_target`, until the loss falls no more to speak of.
+        Core-seconds predicted until the loss hardly falls any more; otherwise like `to_target`.
     efficient : array, optional
-        Threads beyond which a further one makes the job little faster; no limit by default.
+        Threads beyond which another thread makes the job little faster; inf by default. Used by
+        `with_efficiency_cap`.
     concave : bool
-        False where gains have steps, as when iterations run in waves: policies that need
-        concave gains then work on the upper hull.
+        False where gains have steps, as when iterations run in waves. Policies that need concave
+        gains then use the upper hull.
 
     Raises
     ------
     InvalidSetting
-        If an array has another length than `jobs`, a weight is not positive and finite, a floor
-        or cap is negative or nan, or `to_target` is negative.
+        An array does not have one element per job, a weight is not positive and finite, a floor
+        or cap is negative or nan, or `to_target` or `to_end` is negative.
     """
 
     jobs: tuple[str, ...]
@@ -97,7 +98,7 @@ class Snapshot:
     cap: FloatArray
     known: BoolArray
     normalized: FloatArray
-    # By factory: an attribute of the class would hide what is yet to be taken for a part.
+    # A factory, because a class attribute would keep `__getattr__` from being called for parts.
     gain: Gain = field(default_factory=_no_gain)
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     concave: bool = True
@@ -124,13 +125,13 @@ class Snapshot:
             raise InvalidSetting("work left must not be negative")
 
     def of(self, rows: IntArray) -> Snapshot:
-        """The same of some of the jobs alone, of one maybe several times."""
-        part = object.__new__(Snapshot)  # what was checked is not checked again
+        """Return the snapshot of the jobs at `rows`, which may repeat. Its fields are lazy."""
+        part = object.__new__(Snapshot)  # skips the checks, which the whole has passed
         part.__dict__.update(capacity=self.capacity, concave=self.concave, _whole=self, _rows=rows)
         return part
 
     def __getattr__(self, name: str) -> Any:
-        """A field of a part, taken when it is first looked at: a policy looks at few of them."""
+        """Return a field of a part. Computed on first access, as a policy reads few fields."""
         if "_whole" not in self.__dict__ or name not in _FIELDS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         whole, rows = self.__dict__["_whole"], self.__dict__["_rows"]
@@ -150,16 +151,17 @@ _FIELDS = frozenset(each.name for each in fields(Snapshot))
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a policy decides. Arrays are (n_jobs,), in the order of the snapshot.
+    """Decision of a policy. Arrays are (n_jobs,), in the order of the snapshot.
 
     Parameters
     ----------
     share : array
-        Threads, at least 0, possibly fractional; their sum is at most the capacity (but for
-        rounding below 1e-9 threads).
+        Threads: at least 0, possibly fractional. The sum is at most the capacity, apart from
+        rounding below 1e-9 threads.
     index : array
-        Order of dispatch, higher first. Jobs of equal index are served by attained
-        core-seconds over share.
+        Order of dispatch, higher first. The scheduler orders jobs with equal indices by least
+        service for their weight. It may keep a slot free for a job whose index is more than four
+        times that of another, so ratios of indices matter too.
     """
 
     share: FloatArray

@@ -1,4 +1,4 @@
-"""Finish-time fairness: no job should end much later than on a share of its own (Themis)."""
+"""Finish-time fairness (Themis): no job should end much later than on a share of its own."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from dask_slaq.core.policies.water_filling import hand_out
 
 __all__ = ["FinishTimeFair", "finish_time_ratio"]
 
-#: Part of the jobs that is not offered any thread before the others have what they can use.
+#: Fraction of the jobs that are offered threads only after the others have all they can use.
 HIDDEN = 0.8
-#: Threads of a job that holds none: its end is far away then, but not infinitely. And the seconds
-#: from arrival to end of a job that ends as it comes: these are compared by their logarithms.
+#: Lower bound on a job's speed, so that the end of a job without threads is far away but finite,
+#: and on its seconds from arrival to end, whose logarithm is taken.
 HARDLY = 1e-3
 
 
 def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
-    """Time from arrival to the predicted end, over that on a fair share all the time (Themis §3).
+    """Return time from arrival to predicted end, over that on a constant fair share (Themis §3).
 
     Parameters
     ----------
     snapshot : Snapshot
     threads : (n_jobs,) array
-        What each job holds from now on.
+        Threads that each job holds from now on.
 
     Returns
     -------
     (n_jobs,) array
-        Positive; above 1 for a job that loses by sharing, 1 where its end is not in sight.
+        Positive; above 1 for jobs that lose by sharing, and 1 where the end is unknown.
     """
     fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
     work, sure = snapshot.attained + _left(snapshot), _in_sight(snapshot)
@@ -41,17 +41,17 @@ def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
 
 
 def _left(snapshot: Snapshot) -> FloatArray:
-    """Core-seconds to the end, (n_jobs,); 0 where that is not in sight."""
+    """Return the core-seconds to the end (n_jobs,), 0 where the end is unknown."""
     return np.where(np.isfinite(snapshot.to_end), snapshot.to_end, 0.0)
 
 
 def _in_sight(snapshot: Snapshot) -> BoolArray:
-    """Jobs (n_jobs,) with an end and work to compare it by."""
+    """Return which jobs (n_jobs,) have a known end and some work, done or left."""
     return np.isfinite(snapshot.to_end) & (snapshot.attained + _left(snapshot) > 0)
 
 
 def _shared(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
-    """Seconds (n_jobs,) from arrival to the end with so many threads from now on."""
+    """Return the seconds (n_jobs,) from arrival to the end with `threads` from now on."""
     rest = _left(snapshot) / np.maximum(snapshot.speed(threads), HARDLY)
     return np.maximum(snapshot.age + rest, HARDLY)
 
@@ -59,14 +59,14 @@ def _shared(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
 class FinishTimeFair(GreedyPolicy):
     """Finish-time fairness by a partial auction (Themis, NSDI 2020).
 
-    Threads are offered to the fifth of the jobs that lose most by sharing, by
-    `finish_time_ratio`, and go one by one where they lower its logarithm most, so that the
-    product of the ratios falls; what these cannot use goes to all others in the same way. Index:
-    the ratio on a fair share from now on.
+    Threads are offered first to the fifth of the jobs with the highest `finish_time_ratio`. Each
+    thread goes where it lowers the logarithm of the ratio most, so that the product of the ratios
+    falls. Threads that these jobs cannot use go to all others in the same way. The index is the
+    ratio on a fair share from now on.
 
     Examples
     --------
-    Both have 60 core-seconds left; the second came long ago and got little:
+    Both jobs have 60 core-seconds left; the second arrived long ago and was served little:
 
     >>> two = np.ones(2)
     >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 4 * two, two > 0, two,
@@ -79,9 +79,10 @@ class FinishTimeFair(GreedyPolicy):
     needs = frozenset({"to_end"})
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
-        """Weighted fall of the logarithm of the ratio, per thread.
+        """Return the weighted fall of the logarithm of the ratio, per thread.
 
-        That is the fall of the shared time's: a job's fair share depends on who else is asked for.
+        This is the fall of the numerator's logarithm. The denominator does not change, and it
+        depends on the other jobs of the snapshot, which `worth` must not.
         """
         before, after = (_shared(snapshot, threads) for threads in (start, stop))
         fall = np.where(_in_sight(snapshot), np.log(before / after), 0.0)
@@ -91,7 +92,7 @@ class FinishTimeFair(GreedyPolicy):
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """The threads of those that are offered any first."""
+        """Return the threads of the jobs that are offered threads first."""
         ratio = np.where(has_forecast, finish_time_ratio(snapshot, lower), -1.0)
         offered = math.ceil((1.0 - HIDDEN) * has_forecast.sum())
         worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
@@ -101,7 +102,7 @@ class FinishTimeFair(GreedyPolicy):
         return hand_out(worth, lower, most, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
-        """The ratio on a fair share from now on."""
+        """Return the ratio on a fair share from now on."""
         fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
         ratio = finish_time_ratio(snapshot, fair)
         return index_of(ratio, has_forecast, snapshot, float(ratio[has_forecast].max(initial=0.0)))

@@ -1,8 +1,8 @@
-"""Exact water-filling that the policies share.
+"""Exact water-filling, used by all policies.
 
-`hand_out` gives threads one by one to whoever values the next one most, as the paper's
-Algorithm 1 does, but finds the price of the last thread instead of walking there.
-`fair_fill` levels shares by weight.
+`hand_out` gives each thread to the job that values it most, as the paper's Algorithm 1 does, but
+searches for the price of the last thread instead of going thread by thread. `fair_fill` levels
+shares by weight.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from dask_slaq.core.policies.increments import (
     rows_of,
 )
 
-#: Price rounds before ties are taken as they stand; a run needs 10 to 25, so that this only
-#: bounds a worth that rises where it should not.
+#: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a worth rises
+#: where it should not.
 ROUNDS = 64
-#: Candidate threads, of all jobs (or as many as these) and of any one, at which the search ends and
-#: the candidates are sorted.
+#: Candidate threads of all jobs (or the number of jobs, if larger) and of any one job at which the
+#: search ends and the candidates are sorted.
 SORTED, NARROW = 4096, 32
-#: Part of the jobs at which those that are still open go on alone.
+#: Fraction of the jobs: when at most this many have open bounds, the search goes on with them only.
 FEW = 0.6
 
 
 def fair_fill(
     weight: FloatArray, floor: FloatArray, cap: FloatArray, capacity: float
 ) -> FloatArray:
-    """Weighted fair shares with floors and caps, fractional and exact.
+    """Return weighted fair shares with floors and caps, fractional and exact.
 
     Parameters
     ----------
     weight : (n_jobs,) array
         Positive weights.
     floor, cap : (n_jobs,) array
-        Threads each job gets at least and at most; where they cross, the cap holds. Floors
-        that sum to more than the capacity are scaled down in proportion.
+        Minimum and maximum threads of each job. Where they cross, the cap holds. Floors that sum
+        to more than the capacity are scaled down in proportion.
     capacity : float
-        Threads to share out.
+        Threads to allocate.
 
     Returns
     -------
     (n_jobs,) array
-        Threads: ``clip(level * weight, floor, cap)``, at the level where they sum to the
-        capacity, or the caps where these sum to less.
+        Threads: ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity,
+        or the caps where they sum to less.
 
     Examples
     --------
-    Of 10 threads the second job may use one, and the third counts double:
+    Ten threads; the second job may use one, and the third counts double:
 
     >>> one = np.ones(3)
     >>> fair_fill(np.array([1.0, 1.0, 2.0]), 0 * one, np.array([9.0, 1.0, 9.0]), 10)
@@ -64,7 +64,7 @@ def fair_fill(
         return floor
     if cap.sum() <= capacity:
         return cap
-    # The sum is piecewise linear in the level: a job's slope starts at its floor, ends at its cap.
+    # The sum is piecewise linear in the level. Each job adds its weight between floor and cap.
     bend = np.concatenate([floor / weight, cap / weight])
     order = np.argsort(bend)
     bend, change = bend[order], np.concatenate([weight, -weight])[order]
@@ -79,7 +79,14 @@ def fair_fill(
 
 
 def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
-    """Floors (n_jobs,), in threads, scaled down in proportion where they exceed the capacity.
+    """Return floors scaled down in proportion if they sum to more than the capacity.
+
+    Parameters
+    ----------
+    floor : (n_jobs,) array
+        Threads.
+    capacity : float
+        Threads.
 
     Examples
     --------
@@ -93,23 +100,23 @@ def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
 def water_fill(
     gain: Gain, weight: FloatArray, lower: FloatArray, upper: FloatArray, capacity: float
 ) -> FloatArray:
-    """Threads that maximise the weighted sum of concave gains: the paper's Algorithm 1.
+    """Maximise the weighted sum of concave gains, as the paper's Algorithm 1 does.
 
     Parameters
     ----------
     gain : callable
-        Threads (n_jobs,) to gain (n_jobs,); nondecreasing and concave.
+        Maps threads (n_jobs,) to gains (n_jobs,); nondecreasing and concave.
     weight : (n_jobs,) array
         Positive factor of each job's gain.
     lower, upper : (n_jobs,) array
-        Threads each job gets at least and at most.
+        Minimum and maximum threads of each job.
     capacity : float
-        Threads to share out.
+        Threads to allocate.
 
     Returns
     -------
     (n_jobs,) array
-        Threads, as `hand_out` gives them; equal marginal gains are served in job order.
+        Threads; see `hand_out`. Equal marginal gains are served in job order.
 
     Examples
     --------
@@ -123,7 +130,7 @@ def water_fill(
 
 
 class _Rise:
-    """Weighted rise of a gain by thread."""
+    """Weighted rise of a gain per thread."""
 
     def __init__(self, gain: Gain, weight: FloatArray) -> None:
         self.gain, self.weight = gain, weight
@@ -133,7 +140,7 @@ class _Rise:
         return value
 
     def of(self, rows: IntArray) -> _Rise:
-        """For some of the jobs alone."""
+        """Return the same function restricted to the jobs at `rows`."""
         return _Rise(rows_of(self.gain, rows, len(self.weight)), self.weight[rows])
 
 
@@ -144,33 +151,33 @@ def hand_out(
     capacity: float,
     order: IntArray | None = None,
 ) -> FloatArray:
-    """Give each next thread to the job that values it most, until none is left or wanted.
+    """Give each thread to the job that values it most, until none is left or has a value.
 
-    The result is that of a heap of marginal values, thread by thread, but takes a number of
-    calls of `worth` that grows with the logarithm of the capacity.
+    The result equals that of a heap of marginal values, but the number of calls of `worth` grows
+    with the logarithm of the capacity only.
 
     Parameters
     ----------
     worth : callable
-        ``worth(start, stop)``, each (n_jobs,) in threads, to the worth of one thread between
-        them; must not rise with `start`. A thread worth nothing (zero, negative, not finite)
-        is handed to nobody: what is left over is the caller's to share, as `fair_fill` does
-        with the result as floor.
+        ``worth(start, stop)`` returns the value per thread (n_jobs,) between the thread counts
+        `start` and `stop`, both (n_jobs,). It must not rise with `start`. Threads whose value is
+        not positive and finite are not given out; the caller can allocate the rest with
+        `fair_fill`, with the result as floor.
     lower : (n_jobs,) array
-        Threads each job starts with, possibly fractional: the first thread then only completes
-        the fraction. Their sum must not exceed the capacity.
+        Threads that each job starts with, possibly fractional; the first thread then only
+        completes the fraction. The sum must not exceed the capacity.
     upper : (n_jobs,) array
-        Threads each job gets at most; rounded down.
+        Maximum threads of each job; rounded down.
     capacity : float
-        Threads to share out.
+        Threads to allocate.
     order : (n_jobs,) array of int, optional
-        Jobs in the order in which equal worths are served; by default as they stand.
+        Jobs in the order in which ties are served; by default from first to last.
 
     Returns
     -------
     (n_jobs,) array
-        Threads, ``max(lower, whole number)``, but that the last thread of a fractional budget
-        goes out in part.
+        Threads: ``max(lower, whole number)``, except for the job that gets the last, fractional
+        part of the capacity.
 
     Examples
     --------
@@ -186,7 +193,7 @@ def hand_out(
 def _settle(
     units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
-    """Threads (n_jobs,) by a price at a time, which closes the bounds on units from one side."""
+    """Return threads (n_jobs,), by trying prices that tighten the bounds on each job's units."""
     streak = 0
     for _ in range(ROUNDS):
         budget = capacity - units.share(low).sum()
@@ -200,10 +207,10 @@ def _settle(
         price, least, most = _probe(units, low, high, budget, streak)
         if price > 0:
             least, most = units.count(price, least, most, capacity)
-            if units.share(least).sum() <= capacity:  # all of these are handed out
+            if units.share(least).sum() <= capacity:  # all units at this price fit
                 low, streak = least, streak + 1
                 continue
-            if (most < high).any():  # and none beyond these
+            if (most < high).any():  # units below this price do not fit
                 high, streak = most, 0
                 continue
         above, _ = units.count(max(price, 0.0), low, high, strict=True)
@@ -211,7 +218,7 @@ def _settle(
             high, streak = above, 0
             continue
         low = units.count(price, above, high)[0] if price > 0 else above
-        if price <= 0 or units.share(low).sum() >= capacity:  # the price of the last thread
+        if price <= 0 or units.share(low).sum() >= capacity:  # price of the last thread
             return _hand_out_ties(units, above, low, capacity, order)
     return _hand_out_ties(units, low, high, capacity, order)
 
@@ -219,7 +226,7 @@ def _settle(
 def _settle_open(
     units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
-    """Settle the jobs whose bounds are still open on their own: the others are not looked at."""
+    """Go on with the jobs whose bounds are still open; the others keep their units."""
     rows = np.flatnonzero(high > low)
     share = units.share(low)
     left = capacity - share.sum() + share[rows].sum()
@@ -232,11 +239,11 @@ def _settle_open(
 def _probe(
     units: Increments, low: FloatArray, high: FloatArray, budget: float, streak: int
 ) -> tuple[float, FloatArray, FloatArray]:
-    """A price near that of the last thread, and the bounds that come with it.
+    """Return a price near that of the last thread, and the bounds on units that it implies.
 
-    It is the median worth at an even split of the budget, and so the worth of a real unit:
-    each round settles that one at least, and a price at which many units tie is hit exactly.
-    A streak of prices too high widens the stride.
+    The price is the median worth at an even split of the budget. As it is the worth of an actual
+    unit, each round settles at least this unit, and a price at which many units tie is hit
+    exactly. The step grows with the `streak` of prices that were too high.
     """
     width = high - low
     part = min(0.5, budget / width.sum() * 4.0**streak)
@@ -251,7 +258,7 @@ def _probe(
 def _hand_out_ties(
     units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
-    """Serve units of equal worth job by job, as a heap that breaks ties by job does."""
+    """Give out units of equal worth job by job, as a heap that breaks ties by job does."""
     share = units.share(low)
     cost = (units.share(high) - share)[order]
     share[order] += while_it_lasts(cost, capacity - share.sum())
@@ -261,7 +268,7 @@ def _hand_out_ties(
 def _hand_out_rest(
     units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
-    """Sort the few units still open by worth and hand out as many as the budget holds."""
+    """Sort the few units that are still open by worth, and give out those that fit."""
     share = units.share(low)
     budget = capacity - share.sum()
     if budget <= EPSILON:
@@ -277,8 +284,7 @@ def _hand_out_rest(
 def _listed(
     units: Increments, low: FloatArray, high: FloatArray, order: IntArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Job, threads and worth of each unit between the bounds: job by job in the order of ties, and
-    of each from the lowest number on."""
+    """Return job, threads and worth of each unit between the bounds, by job in tie order."""
     width = (high - low)[order].astype(np.int64)
     job = np.repeat(order, width)
     number = low[job] + np.arange(1.0, len(job) + 1.0) - np.repeat(np.cumsum(width) - width, width)
@@ -287,6 +293,6 @@ def _listed(
 
 
 def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
-    """What each in a line gets of a budget, the last one in part."""
+    """Return what each `cost` (n,) gets of a `budget` in order; the last one may get a part."""
     given: FloatArray = np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
     return given
