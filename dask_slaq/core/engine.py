@@ -208,7 +208,7 @@ class Engine:
         *,
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
-    ) -> Mapping[str, Grant]:
+    ) -> Grants:
         """Decide what every job holds until the next epoch.
 
         Parameters
