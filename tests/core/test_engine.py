@@ -20,7 +20,7 @@ from dask_slaq.core.errors import (
     UnknownPolicy,
 )
 from dask_slaq.core.forecast.predictor import Forecast, Status
-from dask_slaq.core.policies.quality_driven import POLICIES
+from dask_slaq.core.policies import POLICIES, Allocation
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}
 every_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -375,6 +375,20 @@ def test_terms_are_those_of_the_grants():
         assert workers == grant.workers
     assert {t.job for t in changes.terms()} == set(changes)
     assert {t.job: t for t in changes.terms()}["new"].workers is not None
+
+
+def test_a_policy_may_be_given_as_an_object():
+    class Nothing:
+        name = "nothing"
+        needs = frozenset()
+
+        def __call__(self, snapshot):
+            none = np.zeros(len(snapshot.jobs))
+            return Allocation(none, none)
+
+    engine = trained(Nothing())
+    engine.reallocate(WORKERS, 20.0)
+    assert set(shares(engine).values()) == {0.0}
 
 
 def test_only_work_that_was_there_to_do_is_entitled():
