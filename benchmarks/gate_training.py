@@ -1,4 +1,4 @@
-"""Train the gate of the loss predictor, and write its coefficients as a module of the package.
+"""Train the gate of the loss predictor, and write its coefficients.
 
 The gate is trained on what the experts said of many curves at every iteration, to make the mean
 error small at several horizons: in ranges of the curve, and relative to the loss. Everything is
@@ -19,7 +19,7 @@ from benchmarks.curves.gating_curves import training_curves
 from benchmarks.curves.gating_lessons import Lessons, lessons
 from dask_slaq.core.forecast.gating import MOST_SCALE, Mixture, mixture
 
-__all__ = ["average", "learn", "main", "module"]
+__all__ = ["average", "learn", "main", "write"]
 
 Array = NDArray[np.float64]
 
@@ -137,52 +137,31 @@ def _of_logs(weight: Array, of_weight: Array) -> Array:
 
 # Command line
 
-HEADER = '''"""Coefficients of the gate, written by `benchmarks.gate_training`: not to be edited."""
 
-from __future__ import annotations
-
-import numpy as np
-from numpy.typing import NDArray
-
-__all__ = ["COEFFICIENTS"]
-
-
-def _table(text: str, *shape: int) -> NDArray[np.float64]:
-    return np.array(text.split(), dtype=np.float64).reshape(shape)
-
-
-COEFFICIENTS = {
-'''
-
-
-def module(coefficients: dict[str, Array]) -> str:
-    """The module that holds `coefficients`, to three digits."""
-    parts = []
-    for name, array in coefficients.items():
-        lines: list[str] = []
-        line = ""
-        for word in (f"{value:.3g}" for value in array.ravel()):
-            if len(line) + len(word) > 98:
-                lines, line = [*lines, line.rstrip()], ""
-            line += word + " "
-        text = "\n".join([*lines, line.rstrip()])
-        shape = "".join(f"        {n},\n" for n in array.shape)
-        parts.append(f'    "{name}": _table(\n        """\n{text}\n""",\n{shape}    ),\n')
-    return HEADER + "".join(parts) + "}\n"
+def write(file: Any, coefficients: dict[str, Array]) -> None:
+    """Write `coefficients`, to three digits, as the ``.npz`` file that the package reads."""
+    rounded = {
+        name: np.array([float(f"{value:.3g}") for value in array.ravel()]).reshape(array.shape)
+        for name, array in coefficients.items()
+    }
+    np.savez_compressed(file, **rounded)
 
 
 @click.command()
 @click.option(
-    "--out", type=click.File("w"), default="-", help="Module to write; - is standard output."
+    "--out", type=click.File("wb"), default="gating.npz", show_default=True, help="File to write."
 )
 @click.option("--trained", default=1080, show_default=True, help="Curves of the nine algorithms.")
 @click.option("--made", default=1000, show_default=True, help="Made-up curves.")
 @click.option("--nets", default=1500, show_default=True, help="Curves of small networks.")
 @click.option("--epochs", default=EPOCHS, show_default=True, help="Passes over the lessons.")
 def main(out: Any, trained: int, made: int, nets: int, epochs: int) -> None:
-    """Train the gate; `dask_slaq/core/forecast/gating_coefficients.py` is what it wrote."""
+    """Train the gating network of the loss predictor, and write its coefficients.
+
+    The package reads them from `dask_slaq/core/forecast/gating.npz`.
+    """
     some = lessons(training_curves(trained, made, nets))
-    out.write(module(average([learn(some, epochs, seed) for seed in range(NETWORKS)])))
+    write(out, average([learn(some, epochs, seed) for seed in range(NETWORKS)]))
 
 
 if __name__ == "__main__":

@@ -225,7 +225,6 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "short_task": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 10ms"),
     "ahead": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms"),
     "instrument": (_flag, "true or false"),
-    "search_models": (_flag, "true or false"),
     "repairs": (_repairs, f"true, false or a list of {', '.join(REPAIRS)}"),
     "history": (_whole(1, 1_000_000), "a whole number from 1 to 1000000"),
     "bindings": (_whole(0, 10_000_000), "a whole number from 0 to 10000000"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-__all__ = ["json_option", "writable"]
+__all__ = ["json_option", "policies_or_oracles", "writable"]
 
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
@@ -39,3 +39,21 @@ json_option = click.option(
     callback=writable,
     help="Write the figures to FILE; - for standard output.",
 )
+
+
+def policies_or_oracles(
+    context: click.Context, parameter: click.Parameter, names: str
+) -> list[str]:
+    """Parse names separated by commas; reject unknown policies, and drop duplicates."""
+    from dask_slaq.core.errors import UnknownPolicy
+    from dask_slaq.simulation.study import check_policy
+
+    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    if not found:
+        raise click.BadParameter("give at least one name")
+    for name in found:
+        try:
+            check_policy(name)
+        except UnknownPolicy as error:
+            raise click.BadParameter(str(error)) from None
+    return found

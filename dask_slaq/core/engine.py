@@ -21,7 +21,7 @@ from dask_slaq.core.forecast import LossPredictor, Predictor, quality
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.jobs import Jobs, Order, check_job_settings
 from dask_slaq.core.placement import Placement, Workers, place_all
-from dask_slaq.core.policies import Allocation, Snapshot, with_efficiency_cap
+from dask_slaq.core.policies import Allocation, Policy, Snapshot, with_efficiency_cap
 from dask_slaq.core.policies import policy as policy_named
 
 __all__ = ["Engine", "Grant", "Predictor"]
@@ -37,8 +37,8 @@ class Engine:
 
     Parameters
     ----------
-    policy : str
-        Name of a policy, see `dask_slaq.core.policies.quality_driven.POLICIES`.
+    policy : str or Policy
+        A policy, or the name of one in `dask_slaq.core.policies.POLICIES`.
     epoch : float
         Seconds between two reallocations.
     normalizer : {"range", "largest-change"}
@@ -67,7 +67,7 @@ class Engine:
 
     def __init__(
         self,
-        policy: str = "max-total",
+        policy: str | Policy = "max-total",
         *,
         epoch: float = 1.0,
         normalizer: str = "range",
@@ -85,7 +85,7 @@ class Engine:
             raise InvalidSetting(f"normalizer must be one of {allowed}, not {normalizer!r}")
         if not (move_pause >= 0 and math.isfinite(move_pause)):
             raise InvalidSetting(f"move_pause must be seconds >= 0, not {move_pause!r}")
-        self.policy = policy_named(policy)
+        self.policy: Policy = policy_named(policy) if isinstance(policy, str) else policy
         self.epoch = epoch
         self.normalizer = normalizer
         self.floor = floor
@@ -208,7 +208,7 @@ class Engine:
         *,
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
-    ) -> Mapping[str, Grant]:
+    ) -> Grants:
         """Decide what every job holds until the next epoch.
 
         Parameters

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.placement import Placement
 
-__all__ = ["Decision", "Grant", "Grants"]
+__all__ = ["Decision", "Grant", "Grants", "Terms"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -54,6 +54,18 @@ class Grant:
     normalized: float
     predicted: float
     why: str
+
+
+@dataclass(slots=True)
+class Terms:
+    """What a scheduler needs of one grant: see `Grant`."""
+
+    job: str
+    share: float
+    index: float
+    tokens: float
+    most: float
+    workers: Mapping[str, float] | None  # None if the worker set is the same as before
 
 
 @dataclass(frozen=True)
@@ -140,6 +152,8 @@ class Grants(Mapping[str, Grant]):
         The jobs, and where in the arrays they stand.
     listed : (n_jobs,) array of bool, optional
         Which of them have a grant here; all by default.
+    new : (n_jobs,) array of bool, optional
+        Which of them had no grant before; all by default.
     """
 
     def __init__(
@@ -147,10 +161,12 @@ class Grants(Mapping[str, Grant]):
         decision: Decision | None = None,
         position: dict[str, int] | None = None,
         listed: BoolArray | None = None,
+        new: BoolArray | None = None,
     ) -> None:
         self.decision = decision
         self.position: dict[str, int] = {} if position is None else position
         self._listed = listed
+        self._new = new
 
     def __getitem__(self, name: str) -> Grant:
         if name not in self:
@@ -174,6 +190,21 @@ class Grants(Mapping[str, Grant]):
     def __repr__(self) -> str:
         return f"Grants({dict(self)!r})"
 
+    def terms(self) -> Iterator[Terms]:
+        """Yield the terms of each grant here; much cheaper than the grants themselves."""
+        if self.decision is None:
+            return
+        decision, names = self.decision, list(self)
+        at = [self.position[name] for name in names]
+        share, index = decision.share[at].tolist(), decision.index[at].tolist()
+        tokens, most = decision.tokens[at].tolist(), decision.most[at].tolist()
+        kept = [False] * len(at)
+        if self._new is not None:
+            kept = (decision.sets.kept & ~self._new)[at].tolist()
+        for k, (name, i) in enumerate(zip(names, at, strict=True)):
+            workers = None if kept[k] else decision.sets.at(i)
+            yield Terms(name, share[k], index[k], tokens[k], most[k], workers)
+
     def since(self, before: Grants) -> Grants:
         """Those that differ from the grants `before`, or were not there."""
         if self.decision is None or not self.position:
@@ -187,7 +218,7 @@ class Grants(Mapping[str, Grant]):
             changed = (at < 0) | self.decision.differs(before.decision, at)
             changed |= ~self.decision.sets.kept
         # Jobs that go are taken out of the grants in force, and not of what was told.
-        return Grants(self.decision, self.position.copy(), changed)
+        return Grants(self.decision, self.position.copy(), changed, at < 0)
 
 
 def _nan(value: float) -> float:

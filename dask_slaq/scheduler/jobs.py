@@ -260,7 +260,7 @@ class ScheduledJobs:
             eligible=self._eligible(),
             affinity={n: pool.bytes_at for n, pool in self.pools.pools.items()},
         )
-        self.pools.apply(grants)
+        self.pools.apply(grants.terms())
         if not self.epochs:
             self.record()
 

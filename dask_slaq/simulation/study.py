@@ -258,8 +258,9 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
     """
     kind, of = parse_policy(name)
     known = OraclePredictor({job.name: job.loss for job in jobs})
+    shortest = ShortestRemaining(jobs, known, truth, settings.cores)
     engine = Engine(
-        of,
+        shortest if kind == "srtf-oracle" else of,
         epoch=settings.epoch,
         normalizer=settings.normalizer,
         # This oracle bounds what is possible, so floors must not hold it back.
@@ -269,8 +270,6 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
     )
     if kind not in ("", "oracle-curves"):
         engine.jobs.runtimes = KnownTimes(engine.jobs, jobs, truth, settings.cores)
-    if kind == "srtf-oracle":
-        engine.policy = ShortestRemaining(jobs, known, truth, settings.cores)
     return engine
 
 

@@ -1,6 +1,8 @@
-"""Training of the gate: slopes are slopes, training helps, and the module holds what was learnt."""
+"""Training of the gate: slopes are slopes, training helps, and the file holds what was learnt."""
 
 from __future__ import annotations
+
+import io
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from benchmarks import gate_training
 from benchmarks.curves.gating_curves import training_curves
 from benchmarks.curves.gating_lessons import Lessons, lessons
 from benchmarks.curves.neural_nets import net_losses
+from dask_slaq.core.forecast.gating import trained
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +55,20 @@ def test_training_helps_and_is_written_to_three_digits(some: Lessons) -> None:
 
     few, more = (gate_training.learn(some, epochs) for epochs in (1, 12))
     assert cost(more) < 0.95 * cost(few)
-    found: dict[str, dict[str, np.ndarray]] = {}
-    exec(gate_training.module(more), found)
-    assert cost(found["COEFFICIENTS"]) == pytest.approx(cost(more), rel=0.01)
+    file = io.BytesIO()
+    gate_training.write(file, more)
+    file.seek(0)
+    assert cost(dict(np.load(file))) == pytest.approx(cost(more), rel=0.01)
+
+
+def test_the_package_has_what_training_makes(some: Lessons) -> None:
+    networks = [gate_training.learn(some, 1, seed) for seed in range(gate_training.NETWORKS)]
+    made, packaged = gate_training.average(networks), trained()
+    assert {name: array.shape for name, array in made.items()} == {
+        name: array.shape for name, array in packaged.items()
+    }
+    for array in packaged.values():
+        assert array.ravel().tolist() == [float(f"{value:.3g}") for value in array.ravel()]
 
 
 def test_an_average_says_the_mean(some: Lessons) -> None:

@@ -20,7 +20,7 @@ from dask_slaq.core.errors import (
     UnknownPolicy,
 )
 from dask_slaq.core.forecast.predictor import Forecast, Status
-from dask_slaq.core.policies.quality_driven import POLICIES
+from dask_slaq.core.policies import POLICIES, Allocation
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}
 every_policy = pytest.mark.parametrize("policy", POLICIES)
@@ -356,6 +356,39 @@ def test_what_a_job_without_a_loss_was_lent_comes_off_its_share():
     engine.observe_task("other", 1.5 * share)
     engine.reallocate(WORKERS, 4.0)
     assert engine.grants["other"].tokens == pytest.approx(0.5 * share)
+
+
+def test_terms_are_those_of_the_grants():
+    engine = trained("max-total")
+    first = engine.reallocate(WORKERS, 20.0)
+    assert {t.job: t.workers for t in first.terms()} == {n: g.workers for n, g in first.items()}
+    engine.add_job("new", 20.5)
+    engine.observe_demand("new", 100)
+    changes = engine.reallocate(WORKERS, 21.0)
+    held = {name: grant.workers for name, grant in first.items()}
+    for terms in changes.terms():
+        grant = engine.grants[terms.job]
+        assert (terms.share, terms.index, terms.tokens, terms.most) == (
+            (grant.share, grant.index, grant.tokens, grant.most)
+        )
+        workers = held[terms.job] if terms.workers is None else terms.workers
+        assert workers == grant.workers
+    assert {t.job for t in changes.terms()} == set(changes)
+    assert {t.job: t for t in changes.terms()}["new"].workers is not None
+
+
+def test_a_policy_may_be_given_as_an_object():
+    class Nothing:
+        name = "nothing"
+        needs = frozenset()
+
+        def __call__(self, snapshot):
+            none = np.zeros(len(snapshot.jobs))
+            return Allocation(none, none)
+
+    engine = trained(Nothing())
+    engine.reallocate(WORKERS, 20.0)
+    assert set(shares(engine).values()) == {0.0}
 
 
 def test_only_work_that_was_there_to_do_is_entitled():

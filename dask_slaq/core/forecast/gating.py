@@ -6,6 +6,8 @@ combined forecast is within a fixed factor of the experts' forecasts, a larger o
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +15,6 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.basis import product
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.gating_coefficients import COEFFICIENTS
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 
 __all__ = ["GatingNetwork", "Mixture", "blend", "features", "mixture"]
@@ -59,7 +60,7 @@ class GatingNetwork:
     """
 
     def __init__(self, coefficients: dict[str, FloatArray] | None = None) -> None:
-        self._by = COEFFICIENTS if coefficients is None else coefficients
+        self._by = trained() if coefficients is None else coefficients
 
     def mix(self, view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> Mixture:
         """Return how to combine the experts' forecasts of each job.
@@ -83,6 +84,13 @@ class GatingNetwork:
         return mixture(
             product(hidden, by["outer"]) + by["outer_bias"], log_weight, view.noise, view.log_noise
         )
+
+
+@cache
+def trained() -> dict[str, FloatArray]:
+    """Read the coefficients of the package, which `benchmarks.gate_training` wrote."""
+    with files("dask_slaq.core.forecast").joinpath("gating.npz").open("rb") as file:
+        return dict(np.load(file))
 
 
 def mixture(

@@ -15,8 +15,8 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 
 Event = dict[str, Any]
 
-#: Of the form of the events.
-VERSION = 4
+#: Version of the form of the events, and of the rules by which decisions follow from them.
+VERSION = 5
 
 
 class BadEvent(SlaqError, ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.grants import Grant
+from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.recording.events import VERSION, Event
 
 __all__ = ["Recorder"]
@@ -155,7 +155,7 @@ class Recorder:
         *,
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
-    ) -> Mapping[str, Grant]:
+    ) -> Grants:
         """As `Engine.reallocate`."""
         self._catch_up(*self._tasks)
         changes = self.engine.reallocate(workers, now, eligible=eligible, affinity=affinity)

@@ -13,7 +13,7 @@ from dask_slaq.core.recording.recorder import grant_to_dict
 
 __all__ = ["Difference", "Replay", "replay"]
 
-#: The default predictor, also by the name of the module that it was in before version 0.2.
+#: The default predictor, and the name that it has in logs up to version 4.
 _OWN = (
     f"{LossPredictor.__module__}.{LossPredictor.__qualname__}",
     "dask_slaq.core.loss.LossPredictor",

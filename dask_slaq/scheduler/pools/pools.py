@@ -36,7 +36,7 @@ from dask_slaq.scheduler.pools.watchdog import Watchdog
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
-    from dask_slaq.core.engine import Grant
+    from dask_slaq.core.grants import Terms
     from dask_slaq.scheduler.dispatch import Like
 
 #: Seconds for which the tasks of a job that is left alone are held at least.
@@ -202,15 +202,16 @@ class Pools:
         pool = self._owner.get(ts.key)
         return None if pool is None else pool.tasks.get(ts)
 
-    def apply(self, grants: Mapping[str, Grant]) -> None:
+    def apply(self, grants: Iterable[Terms]) -> None:
         """Put grants that changed into force: the next free slot goes by them."""
-        for name, grant in grants.items():
-            pool = self.pools[name]
+        for grant in grants:
+            pool = self.pools[grant.job]
             pool.share = grant.share
             pool.index = grant.index
-            pool.workers = grant.workers
             pool.most = grant.most
             pool.granted = grant.tokens
+            if grant.workers is not None:
+                pool.workers = grant.workers
         for pool in self.pools.values():
             # As many anew as before are no change. The engine is told of a task when it ends.
             pool.tokens = pool.granted - sum(pool.running.values())

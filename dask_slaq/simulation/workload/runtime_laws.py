@@ -58,6 +58,7 @@ class Law(Protocol):
     """
 
     name: str
+    work: FloatArray
     width: FloatArray
     terms: FloatArray | None
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_slaq.core.forecast.experts import Ensemble
-from dask_slaq.core.forecast.gating import GatingNetwork, blend, features
-from dask_slaq.core.forecast.gating_coefficients import COEFFICIENTS
+from dask_slaq.core.forecast.gating import GatingNetwork, blend, features, trained
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 
@@ -38,7 +37,7 @@ def test_a_mixture_lies_within_bounds_of_the_experts(seed: int) -> None:
     rng = np.random.default_rng(seed)
     wild = {
         name: np.abs(array) if name == "deviation" else array * rng.normal(0, 10, array.shape)
-        for name, array in COEFFICIENTS.items()
+        for name, array in trained().items()
     }
     view, said = seen(curve(seed))
     mix = GatingNetwork(wild).mix(view, said, rng.normal(0, 5, (1, len(said))))

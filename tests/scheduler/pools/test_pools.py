@@ -507,7 +507,7 @@ async def test_tokens_that_are_as_many_as_before_are_granted_anew(c, s, a):
         (pool,) = (p for p in plugin.pools.pools.values() if not p.reports)
         plugin.run_once()
         pool.tokens = -9.0  # it has spent what it was granted, and more
-        plugin.pools.apply({})
+        plugin.pools.apply([])
         assert pool.granted > 0
         assert pool.tokens == pytest.approx(pool.granted - sum(pool.running.values()))
         await Event("go").set()
@@ -615,7 +615,7 @@ async def test_a_running_task_counts_against_the_floor_from_its_start(c, s, a):
         grant = plugin.engine.grants["a"]
         expected = s.UNKNOWN_TASK_DURATION
         pool.tokens = 0.0
-        plugin.pools.apply({"a": grant})
+        plugin.pools.apply(t for t in plugin.engine.grants.terms() if t.job == "a")
         assert pool.tokens == grant.tokens - expected
         service = pool.service
         await Event("go").set()

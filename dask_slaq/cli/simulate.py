@@ -1,0 +1,185 @@
+"""The command ``dask slaq simulate``."""
+
+from __future__ import annotations
+
+import click
+
+from dask_slaq.cli.options import json_option, policies_or_oracles
+
+__all__ = ["simulate"]
+
+
+def _capacity_changes(
+    context: click.Context, parameter: click.Parameter, changes: tuple[str, ...]
+) -> tuple[tuple[float, int], ...]:
+    """Parse changes of the form SECONDS:CORES, and sort them by time."""
+    found = []
+    for change in changes:
+        time, _, cores = change.partition(":")
+        try:
+            found.append((float(time), int(cores)))
+        except ValueError:
+            raise click.BadParameter(f"{change!r} is not of the form SECONDS:CORES") from None
+    return tuple(sorted(found))
+
+
+@click.command()
+@click.option(
+    "--curves",
+    "curves",
+    multiple=True,
+    metavar="FILE",
+    show_default="curves made from the seed",
+    help="Loss curves of the jobs: JSON lines with id and loss. Can be repeated.",
+)
+@click.option(
+    "--arrivals",
+    metavar="FILE",
+    show_default="a Poisson process",
+    help="Traces of clusters, JSON lines with trace, arrivals_s, duration_s and gpus: jobs come, "
+    "and are large, as the first ones there; scaled to --interarrival and --load.",
+)
+@click.option("--trace", metavar="NAME", help="Which one, if FILE has several.")
+@click.option(
+    "--cores-per-gpu",
+    type=click.FloatRange(0, min_open=True),
+    show_default="no cap",
+    help="Threads that a job of a trace can use at most for each GPU that it had.",
+)
+@click.option(
+    "--policies",
+    default="fair,max-total,oracle",
+    show_default=True,
+    callback=policies_or_oracles,
+    help="Names between commas: policies; oracle or oracle:POLICY, which know true curves and "
+    "running times; oracle-curves and oracle-times, which know only one of these; srtf-oracle, "
+    "shortest remaining time to 95 % first.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), default=160, show_default=True, help="Jobs of a list."
+)
+@click.option("--cores", type=click.IntRange(1), default=640, show_default=True)
+@click.option(
+    "--interarrival",
+    type=click.FloatRange(0),
+    default=15.0,
+    show_default=True,
+    help="Mean seconds between two arrivals.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1), default=6, show_default=True, help="Lists of jobs."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="The first one.")
+@click.option(
+    "--load",
+    type=click.FloatRange(0, min_open=True),
+    show_default="the work of the paper's section 6.2",
+    help="Core-seconds that arrive in a core-second. If left out, jobs are as large at every "
+    "--interarrival.",
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Standard deviation of the noise on reports, in ranges of the curve.",
+)
+@click.option(
+    "--scaling",
+    type=click.Choice(["linear", "waves", "sublinear"]),
+    default="linear",
+    show_default=True,
+    help="True running times of iterations on N threads.",
+)
+@click.option(
+    "--max-cores", type=click.FloatRange(0, min_open=True), help="Threads of any one job at most."
+)
+@click.option(
+    "--move-pause",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Seconds in which a job computes nothing on a worker that it gained.",
+)
+@click.option(
+    "--stragglers",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Share of the iterations that take four times as long.",
+)
+@click.option(
+    "--capacity",
+    multiple=True,
+    metavar="SECONDS:CORES",
+    callback=_capacity_changes,
+    help="From then on there are so many cores. Can be repeated.",
+)
+@click.option(
+    "--epoch",
+    type=click.FloatRange(0, min_open=True),
+    default=3.0,
+    show_default=True,
+    help="Seconds between two decisions.",
+)
+@click.option(
+    "--dispatch",
+    type=click.Choice(["shares", "index"]),
+    default="shares",
+    show_default=True,
+    help="Who has the threads between two decisions: every job its share, or job by job as many "
+    "as it can use, in the policy's order.",
+)
+@click.option(
+    "--gap",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Least seconds between two decisions; 0 to react to arrivals and ends at once.",
+)
+@click.option(
+    "--floor",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Part of its fair share that every job keeps over time.",
+)
+@click.option(
+    "--normalizer",
+    type=click.Choice(["range", "largest-change"]),
+    default="range",
+    show_default=True,
+    help="What losses are divided by.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    show_default="one a core, or one if there are few jobs",
+    help="Runs of policies and lists at once; results are the same.",
+)
+@json_option
+def simulate(
+    policies: list[str],
+    curves: tuple[str, ...],
+    arrivals: str | None,
+    trace: str | None,
+    processes: int | None,
+    json_file: str | None,
+    **settings: object,
+) -> None:
+    """Simulate training jobs that arrive on a cluster, once under each policy.
+
+    The scheduling engine is the one of the live plugin; jobs, clock and cores are simulated. The
+    defaults reproduce the setting of section 6.2 of the SLAQ paper.
+    """
+    from dask_slaq.cli.tables import show
+
+    show(
+        policies,
+        curves,
+        settings,
+        arrivals=arrivals,
+        trace=trace,
+        processes=processes,
+        json_file=json_file,
+    )
