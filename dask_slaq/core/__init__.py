@@ -1,1 +1,1 @@
-"""The pure core: prediction, allocation, placement. Imports neither Dask nor a clock."""
+"""Prediction, allocation and placement. This package imports neither Dask nor a clock."""

@@ -1,4 +1,4 @@
-"""Appraises the jobs before a decision: from what is known of each to what a policy sees."""
+"""Construction of the `Snapshot` that a policy sees, from the state of all jobs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["SnapshotBuilder"]
 
 FloatArray = NDArray[np.float64]
 
-#: Threads of a job that has work to do, where sets are strict.
+#: Minimum threads of a job that has tasks, if jobs run only on the workers of their sets.
 LEAST = 0.05
 
-#: Parts of its predicted range to which the work that is left can be told.
+#: Fraction of the predicted range up to which each field counts the work left.
 PARTS = {"to_target": TARGET, "to_end": END}
 
 
 @dataclass(frozen=True)
 class SnapshotBuilder:
-    """How jobs are appraised; see `Engine` for the settings."""
+    """Builder of snapshots. See `Engine` for the settings."""
 
     normalizer: str
     epoch: float
@@ -45,8 +45,25 @@ class SnapshotBuilder:
         now: float,
         needs: Collection[str],
     ) -> Snapshot:
-        """What a policy sees that `needs` some of `PARTS`; `forecast` has the reporting jobs in the
-        order of names."""
+        """Return a snapshot of the jobs.
+
+        Parameters
+        ----------
+        jobs : Jobs
+        order : Order
+            Order of the jobs in all arrays.
+        forecast : Forecast
+            Forecasts of the jobs in ``order.reported``.
+        speeds : Speeds
+        room : (n_jobs,) array
+            Threads of the workers that each job may use.
+        capacity : int
+            Threads of the cluster.
+        now : float
+            Seconds.
+        needs : collection of str
+            Keys of `PARTS` that the policy reads; only these are computed.
+        """
         column, seen, at = jobs.table.column, jobs.runtimes.column, order.reporting
         rows, n = order.rows, len(order.names)
         normalized = np.ones(n)

@@ -1,10 +1,10 @@
-"""The engine: reports and task times in, grants out.
+"""Engine: turns reports and task times into grants.
 
-Three rules. Time and workers come in as arguments; the engine asks no clock and does no I/O.
-A refused call raises and leaves every job as it was. Nothing is fitted for a job without new
-reports. The simulator and the scheduler plugin run this same class.
+Three rules hold. Time and workers are passed as arguments: the engine reads no clock and does no
+I/O. A call that raises leaves every job unchanged. A job without new reports is not refitted.
+The simulator and the scheduler plugin run the same class.
 
-State is one row a job in shared arrays, and a decision is a pass over these.
+The state is one row per job in shared arrays. Each decision is a vectorized pass over the rows.
 """
 
 from __future__ import annotations
@@ -28,41 +28,60 @@ __all__ = ["Engine", "Grant", "Predictor"]
 
 FloatArray = NDArray[np.float64]
 
-#: Policies that go by weights alone.
+#: Policies that use weights only, not losses.
 BLIND = ("none", "fair")
 
 
 class Engine:
-    """Predicts each job's loss reduction and allocates threads by policy.
+    """Allocator of threads to jobs by their predicted loss reduction.
+
+    Call `add_job` when a job arrives, `observe_task` after each of its tasks, `report` after each
+    of its iterations, and `remove_job` when it ends. Once per epoch, `reallocate` decides the
+    grants and returns those that changed. Every `now` is in seconds on one clock of the caller.
 
     Parameters
     ----------
     policy : str or Policy
         A policy, or the name of one in `dask_slaq.core.policies.POLICIES`.
     epoch : float
-        Seconds between two reallocations.
+        Seconds between two reallocations, positive.
     normalizer : {"range", "largest-change"}
         Divisor of losses: the predicted whole range, or the paper's largest change so far.
     floor : float
         Credit floor: fraction in [0, 1] of its fair entitlement that every job keeps over time.
     predictor : Predictor, optional
-        A `LossPredictor` unless given.
+        A new `LossPredictor` by default.
     move_pause : float
-        Seconds in which a newly granted thread does not compute yet, for its data is moving.
+        Seconds for which a newly granted thread does not compute, because data is moving to it.
     strict : bool
-        Whether jobs run on the workers of their sets only: then none with work to do is left
-        without, since another job may be waiting for that work.
+        Whether jobs run only on the workers of their sets. If so, every job with ready or running
+        tasks gets a part of a thread, because another job may be waiting for its results.
 
     Attributes
     ----------
     jobs : Jobs
-        A mapping of str to `Job`.
+        Mapping of str to `Job`.
     grants : Grants
-        A mapping of str to `Grant`: what every job holds since the last `reallocate`.
+        Mapping of str to `Grant`: the grants in force since the last `reallocate`.
 
     Raises
     ------
     UnknownPolicy, InvalidSetting
+
+    Examples
+    --------
+    One job still improves, the other one hardly does:
+
+    >>> engine = Engine("max-total")
+    >>> engine.add_job("steep", now=0.0)
+    >>> engine.add_job("flat", now=0.0)
+    >>> for i in range(8):
+    ...     for job, loss in (("steep", 0.7**i), ("flat", 0.1**i)):
+    ...         engine.observe_task(job, seconds=1.0, at_once=8)
+    ...         engine.report(job, loss, now=float(i))
+    >>> grants = engine.reallocate({"tcp://a": 4, "tcp://b": 4}, now=8.0)
+    >>> grants["steep"].share > grants["flat"].share
+    True
     """
 
     def __init__(
@@ -111,12 +130,29 @@ class Engine:
         max_iter: int | None = None,
         reports: bool = True,
     ) -> None:
-        """Add a job that arrives at `now` (seconds).
+        """Add a job.
+
+        Parameters
+        ----------
+        job : str
+            Name, unique among the running jobs.
+        now : float
+            Arrival time, in seconds.
+        weight : float
+            Relative importance, from 1e-6 to 1e6.
+        min_share, max_share : float, optional
+            Floor and cap, in threads.
+        target : float, optional
+            Loss that the job should reach, in raw units.
+        max_iter : int, optional
+            Maximum number of iterations, if known.
+        reports : bool
+            False for work without a loss; it gets a fair share.
 
         Raises
         ------
-        DuplicateJob, InvalidSetting
-            Nothing was added.
+        DuplicateJob, InvalidSetting, NonFiniteLoss
+            The job was not added. The predictor raises the last one if `target` is out of range.
         """
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter)
@@ -134,7 +170,9 @@ class Engine:
         )
 
     def remove_job(self, job: str, now: float) -> None:
-        """Forget a job and all that was learned of it.
+        """Remove a job that ends at `now` (seconds).
+
+        All about it is forgotten, except that the prior for other jobs keeps how it scaled.
 
         Raises
         ------
@@ -146,7 +184,16 @@ class Engine:
         self.grants.position.pop(job, None)
 
     def report(self, job: str, loss: float, now: float) -> None:
-        """Record the loss of the job's next iteration. O(1).
+        """Record the loss after the next iteration of a job. O(1).
+
+        Parameters
+        ----------
+        job : str
+            A job that was added with ``reports=True``.
+        loss : float
+            Finite, in raw units.
+        now : float
+            Seconds.
 
         Raises
         ------
@@ -157,8 +204,16 @@ class Engine:
         self.jobs.runtimes.end_iteration(row, self._since(now), float(loss))
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
-        """Charge a finished task: compute `seconds`, and how many of the job's tasks that are
-        worth a slot were ready or running `at_once`. O(1).
+        """Charge a job for a finished task. O(1).
+
+        Parameters
+        ----------
+        job : str
+        seconds : float
+            Compute time, in core-seconds; may be the sum over several tasks.
+        at_once : float
+            Number of tasks of the job that were ready or running with this one, itself included.
+            Tasks that need no slot do not count.
 
         Raises
         ------
@@ -167,7 +222,7 @@ class Engine:
         self.jobs.runtimes.observe_task(self.jobs.row(job), seconds, at_once)
 
     def observe_demand(self, job: str, tasks: float) -> None:
-        """Set how many of the job's tasks are ready or running now.
+        """Record how many `tasks` of a job are ready or running now.
 
         Raises
         ------
@@ -176,7 +231,12 @@ class Engine:
         self.jobs.table.column["demand"][self.jobs.row(job)] = tasks
 
     def set_floor(self, job: str, threads: float) -> bool:
-        """Set the floor of a job, in threads; whether that is another one than before.
+        """Set the floor of a job to a number of `threads`, 0 for none.
+
+        Returns
+        -------
+        bool
+            Whether the floor changed.
 
         Raises
         ------
@@ -185,8 +245,12 @@ class Engine:
         return self._set("floor", job, threads)
 
     def set_max_iter(self, job: str, max_iter: int | None) -> bool:
-        """Set the iterations that a job runs at most, None for unknown; whether these are others
-        than before.
+        """Set the maximum number of iterations of a job, from its first one; None if unknown.
+
+        Returns
+        -------
+        bool
+            Whether the maximum changed.
 
         Raises
         ------
@@ -209,23 +273,24 @@ class Engine:
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
     ) -> Grants:
-        """Decide what every job holds until the next epoch.
+        """Decide the grants of all jobs until the next call.
 
         Parameters
         ----------
-        workers : Mapping of str to int
-            Threads of each worker.
+        workers : mapping of str to int
+            Threads of each worker, by address.
         now : float
-            Seconds, on the caller's clock.
-        eligible : Mapping of str to collection of str, optional
-            Workers that a job may use at all (those that supply its resources); all by default.
-        affinity : Mapping of str to Mapping of str to float, optional
+            Seconds.
+        eligible : mapping of str to collection of str, optional
+            Addresses of the workers that a job may use because they supply its resources, by job.
+            Jobs that are not listed may use all workers.
+        affinity : mapping of str to mapping of str to float, optional
             Bytes of each job's data on each worker.
 
         Returns
         -------
-        Mapping of str to Grant
-            The changes: jobs whose grant differs from the one before. All of them are in `grants`.
+        Grants
+            Mapping of str to `Grant` with the jobs whose grant changed. `grants` has all jobs.
         """
         workers = self._workers = Workers.of(workers, self._workers)
         order, capacity = self.jobs.order(), workers.total
@@ -245,7 +310,7 @@ class Engine:
         )
         blind = self.policy.name in BLIND
         allocation = self.policy(snapshot) if blind else with_efficiency_cap(self.policy, snapshot)
-        # Threads between two wave counts buy nothing, and are lent instead; a floor is kept.
+        # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         whole = (allocation.share >= 1) & snapshot.known & (not self.strict)
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
@@ -261,7 +326,7 @@ class Engine:
         return self.grants.since(before)
 
     def _since(self, now: float) -> float:
-        """Seconds since the last reallocation; a clock that goes back stands still."""
+        """Return the seconds since the last reallocation, at least 0; 0 before the first one."""
         if self._last is None or now < self._last:
             return 0.0
         return now - self._last
@@ -274,6 +339,7 @@ class Engine:
         sets: Placement,
         elapsed: float,
     ) -> Decision:
+        """Return the grants of all jobs, with tokens refilled for the `elapsed` seconds."""
         column, rows = self.jobs.table.column, order.rows
         seen = self.jobs.runtimes.column
         share = allocation.share

@@ -1,4 +1,4 @@
-"""What jobs were granted over the last epochs: bounded in number and bytes, read in pieces."""
+"""Bounded history of the grants of the last epochs, read in pieces."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["ROW", "VARIABLES", "Epochs"]
 
-#: What is kept of a job in an epoch: numbers, as of its `Grant`, and the tasks that it ran.
+#: Values kept of each job in each epoch: fields of its `Grant`, and its number of running tasks.
 VARIABLES = ("iteration", "loss", "normalized_loss", "predicted", "share", "running")
-#: One job in one epoch. Its name is kept once for all epochs, under the number `job`.
+#: Record of one job in one epoch. Its name is stored once for all epochs, by the number `job`.
 ROW = np.dtype(
     [
         ("job", "<u4"),
@@ -25,28 +25,29 @@ ROW = np.dtype(
         ("share", "<f8"),
     ]
 )
-#: Bytes that are kept, and that a piece has: 200 jobs for an hour of seconds take 32 MB.
+#: Maximum bytes of the history, and bytes after which a piece ends. One hour of 200 jobs in epochs
+#: of one second takes 32 MB.
 MOST_BYTES, PIECE = 60_000_000, 1_000_000
-#: Epochs that a piece has at most, and bytes that each counts for beside its rows.
+#: Maximum number of epochs in a piece, and bytes added per epoch to those of its rows.
 MOST_IN_PIECE, OVERHEAD = 5_000, 200
 
 Rows = NDArray[Any]
 
 
 class Epochs:
-    """The newest epochs, numbered from 0 on.
+    """Bounded history of the newest epochs, numbered from 0.
 
     Parameters
     ----------
     most : int
-        Epochs that are kept.
+        Maximum number of epochs.
     most_bytes : int
-        Bytes that they may take: of many jobs, fewer epochs are kept.
+        Maximum bytes: with many jobs, fewer epochs are kept. The newest epoch is always kept.
 
     Attributes
     ----------
     nbytes : int
-        Bytes that they take.
+        Bytes in use.
     """
 
     def __init__(self, most: int, most_bytes: int = MOST_BYTES) -> None:
@@ -57,56 +58,68 @@ class Epochs:
         self._ended: dict[str, Rows] = {}
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        self._last: dict[int, int] = {}  # the epoch in which each job is found last
+        self._last: dict[int, int] = {}  # number of the last epoch of each job
         self._next_number = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, time: float, names: Sequence[str], values: Mapping[str, ArrayLike]) -> None:
-        """Add an epoch: these jobs, and those that ended since the one before.
+        """Add an epoch with the running jobs, and those that ended since the last epoch.
 
         Parameters
         ----------
         time : float
             Unix seconds.
         names : sequence of str
-            The jobs.
+            Names of the running jobs.
         values : mapping of str to (n_jobs,) array
-            The `VARIABLES` of each.
+            Values of each of `VARIABLES`.
         """
         rows = self._rows(names, values)
         self._append(time, np.concatenate([*self._ended.values(), rows]))
         self._ended.clear()
 
     def end(self, name: str, values: Mapping[str, ArrayLike]) -> None:
-        """Keep the last values of a job that ends, for the next epoch."""
+        """Keep the last values of a job that ends until the next epoch is added. See `add`."""
         self._ended[name] = self._rows([name], values)
 
     def begin(self, name: str, time: float) -> None:
-        """Note that a job begins: if one of its name ended just now, that gets an epoch of its own,
-        since an epoch has one value for a name."""
+        """Prepare for a new job.
+
+        If a job of the same name ended since the last epoch, it gets an epoch of its own, because
+        an epoch holds one value per name.
+
+        Parameters
+        ----------
+        name : str
+            Name of the new job.
+        time : float
+            Unix seconds.
+        """
         if name in self._ended:
             self._append(time, self._ended.pop(name))
 
     def read(self, time: float, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-        """Return a piece of the epochs, as plain values that travel in a message.
+        """Return a piece of the history as plain values, which fit into a message.
 
         Parameters
         ----------
         time : float
-            Unix seconds: of an epoch that the jobs make which ended since the last one.
+            Unix seconds. Jobs that ended since the last epoch form an epoch of this time at the end
+            of the last piece.
         start : int
-            Number of the first epoch that is wanted; later if that is no longer kept.
+            Number of the first epoch. The piece starts later if that epoch is no longer kept.
         stop : int, optional
-            Number at which to stop, as the piece before said: later ones came meanwhile.
+            Number of the epoch before which to stop: ``stop`` of the previous piece, so that epochs
+            added in between are left out. All epochs by default.
 
         Returns
         -------
         dict
-            ``next`` (`start` of the next piece, None after the last), ``stop``; ``times`` and
-            ``sizes`` (jobs) of each epoch; ``rows`` (bytes of all, of the type `ROW`); ``numbers``
-            and ``names`` of the jobs in them.
+            ``next``, the `start` of the next piece, None after the last one; ``stop``; ``times``
+            and ``sizes`` (number of jobs) of the epochs; ``rows``, the bytes of an array of type
+            `ROW`; ``numbers`` and ``names`` of the jobs in ``rows``.
         """
         end = self._first + len(self._kept)
         stop = end if stop is None else min(stop, end)
@@ -147,7 +160,7 @@ class Epochs:
         return number
 
     def _append(self, time: float, rows: Rows) -> None:
-        # What waits for an epoch of its own is found in the next one at the earliest.
+        # Jobs in `_ended` that still wait will be in the next epoch at the earliest.
         waiting = (int(one["job"][0]) for one in self._ended.values())
         self._mark(waiting, self._first + len(self._kept) + 1)
         self._mark(rows["job"].tolist(), self._first + len(self._kept))
@@ -160,7 +173,7 @@ class Epochs:
         self._last.update(dict.fromkeys(numbers, epoch))
 
     def _drop(self) -> None:
-        """Forget the oldest epoch, and the jobs that are found in no later one."""
+        """Drop the oldest epoch, and the names of jobs that are not in a later one."""
         _, rows = self._kept.popleft()
         self.nbytes -= rows.nbytes + OVERHEAD
         for number in rows["job"].tolist():

@@ -1,7 +1,7 @@
-"""Errors raised at the caller, each named after the mistake.
+"""Exceptions raised to the caller, each named after the mistake.
 
-Every message is one plain sentence that names the value and what is allowed.
-A call that raises one of these has changed nothing.
+Every message is one sentence that names the value and what is allowed.
+A call that raises one of these exceptions has changed nothing.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ __all__ = [
 
 
 class SlaqError(Exception):
-    """Base of every error of this package."""
+    """Base class of the exceptions of this package."""
 
 
 class UnknownJob(SlaqError, KeyError):
-    """A job was named that is not running."""
+    """Use of the name of a job that is not running."""
 
     def __str__(self) -> str:
-        # KeyError shows the repr of its argument; a sentence needs no quotes.
+        # KeyError would show the repr of the message.
         return Exception.__str__(self)
 
 
 class DuplicateJob(SlaqError, ValueError):
-    """A job was added under the name of a running one."""
+    """Addition of a job under the name of a running job."""
 
 
 class NonFiniteLoss(SlaqError, ValueError):
-    """A reported loss is not a finite number."""
+    """Loss that is not a finite number."""
 
 
 class UnknownPolicy(SlaqError, ValueError):
-    """A policy was named that does not exist."""
+    """Name of a policy that does not exist."""
 
 
 class InvalidSetting(SlaqError, ValueError):
-    """A setting has a value or a name that is not allowed."""
+    """Setting with a name or value that is not allowed."""
 
 
 class NoPlugin(SlaqError, RuntimeError):
-    """The scheduler does not run the plugin."""
+    """Use of a scheduler that does not run the plugin."""

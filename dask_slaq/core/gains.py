@@ -1,4 +1,4 @@
-"""From forecasts and speeds to what a policy weighs: gain by threads, and work to the target."""
+"""Gain of each job as a function of its threads, and iterations left to its target."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ __all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Part of its predicted range that a job without a target of its own is to fall, and part of it
-#: after which it falls no more to speak of.
+#: Fractions of its predicted range: the fall that counts as the target of a job without one, and
+#: the fall after which its loss hardly changes.
 TARGET, END = 0.9, 0.99
-#: Part of what remains that is rounding.
+#: Fraction of the remaining fall that counts as rounding.
 ROUNDING = 1e-12
-#: Grids of whole numbers up to this are looked up directly, and not searched.
+#: A grid of whole numbers up to this one is searched by a table lookup instead of bisection.
 _DIRECT = 1_000_000
 
 
 class Interpolation:
-    """Lines between the points of many tables over one grid, one point a row and call.
+    """Piecewise linear functions on a common grid, each evaluated at one point per call.
 
     Parameters
     ----------
     x : (n_x,) array
-        Increasing, from 0.
+        Grid, increasing from 0.
     y : (n, n_x) array
+        Values of each function on the grid.
 
     Examples
     --------
@@ -50,11 +51,14 @@ class Interpolation:
         self._find = _finder(x)
 
     def __call__(self, at: FloatArray) -> FloatArray:
-        """The values (n,) at `at` (n,), at least 0; beyond the grid those of its last point."""
+        """Return the value (n,) of each function at `at` (n,), which is at least 0.
+
+        Functions are constant beyond the grid.
+        """
         at = np.minimum(at, self._x[-1])
         left = self._find(at)
         cell = self._first + left
-        # Clipping skips a check of bounds that hold.
+        # The indices are in bounds; clipping is only cheaper than the check that raises.
         low = self._flat.take(cell, mode="clip")
         cell += 1
         high = self._flat.take(cell, mode="clip")
@@ -66,14 +70,14 @@ class Interpolation:
         return high
 
     def of(self, rows: IntArray) -> Interpolation:
-        """For some of the tables alone, which are not copied."""
+        """Return the functions at `rows`, without copying their values."""
         some = copy(self)
         some._first = self._first[rows]
         return some
 
 
 def _finder(x: FloatArray) -> Callable[[FloatArray], IntArray]:
-    """How to find the interval of the grid in which a value lies."""
+    """Return a function that finds the intervals of a grid in which values lie."""
     if x[-1] > _DIRECT or (x != np.floor(x)).any():
         return lambda at: np.clip(np.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
     table = _intervals(x.tobytes())
@@ -82,7 +86,7 @@ def _finder(x: FloatArray) -> Callable[[FloatArray], IntArray]:
 
 @lru_cache(maxsize=4)  # a predictor has one grid
 def _intervals(grid: bytes) -> IntArray:
-    """The interval of a grid of whole numbers that starts at each whole number, or before."""
+    """Return the interval in which each whole number lies, for a grid of whole numbers."""
     x = np.frombuffer(grid)
     whole = np.arange(x[-1] + 1.0)
     return np.minimum(np.searchsorted(x, whole, side="right") - 1, len(x) - 2)
@@ -90,23 +94,24 @@ def _intervals(grid: bytes) -> IntArray:
 
 @dataclass(frozen=True)
 class Gains:
-    """What threads buy: the fall of the normalized loss by the next epoch.
+    """Predicted fall of the normalized loss by the next epoch, as a function of threads.
 
     Parameters
     ----------
     fall : Interpolation
-        Raw fall by iterations, of the jobs that report.
+        Fall of the raw loss by number of iterations, for each job that reports.
     scale : (n_reporting,) array
-        Divisor of their losses.
+        Divisor of the losses of the jobs that report.
     reporting : (n_reporting,) array of int
-        Which of the jobs they are.
+        Positions of the jobs that report; all others gain nothing.
     speeds : Speeds
-        Of all jobs.
+        Speeds of all jobs.
     held : (n_jobs,) array
-        Threads that they hold now.
-    epoch, pause : float
-        Seconds until the next reallocation, and seconds of these in which a thread that is newly
-        granted does not compute.
+        Threads that each job holds now.
+    epoch : float
+        Seconds until the next reallocation.
+    pause : float
+        Seconds of the epoch in which a newly granted thread does not compute.
     """
 
     fall: Interpolation
@@ -118,7 +123,7 @@ class Gains:
     pause: float
 
     def __call__(self, threads: FloatArray) -> FloatArray:
-        """Gain (n_jobs,) on `threads` (n_jobs,): 0 at 0, nondecreasing and concave."""
+        """Return the gain (n_jobs,) on `threads` (n_jobs,): 0 at 0, nondecreasing, concave."""
         ahead = self.iterations(np.asarray(threads, dtype=float))
         if len(self.reporting) == len(ahead):
             return self.fall(ahead) / self.scale
@@ -127,7 +132,7 @@ class Gains:
         return gain
 
     def of(self, rows: IntArray) -> Gains:
-        """Of some of the jobs alone."""
+        """Return the same function restricted to the jobs at `rows`."""
         reporting, mine = among(self.reporting, rows, len(self.held))
         return replace(
             self,
@@ -139,10 +144,11 @@ class Gains:
         )
 
     def iterations(self, threads: FloatArray) -> FloatArray:
-        """Iterations (n_jobs,) completed in an epoch.
+        """Return the iterations (n_jobs,) completed in an epoch on `threads` (n_jobs,).
 
-        Threads held already compute all the time, further ones after the pause. So gains stay
-        concave, and threads where they are unless others value them clearly more.
+        Threads that a job already holds compute for the whole epoch, further ones after the pause.
+        This keeps gains concave, and threads stay where they are unless another job gains clearly
+        more by them.
         """
         speed = self.speeds(threads)
         if not self.pause:
@@ -168,21 +174,20 @@ def iterations_to_target(
     ----------
     forecast : Forecast
     targets : (n_jobs,) array
-        Loss to reach, nan for `part` of the predicted range.
+        Loss to reach in raw units, nan for `part` of the predicted range.
     done : (n_jobs,) array
-        Iterations so far, as far as they are known without reports.
+        Iterations so far, estimated from core-seconds instead of reports.
     part : float
-        Fraction in (0, 1).
-    most : (n_jobs,) array, or float
-        Iterations still to come at most, as far as the jobs said.
+        Fraction in (0, 1) of the predicted range.
+    most : (n_jobs,) array or float
+        Maximum number of iterations to come, inf where unknown.
 
     Returns
     -------
     (n_jobs,) array
-        0 once the target is reached, inf where it is not in sight. Of a curve that cannot be
-        extrapolated yet, and of whose length nothing is known, it is as many as take half of a
-        usual one, and as many as are done: new jobs come early, and one that never reports falls
-        back.
+        0 if the target is reached, inf if the forecast does not reach it. A job with too few
+        reports, no target and no known maximum has `done` plus the iterations in which a typical
+        curve falls by half. Thus new jobs come early, and a job that never reports falls back.
     """
     to_part = forecast.remaining - (1.0 - part) * predicted_range(forecast)
     fall = np.where(np.isnan(targets), to_part, forecast.level - targets)

@@ -1,4 +1,4 @@
-"""What jobs are granted: arrays of one decision, in which one job's `Grant` is made on demand."""
+"""Grants of one decision, stored as arrays. The `Grant` of one job is made on access."""
 
 from __future__ import annotations
 
@@ -21,27 +21,32 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Grant:
-    """What one job holds until the next reallocation.
+    """Grant of one job until the next reallocation.
 
     Attributes
     ----------
     share : float
-        Threads.
+        Threads, possibly fractional.
     index : float
         Order of dispatch; higher first.
-    workers : Mapping of str to float
-        The worker set: threads on each worker; fractions are time-shared.
+    workers : mapping of str to float
+        Worker set: threads on each worker. Fractions are time-shared.
     tokens : float
-        Core-seconds by which the job is behind its floor; served before any index.
+        Core-seconds by which the job is behind its floor. They are served before any index.
     most : float
-        Its cap in threads: beyond that it is served when nobody else has anything ready.
+        Cap: at most this many threads; inf for none. The job gets more only if slots are lent and
+        no other job has a ready task.
     iteration : int
-        Reports received.
-    loss, normalized, predicted : float
-        Last raw loss; remaining loss in [0, 1]; predicted fall of the normalized loss by the next
-        epoch with `share` threads.
+        Number of reports received.
+    loss : float
+        Last raw loss, nan before the first report.
+    normalized : float
+        Remaining normalized loss, in [0, 1].
+    predicted : float
+        Predicted fall of the normalized loss in one epoch on `share` threads, nan without a
+        prediction.
     why : str
-        The reason in words.
+        Reason for the grant, as text.
     """
 
     share: float
@@ -58,30 +63,30 @@ class Grant:
 
 @dataclass(slots=True)
 class Terms:
-    """What a scheduler needs of one grant: see `Grant`."""
+    """Part of one job's `Grant` that the dispatcher needs."""
 
     job: str
     share: float
     index: float
     tokens: float
     most: float
-    workers: Mapping[str, float] | None  # None if the worker set is the same as before
+    workers: Mapping[str, float] | None  # None if the worker set is unchanged
 
 
 @dataclass(frozen=True)
 class Decision:
-    """All grants of one decision. Arrays are (n_jobs,); see `Grant` for what they hold.
+    """All grants of one decision. The other arrays (n_jobs,) hold the fields of `Grant`.
 
     Attributes
     ----------
-    reports : array of bool
-        Whether the job reports a loss.
+    reports : (n_jobs,) array of bool
+        Whether the job reports a loss, or still may.
     sets : Placement
-        The worker set of each job.
+        Worker set of each job.
     blind : bool
-        Whether the policy goes by weights alone.
+        Whether the policy uses weights only.
     epoch : float
-        Seconds for which the prediction holds.
+        Seconds until the next decision, for which the prediction holds.
     """
 
     reports: BoolArray
@@ -98,7 +103,7 @@ class Decision:
     epoch: float
 
     def grant(self, i: int) -> Grant:
-        """The grant of the job at `i`."""
+        """Return the grant of the job at position `i`."""
         predicted = self.predicted.item(i)
         return Grant(
             share=self.share.item(i),
@@ -114,8 +119,18 @@ class Decision:
         )
 
     def differs(self, before: Decision, at: IntArray) -> BoolArray:
-        """Where jobs are granted something else than `before`, in which they stood `at`
-        (n_jobs,); worker sets are not looked at."""
+        """Return which grants differ from those of an earlier decision, except for worker sets.
+
+        Parameters
+        ----------
+        before : Decision
+        at : (n_jobs,) array of int
+            Position of each job in `before`. Jobs that were not in it may have any position.
+
+        Returns
+        -------
+        (n_jobs,) array of bool
+        """
         changed = np.full(len(at), self.blind != before.blind or self.epoch != before.epoch)
         for name in _COMPARED:
             now, then = getattr(self, name), getattr(before, name)[at]
@@ -136,24 +151,25 @@ class Decision:
         return reason + (f"; {tokens:.2g} core-seconds behind its floor" if tokens > 0 else "")
 
 
-#: What makes two grants of a job differ, beside the worker set.
+#: Arrays by which two grants of a job are compared, alongside their worker sets.
 _COMPARED = (
     "share", "index", "tokens", "most", "iteration", "loss", "normalized", "predicted", "reports",
 )  # fmt: skip
 
 
 class Grants(Mapping[str, Grant]):
-    """Grants by the name of the job.
+    """Mapping of job to `Grant`.
 
     Parameters
     ----------
-    decision : Decision
-    position : dict of str to int
-        The jobs, and where in the arrays they stand.
+    decision : Decision, optional
+        None for no grants.
+    position : dict of str to int, optional
+        Position of each job in the arrays of `decision`.
     listed : (n_jobs,) array of bool, optional
-        Which of them have a grant here; all by default.
+        Which jobs the mapping contains; all by default.
     new : (n_jobs,) array of bool, optional
-        Which of them had no grant before; all by default.
+        Which jobs had no grant before; all by default.
     """
 
     def __init__(
@@ -191,7 +207,7 @@ class Grants(Mapping[str, Grant]):
         return f"Grants({dict(self)!r})"
 
     def terms(self) -> Iterator[Terms]:
-        """Yield the terms of each grant here; much cheaper than the grants themselves."""
+        """Yield the terms of each grant, which are much cheaper to make than the grants."""
         if self.decision is None:
             return
         decision, names = self.decision, list(self)
@@ -206,7 +222,7 @@ class Grants(Mapping[str, Grant]):
             yield Terms(name, share[k], index[k], tokens[k], most[k], workers)
 
     def since(self, before: Grants) -> Grants:
-        """Those that differ from the grants `before`, or were not there."""
+        """Return the grants that differ from those in `before`, or that are not in it."""
         if self.decision is None or not self.position:
             return Grants()
         at = np.arange(len(self.position))
@@ -217,10 +233,10 @@ class Grants(Mapping[str, Grant]):
         if before.decision is not None and before.position:
             changed = (at < 0) | self.decision.differs(before.decision, at)
             changed |= ~self.decision.sets.kept
-        # Jobs that go are taken out of the grants in force, and not of what was told.
+        # A copy, because `Engine.remove_job` removes jobs from the grants in force.
         return Grants(self.decision, self.position.copy(), changed, at < 0)
 
 
 def _nan(value: float) -> float:
-    """The one nan, so that grants that hold it are equal."""
+    """Return `math.nan` for any nan: dataclasses with the same nan object compare equal."""
     return math.nan if math.isnan(value) else value

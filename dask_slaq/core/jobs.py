@@ -1,4 +1,4 @@
-"""The jobs as the engine sees them: one row a job in shared arrays, and what may be set."""
+"""Jobs of an engine, as one row per job in shared arrays, and a check of their settings."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 
-#: Epochs' worth of its fair share after which a job that has not reported yet is taken for one that
-#: never does: it would come before all others as long as it runs.
+#: Epochs' worth of its fair share after which a job without a report counts as one that never
+#: reports. Otherwise it would come before all others for as long as it runs.
 EXPLORED = 2.0
-#: Epochs' worth of its share that a job without a loss may owe.
+#: Maximum debt of a job without a loss, in epochs' worth of its share.
 LENT = 1.0
-#: Bounds of what may be set, so that no sum over jobs overflows.
+#: Bounds on settings, so that sums over jobs do not overflow.
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
 MOST_THREADS = 1e9
 
 
 class Order(NamedTuple):
-    """The jobs in the order of their names, which is that of all arrays of one decision."""
+    """Order of the jobs, by name, in all arrays of one decision."""
 
     names: tuple[str, ...]
-    rows: IntArray  # (n_jobs,)
-    position: dict[str, int]  # of each name
-    reported: tuple[str, ...]  # names of those that report
-    reporting: IntArray  # (n_reported,) their positions
+    rows: IntArray  # (n_jobs,) rows in the tables
+    position: dict[str, int]  # position of each name
+    reported: tuple[str, ...]  # names of the jobs that were added as reporting a loss
+    reporting: IntArray  # (n_reported,) positions of the jobs in `reported`
 
     def room(self, workers: Workers, eligible: Mapping[str, Collection[str]]) -> FloatArray:
-        """Threads (n_jobs,) of the workers that each job may use; all, if it is not listed."""
+        """Return the threads (n_jobs,) that each job may use. See `Engine.reallocate`."""
         room = np.full(len(self.names), float(workers.total))
         for name, addresses in eligible.items():
             if name in self.position:
@@ -51,17 +51,17 @@ class Order(NamedTuple):
 
 
 class Jobs(Mapping[str, "Job"]):
-    """All jobs by name; a `Job` is made when one is asked for.
+    """Mapping of name to `Job`, made on access. Methods give arrays (n_jobs,) in `order`.
 
     Attributes
     ----------
     table : Rows
-        Columns ``weight``, ``floor`` and ``most`` (threads, 0 and inf for none), ``target``
-        (loss, nan for none), ``max_iter`` (inf for unknown), ``reports``, ``demand``,
-        ``entitled``, ``arrival``: see `Job`; ``bucket``, what is left of the tokens of its floor,
-        and ``attained_before``, the core-seconds at the last decision.
+        Columns ``weight``, ``floor`` (threads, 0 for none), ``most`` (cap in threads, inf for
+        none), ``target`` (loss, nan for none), ``max_iter`` (inf for unknown), ``reports``,
+        ``demand``, ``entitled`` and ``arrival``: see `Job`. Also ``bucket``, the tokens left of
+        the floor, and ``attained_before``, core-seconds charged until the last decision.
     runtimes : Runtimes
-        What was seen of their iterations, in the same rows.
+        Observed iterations and tasks, in the same rows.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Jobs(Mapping[str, "Job"]):
         return name in self._row
 
     def row(self, name: str) -> int:
-        """The row of a job.
+        """Return the row of a job.
 
         Raises
         ------
@@ -112,16 +112,16 @@ class Jobs(Mapping[str, "Job"]):
             raise UnknownJob(f"no job named {name!r} is running; running are: {running}") from None
 
     def refuse_duplicate(self, name: str) -> None:
-        """Raise `DuplicateJob` if there is such a job."""
+        """Raise `DuplicateJob` if a job of this name is running."""
         if name in self._row:
             raise DuplicateJob(
                 f"a job named {name!r} is running already; names are unique on one scheduler"
             )
 
     def add(self, name: str, **settings: float) -> None:
-        """Give a job a row, and set some of its columns."""
+        """Add a job, with values for some columns of `table`."""
         row = self.table.acquire()
-        self.runtimes.acquire()  # the tables take and free rows together, so they agree
+        self.runtimes.acquire()  # both tables acquire and release together, so rows agree
         for column, value in settings.items():
             self.table.column[column][row] = value
         self._row[name] = row
@@ -129,14 +129,14 @@ class Jobs(Mapping[str, "Job"]):
         self._order = None
 
     def remove(self, name: str) -> None:
-        """Forget a job."""
+        """Remove a job."""
         row = self._row.pop(name)
         self.table.release(row)
         self.runtimes.forget(row)
         self._order = None
 
     def order(self) -> Order:
-        """The jobs by name, sorted when some came or went."""
+        """Return the jobs in the order of their names; cached until a job arrives or ends."""
         if self._order is None:
             if len(self._sorted) > len(self._row):
                 self._sorted = list(dict.fromkeys(n for n in self._sorted if n in self._row))
@@ -152,8 +152,10 @@ class Jobs(Mapping[str, "Job"]):
         return self._order
 
     def pass_time(self, capacity: float, elapsed: float) -> None:
-        """Let `elapsed` seconds go by, and credit each job that has work with its fair share of
-        the capacity, in threads."""
+        """Credit jobs with their fair share of `capacity` (threads) for `elapsed` (seconds).
+
+        Only jobs that have tasks get credit, and for at most as many threads as they have tasks.
+        """
         rows, column = self.order().rows, self.table.column
         self.runtimes.advance(rows, elapsed)
         demand = column["demand"][rows]
@@ -163,7 +165,10 @@ class Jobs(Mapping[str, "Job"]):
             column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
 
     def reporting(self, capacity: float, epoch: float) -> BoolArray:
-        """Which jobs (n_jobs,) report a loss, or may do so yet."""
+        """Return which jobs report a loss or still may; `capacity` in threads, `epoch` in seconds.
+
+        A job that used `EXPLORED` epochs of its fair share without a report does not count.
+        """
         rows, column, seen = self.order().rows, self.table.column, self.runtimes.column
         weight = column["weight"][rows]
         explored = EXPLORED * epoch * capacity * weight / weight.sum()
@@ -172,13 +177,15 @@ class Jobs(Mapping[str, "Job"]):
         return reporting
 
     def age(self, rows: IntArray, now: float) -> FloatArray:
-        """Seconds (n_jobs,) since they came."""
+        """Return the seconds from the arrival of the jobs in `rows` until `now`."""
         age: FloatArray = np.maximum(now - self.table.column["arrival"][rows], 0.0)
         return age
 
     def ahead(self, rows: IntArray, reports: IntArray) -> FloatArray:
-        """Iterations (n_jobs,) still to come at most, of jobs with so many reports; inf where that
-        is unknown, or where a job goes on beyond what it said."""
+        """Return the maximum number of iterations to come of jobs with this number of reports.
+
+        It is inf where unknown, and where a job goes on after its ``max_iter``.
+        """
         left = self.table.column["max_iter"][rows] - reports
         return np.where(left > 0, left, math.inf)
 
@@ -190,15 +197,18 @@ class Jobs(Mapping[str, "Job"]):
         epoch: float,
         elapsed: float,
     ) -> FloatArray:
-        """Grant tokens (n_jobs,), core-seconds to serve before any index: what a job has less than
-        the part `credit` of its entitlement, and its floor in threads for the seconds `elapsed`,
-        with what is left of it from before, at most an epoch's. What never reports comes last, so
-        its share is its floor."""
+        """Refill and return tokens: core-seconds that are served before any index.
+
+        A job gets the larger of what it lacks of a part `credit`, in [0, 1], of its entitlement,
+        and what is left of its floor: tokens for `elapsed` seconds are added to what was left
+        before, up to `epoch` seconds' worth. Jobs that are not `reporting` come last by index, so
+        their `share` (threads) is their floor.
+        """
         rows, column = self.order().rows, self.table.column
         attained = self.runtimes.column["attained"][rows]
         least = column["floor"][rows]
         floor = np.where(reporting, least, share)
-        # What it was lent beyond that comes off later: who lent it is behind.
+        # A job that used more than its share owes it: the jobs that lent it fell behind.
         debt = LENT * np.maximum(floor - least, 0.0) * epoch
         used = attained - column["attained_before"][rows]
         left = np.maximum(column["bucket"][rows] - used, -debt)
@@ -210,7 +220,7 @@ class Jobs(Mapping[str, "Job"]):
 
 
 def _cell(name: str, doc: str, none: float | None = None) -> Any:
-    """A property that reads and writes a column; `none` stands for None there."""
+    """Return a property that reads and writes a column, in which `none` stands for None."""
 
     def read(job: Job) -> Any:
         value = job._jobs.table.column[name].item(job._row)
@@ -223,7 +233,7 @@ def _cell(name: str, doc: str, none: float | None = None) -> Any:
 
 
 def _seen(name: str, doc: str) -> Any:
-    """A property that reads what was seen of the iterations, as of now."""
+    """Return a property that reads a column of `Jobs.runtimes` that is always up to date."""
 
     def read(job: Job) -> Any:
         return job._jobs.runtimes.column[name].item(job._row)
@@ -232,7 +242,7 @@ def _seen(name: str, doc: str) -> Any:
 
 
 class Job:
-    """One training run: a window on its row, valid until the job is removed."""
+    """View of the row of one job, valid until the job is removed."""
 
     __slots__ = ("_jobs", "_row")
 
@@ -257,8 +267,7 @@ class Job:
 
     @property
     def runtime(self) -> JobRuntime:
-        """What was seen of its iterations: core-seconds as of now, the rest as of the last
-        decision."""
+        """Observed iterations: `attained` as of now, the rest as of the last decision."""
         column = self._jobs.runtimes.column
         return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
 
@@ -281,12 +290,12 @@ class Job:
 
 
 class JobRuntime(NamedTuple):
-    """What was seen of one job's iterations."""
+    """Observations of the iterations of one job."""
 
-    work: float  # core-seconds of one iteration, 0 until one was seen from report to report
+    work: float  # core-seconds per iteration, 0 before the first report
     width: float  # tasks of one iteration that run in parallel, at least 1
     attained: float  # core-seconds charged to the job so far
-    scaled: bool  # whether its times follow Ernest's law, and not the linear one
+    scaled: bool  # whether its times follow Ernest's law rather than linear scaling
 
 
 def _same(one: object, other: object) -> bool:
@@ -301,7 +310,10 @@ def check_job_settings(
     max_iter: int | None = None,
     gang: bool = False,
 ) -> None:
-    """Raise `InvalidSetting` naming the value and what is allowed."""
+    """Raise `InvalidSetting` if a setting is not allowed. See `Engine.add_job`.
+
+    With `gang`, the ready tasks of a job must start together.
+    """
     if not (is_number(weight) and weight > 0):
         raise InvalidSetting(f"weight must be a finite number > 0, not {shown(weight)}")
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
@@ -330,10 +342,10 @@ def check_job_settings(
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a finite real number (booleans are not)."""
+    """Return whether a value is a finite real number; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # an int beyond the floats
+    except OverflowError:  # an int beyond the range of floats
         return False

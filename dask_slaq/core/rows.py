@@ -1,4 +1,4 @@
-"""Arrays with one row per job, of which rows are reused."""
+"""Arrays with one row per job, whose rows are reused."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ __all__ = ["Rows"]
 
 
 class Rows:
-    """Arrays that share their first axis; rows are reused, and doubled when all are taken.
+    """Arrays that share their first axis. Rows are reused, and doubled when all are in use.
 
     Parameters
     ----------
-    columns : mapping of str to (shape of one row, dtype, fill value)
-        The arrays to keep.
+    columns : mapping of str to tuple
+        Shape of one row, dtype and initial value of each array.
+
+    Attributes
+    ----------
+    column : dict of str to array
+        The arrays. They are replaced when rows are doubled, so do not keep references to them.
     """
 
     def __init__(self, columns: Mapping[str, tuple[tuple[int, ...], DTypeLike, float]]) -> None:
@@ -29,7 +34,7 @@ class Rows:
         }
 
     def acquire(self) -> int:
-        """Return the number of a blank row."""
+        """Return the number of an unused row, filled with the initial values."""
         if not self._free:
             self._grow()
         row = self._free.pop()
@@ -38,11 +43,11 @@ class Rows:
         return row
 
     def release(self, row: int) -> None:
-        """Give `row` back for reuse."""
+        """Release a row for reuse."""
         self._free.append(row)
 
     def _grow(self) -> None:
-        # Fresh zeros take no memory before they are written to, so doubling wastes none.
+        # Zeroed pages take no memory until they are written to, so doubling wastes none.
         capacity = max(16, 2 * self._capacity)
         for name, array in self.column.items():
             grown = np.zeros((capacity, *array.shape[1:]), array.dtype)

@@ -1,4 +1,4 @@
-"""What a job may be called and what its tasks may need: checked at the client and the scheduler."""
+"""Checks of job names and resources, used by both the client and the scheduler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dask_slaq.core.errors import InvalidSetting
 
 __all__ = ["LONGEST_NAME", "check_name", "check_resources", "shown"]
 
-#: Characters of a job's name at most.
+#: Maximum number of characters in the name of a job.
 LONGEST_NAME = 256
 
 _repr = reprlib.Repr()
@@ -18,17 +18,17 @@ _repr.maxstring = _repr.maxother = 100
 
 
 def shown(value: object) -> str:
-    """Show a value in at most 100 characters."""
+    """Return the repr of a value, shortened to at most 100 characters."""
     if isinstance(value, bytes | bytearray):
         value = value[:100]
     try:
         return _repr.repr(value)[:100]
-    except Exception:  # such as of an int of too many digits
+    except Exception:  # for example, an int with too many digits
         return f"a {type(value).__name__}"
 
 
 def check_name(name: object) -> None:
-    """Raise `InvalidSetting` unless `name` is allowed as a job's."""
+    """Raise `InvalidSetting` unless a value may be the name of a job."""
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or name.startswith("other:"):
         raise InvalidSetting(
             f"a job's name must be a string of 1 to {LONGEST_NAME} characters that does not start "
@@ -37,11 +37,12 @@ def check_name(name: object) -> None:
 
 
 def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
-    """Resources as Dask takes them.
+    """Return resources as a dict of name to amount, as Dask expects them.
 
     Raises
     ------
     InvalidSetting
+        If `resources` does not map strings to finite amounts > 0. None is allowed.
     """
     if resources is None:
         return {}
