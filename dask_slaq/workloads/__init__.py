@@ -1,1 +1,1 @@
-"""The nine algorithms of the paper's Table 1 as elastic Dask jobs, and their data."""
+"""Elastic Dask implementations of the nine algorithms in the paper's Table 1, and their data."""

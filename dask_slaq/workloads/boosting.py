@@ -1,8 +1,9 @@
-"""Gradient-boosted trees with one task a partition and level.
+"""Gradient-boosted trees with one task per partition and tree level.
 
-The cluster holds features in bins, written once, and the scores of rows. A task sums gradients in
-bins for the nodes of one level; the split is chosen where `fit` was called. Nothing is tied to a
-worker, unlike in xgboost and lightgbm, whose workers are fixed while they train.
+The cluster holds the binned features, which never change, and the scores of the rows. A task sums
+gradients per bin for the nodes of one level, and the process that called `fit` chooses the splits.
+Nothing is tied to a worker, unlike in xgboost and lightgbm, whose workers are fixed while they
+train.
 """
 
 from __future__ import annotations
@@ -35,35 +36,36 @@ from dask_slaq.workloads.hist_boosting import (
 
 __all__ = ["GradientBoostingClassifier", "GradientBoostingRegressor"]
 
-#: Deepest tree; a level doubles the histograms that are sent.
+#: Limit of `max_depth`: each level doubles the size of the histograms that are sent.
 MAX_DEPTH = 12
 
 
 class GradientBoosting(BaseEstimator):
-    """What the classifier and the regressor share.
+    """Base class of the gradient-boosting classifier and regressor.
 
-    `X` and `y` are read three times: for a survey, for a sample of rows and for the bins. Persist
-    them first if that is to be once. The iterations look at the bins only.
+    `fit` reads `X` three times (validation, sample of rows, binning) and `y` twice. Persist both
+    first to load them once. The iterations read only the bins.
 
     Parameters
     ----------
     max_iter : int
-        Iterations; each adds a tree, or one for each class if there are more than two.
+        Number of iterations. Each adds one tree, or one tree per class for more than two classes.
     learning_rate : float
-        Factor of the leaves' values, greater than 0.
+        Factor applied to the leaf values, > 0.
     max_depth : int
-        Levels of splits, 1 to 12. A level doubles the histograms that are sent.
+        Levels of splits, 1 to 12. Each level doubles the size of the histograms that are sent.
     max_bins : int
-        Bins of a feature, 2 to 255.
+        Maximum number of bins per feature, 2 to 255.
     l2_regularization : float
-        Penalty on squared leaf values, at least 0.
+        Penalty on squared leaf values, >= 0.
     min_samples_leaf : int
-        Fewest rows of a leaf.
+        Minimum number of rows per leaf.
     subsample : int
-        Rows, drawn by `random_state`, whose quantiles are the ends of bins. All rows if there are
-        no more.
+        Number of rows to draw for the quantiles that bound the bins. All rows are used if there
+        are no more than that.
     random_state : int, RandomState or None
-        Draws that sample. How rows are split into partitions changes the result by rounding only.
+        Seed for drawing the sample. The split of rows into partitions changes the result only by
+        rounding.
 
     Attributes
     ----------
@@ -72,11 +74,11 @@ class GradientBoosting(BaseEstimator):
     start_ : array, (n_outputs,)
         Scores before the first tree.
     loss_curve_ : list of float, (max_iter + 1,)
-        What was reported.
+        Reported loss at the start and after each iteration.
     n_iter_ : int
-        Iterations run.
+        Number of iterations run.
     n_features_in_ : int
-        Columns of `X`.
+        Number of columns of `X`.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class GradientBoosting(BaseEstimator):
         self.n_iter_ = self.max_iter
 
     def _sample(self, raw: Partitions, found: Survey) -> np.ndarray:
-        """Some rows, the same ones however rows are split, in their order."""
+        """Draw rows in their order; the draw does not depend on how the rows are split."""
         if found.n > self.subsample:
             seed = check_random_state(self.random_state).randint(2**31)
             drawn = np.random.default_rng(seed).choice(found.n, self.subsample, replace=False)
@@ -165,49 +167,73 @@ class GradientBoosting(BaseEstimator):
 
 
 class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):
-    """Boosted trees for two classes by log-loss, for more by softmax.
+    """Gradient-boosted classification trees: log loss for two classes, softmax for more.
 
-    Each iteration reports the mean negative log-likelihood of the rows, in nats. Parameters and
-    attributes are those of `GradientBoosting`, and ``classes_``: the labels, sorted, (n_classes,).
+    Each iteration reports the mean negative log-likelihood per row, in nats. See
+    `GradientBoosting` for the parameters and the other attributes.
+
+    Attributes
+    ----------
+    classes_ : array, (n_classes,)
+        Class labels, sorted.
     """
 
     def fit(self, X: Any, y: Any) -> GradientBoostingClassifier:
-        """Boost trees.
+        """Fit the boosted trees.
 
         Parameters
         ----------
         X : dask array, array_like or scipy.sparse matrix, (n_rows, n_features)
-            Blocks may be sparse; their bins are dense.
+            Training data. Blocks may be sparse, but their bins are dense.
         y : dask array or array_like, (n_rows,)
-            Labels, split like `X`.
+            Labels, split into partitions like `X`.
+
+        Returns
+        -------
+        GradientBoostingClassifier
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            A parameter is out of range; shapes do not fit; a partition is empty; a value is not
-            finite; there is one class only.
+            If a parameter is out of range, shapes do not match, a partition is empty, a value is
+            not finite, or there is only one class.
         """
         self._fit(X, y)
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Scores, (n_rows,) for two classes, else (n_rows, n_classes); lazy if `X` is."""
+        """Compute scores: log-odds for two classes, else one score per class.
+
+        Returns
+        -------
+        dask array or array, (n_rows,) for two classes, else (n_rows, n_classes)
+            Lazy if `X` is.
+        """
         check_is_fitted(self)
         columns = len(self.start_) if len(self.start_) > 1 else None
         return self._apply(scores_of, X, columns=columns)
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities, (n_rows, n_classes); lazy if `X` is."""
+        """Predict class probabilities, (n_rows, n_classes). The result is lazy if `X` is."""
         check_is_fitted(self)
         return self._apply(probabilities_of, X, columns=len(self.classes_))
 
     def predict(self, X: Any) -> Any:
-        """Most likely labels, (n_rows,); lazy if `X` is."""
+        """Predict class labels, (n_rows,). The result is lazy if `X` is."""
         check_is_fitted(self)
         return self._apply(labels_of, X, self.classes_, dtype=self.classes_.dtype)
 
     def score(self, X: Any, y: Any) -> float:
-        """Share of rows whose label is predicted."""
+        """Return the accuracy.
+
+        Parameters
+        ----------
+        X : dask array, array_like or scipy.sparse matrix, (n_rows, n_features)
+            Data to predict.
+        y : dask array or array_like, (n_rows,)
+            True labels.
+        """
         return float(accuracy_score(*dask.compute(y, self.predict(X))))
 
     def _objective(self, found: Any) -> Any:
@@ -221,23 +247,31 @@ class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):
 
 
 class GradientBoostingRegressor(RegressorMixin, GradientBoosting):
-    """Boosted trees for a number by squared error.
+    """Gradient-boosted regression trees with squared error.
 
-    Each iteration reports the mean squared error of the rows. Parameters and attributes are those
-    of `GradientBoosting`.
+    Each iteration reports the mean squared error. See `GradientBoosting` for the parameters and
+    attributes.
     """
 
     def fit(self, X: Any, y: Any) -> GradientBoostingRegressor:
-        """Boost trees; parameters and errors are those of the classifier, `y` are numbers."""
+        """Fit the boosted trees to numeric `y`. See `GradientBoostingClassifier.fit`."""
         self._fit(X, y)
         return self
 
     def predict(self, X: Any) -> Any:
-        """Predicted targets, (n_rows,); lazy if `X` is."""
+        """Predict targets, (n_rows,). The result is lazy if `X` is."""
         return self._apply(scores_of, X)
 
     def score(self, X: Any, y: Any) -> float:
-        """Coefficient of determination."""
+        """Return the coefficient of determination, R^2.
+
+        Parameters
+        ----------
+        X : dask array, array_like or scipy.sparse matrix, (n_rows, n_features)
+            Data to predict.
+        y : dask array or array_like, (n_rows,)
+            True targets.
+        """
         return float(r2_score(*dask.compute(y, self.predict(X))))
 
     def _objective(self, found: Any) -> Any:

@@ -1,7 +1,8 @@
-"""The algorithms of the paper's Table 1: an unfitted estimator of each, and data of its shape.
+"""Catalogue of the algorithms in the paper's Table 1, each with an estimator and suitable data.
 
-Each trains with one task a partition and step, so that its worker set may change at any time, and
-reports the loss of its start and of every iteration. dask-ml's own are used where it has them.
+Each estimator trains with one task per partition and step, so its worker set may change at any
+time. It reports its loss at the start and after every iteration. Where dask-ml implements an
+algorithm, its estimator is used.
 """
 
 from __future__ import annotations
@@ -17,31 +18,32 @@ from dask_slaq.workloads.elastic import check_integer
 
 __all__ = ["CATALOGUE", "Workload"]
 
-#: Rows whose quantiles end the bins of boosted trees: as many as scikit-learn takes.
+#: Rows in the sample that determines the bins of boosted trees; the same as in scikit-learn.
 BINNED = 200_000
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One row.
+    """An algorithm of the catalogue, with its estimator and its data.
 
     Attributes
     ----------
     name : str
+        Key in `CATALOGUE`.
     algorithm : str
-        In words, as the paper has it.
+        Name of the algorithm, in the paper's words.
     loss : str
-        What is reported.
+        Description of the reported loss.
     kind : str
-        Of its data, see `dask_slaq.workloads.synthetic.make`.
+        Kind of data, see `dask_slaq.workloads.synthetic.make`.
     source : str
-        Module and class of the estimator, imported when one is wanted.
+        Estimator as ``"module:class"``. The module is imported when an estimator is created.
     settings : dict
-        Its parameters but for `max_iter` and `random_state`, so chosen for this data that it
-        runs as many iterations as it is asked for.
+        Parameters of the estimator, except `max_iter` and `random_state`. They suit the data and
+        let training run all `max_iter` iterations.
     size : float
-        Rows with which an iteration takes very roughly as long as those of the others, in relation
-        to theirs: for whoever trains several beside each other.
+        Relative number of rows at which the iterations of all workloads take very roughly the same
+        time, for training several workloads alongside each other.
     """
 
     name: str
@@ -53,20 +55,21 @@ class Workload:
     size: float = 1.0
 
     def estimator(self, max_iter: int, random_state: int | None = 0) -> Any:
-        """An unfitted estimator.
+        """Create an unfitted estimator.
 
         Parameters
         ----------
         max_iter : int
-            Iterations.
+            Number of iterations, >= 1.
         random_state : int, optional
-            Passed on if the algorithm draws anything.
+            Seed. It is ignored if the estimator has no `random_state`.
 
         Raises
         ------
         ValueError
+            If `max_iter` is not a positive integer.
         ImportError
-            The library that has the estimator is not installed.
+            If the library that provides the estimator is not installed.
         """
         check_integer("max_iter", max_iter)
         module, _, name = self.source.partition(":")
@@ -76,17 +79,30 @@ class Workload:
         return model
 
     def data(self, rows: int, partitions: int, seed: int = 0) -> tuple[da.Array, ...]:
-        """X, and y if it is supervised: lazy arrays, for ``fit(*data)``; persist them first.
+        """Return the data for ``fit(*data)``. Persist the arrays before fitting.
 
         Parameters
         ----------
         rows, partitions, seed : int
             See `dask_slaq.workloads.synthetic.make`.
+
+        Returns
+        -------
+        tuple of dask.array.Array
+            X, and for supervised learning y.
         """
         return synthetic.make(self.kind, rows, partitions, seed)
 
     def sized_data(self, rows: int, partitions: int, seed: int = 0) -> tuple[da.Array, ...]:
-        """The same with `size` times as many `rows`, here of one partition, at least 1."""
+        """Return data scaled by `size`, with equal partitions. See `data`.
+
+        Parameters
+        ----------
+        rows : int
+            Rows per partition before scaling. Each partition has at least one row.
+        partitions, seed : int
+            See `dask_slaq.workloads.synthetic.make`.
+        """
         return self.data(max(1, round(self.size * rows)) * partitions, partitions, seed)
 
 
@@ -179,5 +195,5 @@ _ROWS = (
         {"solver": "lbfgs", "C": 1e8, "tol": 0.0},
     ),
 )
-#: The workloads by name, in the paper's order.
+#: Workloads by name, in the paper's order.
 CATALOGUE = {row.name: row for row in _ROWS}

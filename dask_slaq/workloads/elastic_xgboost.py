@@ -1,8 +1,9 @@
-"""Gradient boosting by xgboost whose worker set may change while it trains.
+"""Gradient boosting with xgboost on a worker set that may change during training.
 
-``xgboost.dask.train`` keeps its workers for a whole run. Here a run is a chain of short ones, each
-of which continues the model so far; in between the rows are moved to the workers that the job is
-granted by then. Columns are binned once, before: xgboost's own bins depend on which rows are where.
+``xgboost.dask.train`` keeps its workers for a whole run. This module trains in short steps that
+each continue the model so far. Between two steps it moves the rows to the workers that the job is
+granted. Columns are binned once, in advance, because xgboost's own bins depend on how the rows are
+distributed.
 """
 
 from __future__ import annotations
@@ -36,40 +37,42 @@ def train(
     workers: Callable[[], Sequence[str]] | None = None,
     client: Client | None = None,
 ) -> Booster:
-    """Boost trees by xgboost in steps, each on the workers that are granted by then.
+    """Train an xgboost model in steps, each on the workers that are granted at its start.
 
-    In a job block every round reports its loss, as `xgboost.dask.train` does there.
+    In a job block, every round reports its loss, as with `xgboost.dask.train`.
 
     Parameters
     ----------
     params : Mapping of str to object
-        As of `xgboost.train`.
+        Parameters of `xgboost.train`.
     X : dask array, (n_rows, n_columns)
+        Training data.
     y : dask array, (n_rows,)
-        Split by rows as `X` is.
+        Targets, split into partitions like `X`.
     num_boost_round : int
-        Rounds in all.
+        Total number of rounds.
     rounds_per_step : int
-        Rounds between two changes of the worker set. Each step builds its training matrices anew.
+        Number of rounds between two changes of the worker set. Each step rebuilds the training
+        matrices.
     workers : callable, optional
-        Called before each step; returns the addresses of the workers for it. By default those that
-        the open job is granted, or all workers where no other job contends for them.
+        Called before each step to return the addresses of the workers to use. By default, a step
+        uses the workers granted to the open job, or all workers if no other job contends for them.
     client : distributed.Client, optional
-        The current one by default.
+        The default is the current client.
 
     Returns
     -------
     xgboost.Booster
-        The same for every choice of workers and steps, up to the rounding of sums over rows, where
-        nothing is drawn at random. Where rows or columns are sampled, each step has a seed of its
-        own: ``params["seed"]`` plus the rounds before it.
+        Trained model. Without random sampling, it is the same for every choice of workers and
+        steps, up to rounding of the sums over rows. If rows or columns are sampled, the seed of
+        each step is ``params["seed"]`` plus the number of rounds before the step.
 
     Raises
     ------
     TypeError, ValueError
-        Arguments that are not as said above.
+        If an argument has the wrong type or an invalid value.
     ImportError
-        xgboost is not installed.
+        If xgboost is not installed.
     """
     library = _library()
     client = current_client(client)
@@ -84,7 +87,7 @@ def train(
         before, places = places, place(places or _homes(client, X), targets)
         if places != before:
             X, y = _moved(client, X, places), _moved(client, y, places)
-        # Should one of them have left by now, its rows go to another.
+        # If one of the workers has left in the meantime, its rows go to another one.
         with dask.annotate(workers=targets, allow_other_workers=True):
             matrix = library.DaskDMatrix(client, X, y)
         model = library.train(
@@ -98,7 +101,13 @@ def train(
 
 
 def granted(client: Client) -> list[str]:
-    """Addresses of the workers that the job of this context holds; of all where none contends."""
+    """Return the workers granted to the job of this context.
+
+    Returns
+    -------
+    list of str
+        Addresses. All workers if there is no open job or no other job contends for them.
+    """
     name = (dask.get_annotations() or {}).get("slaq_job")
     if name is not None:
         now = status(client)
@@ -109,10 +118,22 @@ def granted(client: Client) -> list[str]:
 
 
 def binned(client: Client, X: da.Array, bins: int) -> da.Array:
-    """Replace each value by the lower edge of its bin, one of at most `bins` in its column.
+    """Replace each value by the lower edge of its bin.
 
-    The edges are quantiles of quantiles of the partitions, so they depend on the rows alone, and
-    a tree that is grown on the edges splits the values themselves in the same way.
+    The edges are quantiles of the quantiles of the partitions, so they do not depend on where the
+    partitions are. A tree grown on the edges splits the original values in the same way.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    X : dask array, (n_rows, n_columns)
+        Persisted, with all columns in each block.
+    bins : int
+        Maximum number of bins per column.
+
+    Returns
+    -------
+    dask array of float32, (n_rows, n_columns)
     """
     most = max(X.chunks[0])
     some = [
@@ -130,24 +151,24 @@ def binned(client: Client, X: da.Array, bins: int) -> da.Array:
 
 
 def place(homes: Sequence[str], workers: Sequence[str]) -> list[str]:
-    """Spread partitions over workers evenly, and move as few as that takes.
+    """Assign partitions evenly to workers and move as few as possible.
 
     Parameters
     ----------
     homes : sequence of str
-        Where each partition is.
+        Address of the worker that holds each partition.
     workers : sequence of str
-        Where they may be.
+        Addresses of the workers to use.
 
     Returns
     -------
     list of str
-        Where each is to be.
+        Address of the worker for each partition.
 
     Raises
     ------
     ValueError
-        There are no workers.
+        If `workers` is empty.
 
     Examples
     --------
@@ -158,7 +179,7 @@ def place(homes: Sequence[str], workers: Sequence[str]) -> list[str]:
         raise ValueError("there are no workers to train on")
     each, more = divmod(len(homes), len(workers))
     held = {w: sum(home == w for home in homes) for w in workers}
-    # Those that hold most already take what does not go even.
+    # The workers that hold the most partitions already keep the remainder.
     order = sorted(workers, key=held.__getitem__, reverse=True)
     room = {w: each + (i < more) for i, w in enumerate(order)}
     places: list[str | None] = []
@@ -189,7 +210,7 @@ def _check(num_boost_round: Any, rounds_per_step: Any) -> None:
 
 
 def _partitions(client: Client, X: Any, y: Any) -> tuple[da.Array, da.Array]:
-    """X and y in memory on the workers, each partition with all columns."""
+    """Validate X and y, and persist them with all columns in each partition."""
     if not isinstance(X, da.Array) or not isinstance(y, da.Array):
         raise TypeError("X and y must be dask arrays; see dask.array.from_array")
     if X.ndim != 2 or y.ndim != 1:
@@ -201,13 +222,13 @@ def _partitions(client: Client, X: Any, y: Any) -> tuple[da.Array, da.Array]:
 
 
 def _futures(array: da.Array) -> list[Any]:
-    """The blocks of a persisted array, in order."""
+    """Return the blocks of a persisted array, in order."""
     graph = dict(array.__dask_graph__())
     return [graph[key] for key in dask.core.flatten(array.__dask_keys__())]
 
 
 def _homes(client: Client, array: da.Array) -> list[str]:
-    """A worker that has each block."""
+    """Return the address of one worker per block that holds the block."""
     from distributed import wait
 
     futures = _futures(array)
@@ -217,7 +238,7 @@ def _homes(client: Client, array: da.Array) -> list[str]:
 
 
 def _moved(client: Client, array: da.Array, places: Sequence[str]) -> da.Array:
-    """The same array with its blocks on those workers; those that stay are not copied."""
+    """Move the blocks of an array to the workers in `places`. Blocks that stay are not copied."""
     name = f"placed-{uuid.uuid4().hex}"
     graph = {}
     for future, worker in zip(_futures(array), places, strict=True):
@@ -233,18 +254,18 @@ def _itself(block: Any) -> Any:
 
 
 def _quantiles(block: np.ndarray, n: int) -> list[np.ndarray]:
-    """Evenly spaced order statistics of each column."""
+    """Return `n` evenly spaced order statistics of each column."""
     return [_order_statistics(column, n) for column in np.asarray(block, "f4").T]
 
 
 def _edges(some: Sequence[list[np.ndarray]], bins: int) -> list[np.ndarray]:
-    """Lower edges of the bins of each column, ascending."""
+    """Return the lower edges of the bins of each column, in ascending order."""
     columns = (np.concatenate(parts) for parts in zip(*some, strict=True))
     return [np.unique(_order_statistics(column, bins)) for column in columns]
 
 
 def _order_statistics(values: np.ndarray, n: int) -> np.ndarray:
-    """The least, the greatest and what lies evenly between, without what is missing."""
+    """Return `n` evenly spaced order statistics, minimum to maximum, ignoring missing values."""
     known = values[~np.isnan(values)]
     return np.quantile(known, np.linspace(0, 1, n), method="lower") if len(known) else known
 

@@ -1,9 +1,9 @@
-"""Latent Dirichlet allocation: variational EM with one task a partition and iteration.
+"""Latent Dirichlet allocation: variational EM with one task per partition and iteration.
 
-The E-step and the bound are scikit-learn's, called on the workers; the M-step is a sum in fixed
-order, and a line of arithmetic where `fit` was called. The topics of a document start from a
-constant and not at random, so that the result depends on nothing but the data, how it is split,
-and the first topics.
+The workers run the E-step and the bound of scikit-learn. The M-step is a sum in a fixed order and
+a line of arithmetic in the process that called `fit`. The topics of a document start from a
+constant instead of at random, so the result depends only on the data, its partitions and the
+initial topics.
 """
 
 from __future__ import annotations
@@ -26,48 +26,50 @@ __all__ = ["LatentDirichletAllocation"]
 
 
 class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
-    """Topics of documents, by variational Bayes [1]_, [2]_.
+    """Latent Dirichlet allocation with variational Bayes [1]_, [2]_.
 
-    Each iteration reports minus the variational bound per word, in nats: its exponential is the
-    perplexity. ``max_iter`` iterations take ``max_iter + 1`` passes, as the last bound needs one.
-    Persist `X` first if it is to be read once only.
+    Each iteration reports the negative variational bound per word, in nats. Its exponential is the
+    perplexity. ``max_iter`` iterations take ``max_iter + 1`` passes, because the final bound needs
+    one more. Persist `X` first to load it only once.
 
     Parameters
     ----------
     n_components : int
-        Topics.
+        Number of topics.
     max_iter : int
-        Iterations. Of online learning too: there an iteration is a few partitions, and not all.
+        Number of iterations. An iteration of online learning uses `batch_partitions` partitions,
+        not all of them.
     learning_method : {"batch", "online"}
-        With "online", an iteration sees the next `batch_partitions` of an order of the partitions
-        that is drawn anew for each pass, and moves the topics by the weight
-        ``(learning_offset + iteration) ** -learning_decay``. The bounds that it reports are of
-        those partitions, scaled, and so noisy; the last one is of all data.
+        With "online", each pass shuffles the partitions, and an iteration uses the next
+        `batch_partitions` of them. It moves the topics by the weight
+        ``(learning_offset + iteration) ** -learning_decay``. The reported bounds are scaled up from
+        the partitions used and therefore noisy; the last bound is that of all data.
     doc_topic_prior, topic_word_prior : float, optional
-        ``1 / n_components`` by default.
+        Priors, > 0. The default is ``1 / n_components``.
     learning_decay, learning_offset : float
-        Of online learning; decay in [0, 1], offset at least 0.
+        Parameters of online learning: decay in [0, 1], offset >= 0.
     batch_partitions : int
-        Partitions that one iteration of online learning sees.
+        Number of partitions per iteration of online learning.
     max_doc_update_iter : int
-        Most updates of a document's topics in an E-step.
+        Maximum number of updates of a document's topics in an E-step.
     mean_change_tol : float
-        Mean change of a document's topics below which its updates end.
+        Mean change of a document's topics below which its updates stop.
     random_state : int, RandomState or None
-        Draws the first topics (the same as scikit-learn's) and the order of online learning.
+        Seed for drawing the initial topics (the same as scikit-learn's) and the order of the
+        partitions in online learning.
 
     Attributes
     ----------
     components_ : array, (n_components, n_features)
         Pseudo-counts of the words in each topic.
     loss_curve_ : list of float, (max_iter + 1,)
-        What was reported.
+        Reported loss at the start and after each iteration.
     bound_ : float
         Perplexity of the training data.
     n_iter_ : int
-        Iterations run.
+        Number of iterations run.
     n_features_in_ : int
-        Words of the vocabulary.
+        Number of words in the vocabulary.
 
     References
     ----------
@@ -104,27 +106,33 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> LatentDirichletAllocation:
-        """Find the topics of the documents in `X`.
+        """Learn the topics of the documents in `X`.
 
         Parameters
         ----------
         X : dask array, array_like or scipy.sparse matrix, (n_documents, n_features)
-            Counts of words. Blocks may be dense or scipy.sparse.
+            Word counts. Blocks may be dense or scipy.sparse.
+        y : ignored
+
+        Returns
+        -------
+        LatentDirichletAllocation
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            A parameter is out of range; a partition is empty; a count is negative or not finite;
-            there is no word at all.
+            If a parameter is out of range, a partition is empty, a count is negative or not finite,
+            or all counts are 0.
         RuntimeError
-            The installed scikit-learn lacks the internals that this class uses.
+            If the installed scikit-learn lacks the internals that this class uses.
         """
         self._check()
         parts = Partitions(as_blocks(X))
         found = parts.survey()
         expectation.check_counts(parts)
         random = check_random_state(self.random_state)
-        # As scikit-learn draws them, and first of all: the same `random_state`, the same topics.
+        # Drawn first and as in scikit-learn, so that the same `random_state` gives the same topics.
         topics = random.gamma(100.0, 0.01, (self.n_components, found.columns))
         self.n_features_in_ = found.columns
         self.loss_curve_: list[float] = []
@@ -139,18 +147,19 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any, *, normalize: bool = True) -> Any:
-        """Topics of documents: lazy if `X` is a dask array.
+        """Infer the topics of documents.
 
         Parameters
         ----------
         X : dask array, array_like or scipy.sparse matrix, (n_documents, n_features)
-            Counts of words.
+            Word counts.
         normalize : bool
             Whether the topics of a document sum to 1.
 
         Returns
         -------
         dask array or array, (n_documents, n_components)
+            Lazy if `X` is.
         """
         check_is_fitted(self)
         return map_rows(
@@ -164,11 +173,11 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         )
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Variational bound of the log-likelihood of all documents in `X`, in nats."""
+        """Return the variational bound of the log-likelihood of `X` in nats; `y` is ignored."""
         return self._bound(X)[0]
 
     def perplexity(self, X: Any) -> float:
-        """Exponential of minus the bound per word."""
+        """Return the perplexity of `X`: the exponential of the negative bound per word."""
         bound, words = self._bound(X)
         return float(np.exp(-bound / words))
 
@@ -183,19 +192,26 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
     def _pass(
         self, parts: Partitions, topics: np.ndarray, chosen: Sequence[int]
     ) -> tuple[np.ndarray, float, float, int]:
-        """Sums over the `chosen` partitions: statistics, the documents' bound, words, documents."""
+        """Run the E-step on the `chosen` partitions.
+
+        Returns the statistics, the bound of the documents, and the numbers of words and documents.
+        """
         sums = parts.of(chosen).sum(expectation.expect, topics, self._settings())
         stats, bound, words, documents = sums
         return stats, float(bound), float(words), int(documents)
 
     def _report(self, topics: np.ndarray, bound: float, words: float, share: float) -> None:
-        """The bound has one term for the topics, of which `share` goes with these documents."""
+        """Record and publish the loss.
+
+        The bound has one term for the topics. `share` is the fraction of documents that were used,
+        and the same fraction of the term is added to their `bound`.
+        """
         whole = bound + share * expectation.topic_bound(topics, self._settings())
         self.loss_curve_.append(-whole / words)
         publish(self.loss_curve_[-1])
 
     def _update(self, topics: np.ndarray, stats: np.ndarray, iteration: int) -> np.ndarray:
-        """The M-step; `stats` are scaled to all documents."""
+        """Run the M-step on `stats` that are scaled to all documents. Returns the new topics."""
         best = self._settings()["topic_word_prior"] + stats
         if self.learning_method == "batch":
             return best
@@ -203,13 +219,13 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         return (1 - weight) * topics + weight * best
 
     def _subsets(self, n: int, random: np.random.RandomState) -> Iterator[Sequence[int]]:
-        """The partitions that each iteration looks at, and all of them at the end."""
+        """Yield the partitions of each iteration, and finally all partitions."""
         size = n if self.learning_method == "batch" else self.batch_partitions
         yield from islice(_shuffled(n, size, random), self.max_iter)
         yield range(n)
 
     def _settings(self) -> dict[str, Any]:
-        """Parameters of the E-step."""
+        """Return the parameters of the E-step."""
         even = 1.0 / self.n_components
         return {
             "n_components": self.n_components,
@@ -240,7 +256,7 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
 
 
 def _shuffled(n: int, size: int, random: np.random.RandomState) -> Iterator[Sequence[int]]:
-    """`size` of `n` partitions at a time, for ever: all of them before one comes again."""
+    """Yield up to `size` of `n` partitions at a time, forever, in a new random order per pass."""
     while True:
         order = random.permutation(n).tolist()
         for start in range(0, n, size):

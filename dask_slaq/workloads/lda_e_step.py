@@ -1,8 +1,9 @@
-"""The E-step of latent Dirichlet allocation for one partition: scikit-learn's, which is private.
+"""E-step of latent Dirichlet allocation for one partition, by private methods of scikit-learn.
 
-It is called through a scikit-learn estimator that is given the topics so far. `check_scikit_learn`
-says in one sentence what is missing if a release changes these internals. The statistics that the
-E-step returns are already multiplied by the exponential of the expected logarithms of the topics.
+The methods are called on a scikit-learn estimator that holds the current topics. If a release
+changes these internals, the error of `check_scikit_learn` names what is missing. The statistics
+that the E-step returns are already multiplied by the exponential of the expected logarithms of the
+topics. `settings` are the parameters of the scikit-learn estimator, by name.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NEEDED = {
 
 
 def check_scikit_learn() -> None:
-    """Raise RuntimeError if the installed scikit-learn lacks what this module calls."""
+    """Raise RuntimeError if the installed scikit-learn lacks internals that this module calls."""
     missing = [
         f"{name}({', '.join(parameters)})"
         for name, parameters in NEEDED.items()
@@ -46,7 +47,7 @@ def _takes(method: Any, parameters: tuple[str, ...]) -> bool:
 
 
 def check_counts(parts: Partitions) -> None:
-    """Raise ValueError if a partition has a negative count, or none has any word."""
+    """Raise ValueError if any count is negative or all counts are 0."""
     found = dask.compute(*parts.map(_extent))
     for number, (least, _) in enumerate(found):
         if least < 0:
@@ -59,14 +60,33 @@ def check_counts(parts: Partitions) -> None:
 
 
 def _extent(X: Any) -> tuple[float, float]:
-    """The least count, and the sum of all."""
+    """Return the smallest count and the sum of all counts."""
     return float(X.min()) if min(X.shape) else 0.0, float(X.sum())
 
 
 def expect(
     X: Any, topics: np.ndarray, settings: dict[str, Any]
 ) -> tuple[np.ndarray, float, float, int]:
-    """Statistics (n_components, n_features), the documents' bound, words and documents."""
+    """Run the E-step on one partition.
+
+    Parameters
+    ----------
+    X : array or sparse matrix, (n_documents, n_features)
+        Word counts.
+    topics : array, (n_components, n_features)
+        Pseudo-counts of the words in each topic.
+    settings : dict
+        Parameters of the scikit-learn estimator.
+
+    Returns
+    -------
+    stats : array, (n_components, n_features)
+        Sufficient statistics.
+    bound : float
+        Variational bound in nats, without the term of the topics (see `topic_bound`).
+    words, documents : float and int
+        Sum of the counts, and number of rows.
+    """
     model, X = _model(topics, settings), _counts(X)
     of_documents, stats = model._e_step(X, cal_sstats=True, random_init=False)
     bound = model._approx_bound(X, of_documents, sub_sampling=False) - _topic_term(model)
@@ -74,12 +94,19 @@ def expect(
 
 
 def topics_of(X: Any, topics: np.ndarray, settings: dict[str, Any], normalize: bool) -> np.ndarray:
-    """Topics of each document.
+    """Infer the topics of each document, (n_documents, n_components).
+
+    Parameters
+    ----------
+    X, topics, settings
+        See `expect`.
+    normalize : bool
+        Whether the topics of a document sum to 1.
 
     Raises
     ------
     ValueError
-        A count is negative or not finite.
+        If a count is negative or not finite.
     """
     X = _counts(X)
     least, words = _extent(X)
@@ -90,27 +117,30 @@ def topics_of(X: Any, topics: np.ndarray, settings: dict[str, Any], normalize: b
 
 
 def topic_bound(topics: np.ndarray, settings: dict[str, Any]) -> float:
-    """The term of the variational bound that belongs to the topics and to no document."""
+    """Return the term of the variational bound that depends only on the topics, in nats.
+
+    See `expect` for the parameters.
+    """
     return _topic_term(_model(topics, settings))
 
 
 def _topic_term(model: LatentDirichletAllocation) -> float:
-    """The bound for no documents at all."""
+    """Return the bound of zero documents."""
     topics, words = model.components_.shape
     return float(model._approx_bound(np.zeros((0, words)), np.zeros((0, topics)), False))
 
 
 def _model(topics: np.ndarray, settings: dict[str, Any]) -> LatentDirichletAllocation:
-    """A scikit-learn estimator with these topics."""
+    """Return a scikit-learn estimator that holds `topics`."""
     model = LatentDirichletAllocation(**settings, n_jobs=1)
     model.doc_topic_prior_ = model.doc_topic_prior
     model.topic_word_prior_ = model.topic_word_prior
-    # Copied: what comes over the network is read-only, and compiled code may want to write.
+    # Arrays from the network are read-only, and compiled code may require a writable one.
     model.components_ = np.array(topics)
     model.exp_dirichlet_component_ = np.exp(_lda._dirichlet_expectation_2d(model.components_))
     return model
 
 
 def _counts(X: Any) -> Any:
-    """A block as floats of one kind: csr, or dense."""
+    """Convert a block to a float64 csr matrix if it is sparse, else to a float64 array."""
     return (X.tocsr() if is_sparse(X) else np.asarray(X)).astype(float, copy=False)

@@ -1,4 +1,4 @@
-"""A multi-layer perceptron trained by L-BFGS over a loss and gradient computed by Dask."""
+"""Multi-layer perceptron, trained by L-BFGS on a loss and gradient that Dask computes."""
 
 from __future__ import annotations
 
@@ -23,36 +23,43 @@ __all__ = ["MLPClassifier"]
 
 
 class MLPClassifier(PartitionedClassifier):
-    """Layers of sigmoids and a softmax, as MLlib's multi-layer perceptron, trained by L-BFGS.
+    """Multi-layer perceptron with sigmoid layers and a softmax output, as in MLlib.
 
-    Minimizes the mean cross-entropy + alpha / (2 n_rows) times the squared weights, without the
-    intercepts: the objective of scikit-learn's ``MLPClassifier(solver="lbfgs",
-    activation="logistic")``, and its start too for more than two classes (for two, that one has a
-    single output). An evaluation of loss and gradient is one task a partition; an iteration needs
-    one evaluation or, when the first step is not accepted, a few.
+    Minimizes the mean cross-entropy + alpha / (2 n_rows) times the squared weights, where the
+    intercepts are not penalized. This is the objective of scikit-learn's
+    ``MLPClassifier(solver="lbfgs", activation="logistic")``. For more than two classes the starting
+    point is the same, too; for two classes, scikit-learn's network has a single output and this
+    one has two. Each evaluation of the loss and gradient runs one task per partition. An iteration
+    of L-BFGS needs one evaluation, or a few if it does not accept the first step.
 
     Parameters
     ----------
     hidden_layer_sizes : int or sequence of int
-        Sigmoids of each hidden layer.
+        Number of sigmoid units in each hidden layer.
     alpha : float
         Weight of the penalty, >= 0.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop when no component of the gradient exceeds it; with 0, when the loss no longer falls.
+        Stop when no component of the gradient exceeds tol. With 0, stop when the loss no longer
+        falls.
     random_state : int, RandomState or None
-        Draws the start.
+        Seed for drawing the starting point.
 
     Attributes
     ----------
     coefs_, intercepts_ : list of array, (n_in, n_out) and (n_out,)
-        Of each layer.
+        Weights and intercepts of each layer.
     classes_ : array, (n_classes,)
-    n_features_in_, n_iter_ : int
+        Class labels, sorted.
+    n_features_in_ : int
+        Number of features.
+    n_iter_ : int
+        Number of iterations run.
     loss_ : float
-        Of the fitted model.
-    loss_curve_ : list of float, n_iter_ + 1
-        At the start and after each accepted iteration.
+        Loss of the fitted model.
+    loss_curve_ : list of float, (n_iter_ + 1,)
+        Loss at the start and after each accepted iteration.
     """
 
     def __init__(
@@ -71,19 +78,24 @@ class MLPClassifier(PartitionedClassifier):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> MLPClassifier:
-        """Train, on whatever workers the tasks are given.
+        """Fit the model. The workers may change between evaluations.
 
         Parameters
         ----------
         X : dask array or array_like, (n_rows, n_features)
-            Persist dask arrays first: every evaluation reads them.
+            Training data. Persist dask arrays first: every evaluation reads them.
         y : dask array or array_like, (n_rows,)
-            Two classes or more; split like X.
+            Labels of two or more classes, split into partitions like X.
+
+        Returns
+        -------
+        MLPClassifier
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            A parameter or the data are not allowed.
+            If a parameter or the data are invalid.
         """
         hidden = self._check_parameters()
         parts, found = self._begin(X, y)
@@ -94,20 +106,20 @@ class MLPClassifier(PartitionedClassifier):
         return self
 
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities of the classes, (n_rows, n_classes); lazy for a dask array."""
+        """Predict class probabilities, (n_rows, n_classes). The result is lazy for a dask array."""
         if self._fitted(X):
             return self._by_block("predict_proba", X, float, len(self.classes_))
         *_, score = _forward(self._rows(X), list(zip(self.coefs_, self.intercepts_, strict=True)))
         return np.exp(log_softmax(score, axis=1))
 
     def predict(self, X: Any) -> Any:
-        """Classes, (n_rows,); lazy for a dask array."""
+        """Predict class labels, (n_rows,). The result is lazy for a dask array."""
         if self._fitted(X):
             return self._by_block("predict", X, self.classes_.dtype)
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def _check_parameters(self) -> tuple[int, ...]:
-        """The sizes of the hidden layers."""
+        """Check all parameters and return the sizes of the hidden layers."""
         sizes = self.hidden_layer_sizes
         hidden = tuple(sizes) if np.iterable(sizes) else (sizes,)
         if isinstance(sizes, str) or not hidden:
@@ -122,7 +134,7 @@ class MLPClassifier(PartitionedClassifier):
     def _minimize(self, objective: _Objective, start: np.ndarray) -> np.ndarray:
         def evaluate(theta: np.ndarray) -> tuple[float, np.ndarray]:
             loss, slope = objective(theta)
-            if not self.loss_curve_:  # of the starting point; later ones may not be accepted
+            if not self.loss_curve_:  # The start; later steps are recorded once accepted.
                 self._record(loss)
             return loss, slope
 
@@ -144,7 +156,7 @@ class MLPClassifier(PartitionedClassifier):
 
 
 class _Objective:
-    """Penalized mean loss and its gradient at given parameters, one task a partition."""
+    """Penalized mean loss and its gradient as a function of the parameters."""
 
     def __init__(
         self, parts: Partitions, n: int, sizes: tuple[int, ...], classes: np.ndarray, alpha: float
@@ -170,7 +182,7 @@ Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
 def _layers(theta: np.ndarray, sizes: tuple[int, ...]) -> Layers:
-    """Views into the parameters: weights and intercepts of each layer."""
+    """Return the weights and intercepts of each layer, as views into `theta`."""
     return list(_cut(theta, sizes))
 
 
@@ -183,7 +195,7 @@ def _cut(theta: np.ndarray, sizes: tuple[int, ...]) -> Iterator[tuple[np.ndarray
 
 
 def _start(sizes: tuple[int, ...], random: np.random.RandomState) -> np.ndarray:
-    """Uniform by the sizes of a layer (Glorot and Bengio 2010), drawn as scikit-learn does."""
+    """Draw uniform starting values (Glorot and Bengio 2010), in scikit-learn's order."""
     drawn = []
     for n_in, n_out in pairwise(sizes):
         bound = np.sqrt(2.0 / (n_in + n_out))
@@ -192,7 +204,7 @@ def _start(sizes: tuple[int, ...], random: np.random.RandomState) -> np.ndarray:
 
 
 def _forward(x: Any, layers: Layers) -> list[np.ndarray]:
-    """What goes into each layer, and last the scores of the classes."""
+    """Return the input of each layer, followed by the scores of the classes."""
     flow = [x]
     for weights, intercepts in layers[:-1]:
         flow.append(expit(flow[-1] @ weights + intercepts))
@@ -203,7 +215,7 @@ def _forward(x: Any, layers: Layers) -> list[np.ndarray]:
 def _backpropagate(
     x: Any, y: np.ndarray, theta: np.ndarray, sizes: tuple[int, ...], classes: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Cross-entropy of a partition and its gradient, summed over its rows."""
+    """Return the cross-entropy of a partition and its gradient, summed over its rows."""
     layers = _layers(theta, sizes)
     *inputs, score = _forward(x, layers)
     truth = y[:, None] == classes

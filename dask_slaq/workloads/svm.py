@@ -1,6 +1,7 @@
-"""Support vector machines by sub-gradient descent, as MLlib's SVMWithSGD: linear, polynomial.
+"""Linear and polynomial support vector machines, trained by sub-gradient descent.
 
-One task a partition and iteration, over all rows, so there is nothing random in the descent.
+The algorithm is that of MLlib's SVMWithSGD, but each iteration uses all rows: it runs one task per
+partition, and nothing in the descent is random.
 """
 
 from __future__ import annotations
@@ -24,34 +25,42 @@ __all__ = ["LinearSVM", "PolynomialSVM"]
 
 
 class LinearSVM(PartitionedClassifier):
-    """Two classes by a hyperplane: hinge loss, full-batch sub-gradient descent.
+    """Linear classifier for two classes: hinge loss, full-batch sub-gradient descent.
 
-    Minimizes mean(max(0, 1 - s (w.x + b))) + alpha/2 |w|^2 with s = 1 for the second class and -1
-    for the first; the intercept b has no penalty. Iteration t goes step_size / sqrt(t) down the
-    sub-gradient, from zero: MLlib's SVMWithSGD with all rows in each step.
+    Minimizes mean(max(0, 1 - s (w.x + b))) + alpha/2 |w|^2, where s is 1 for the second class and
+    -1 for the first. The intercept b is not penalized. Training starts from zero, and iteration t
+    takes a step of step_size / sqrt(t) down the sub-gradient, as MLlib's SVMWithSGD does when each
+    step uses all rows.
 
     Parameters
     ----------
     alpha : float
-        Weight of the penalty, >= 0; MLlib's regParam, and `SGDClassifier`'s alpha.
+        Weight of the penalty, >= 0. The same as MLlib's regParam and `SGDClassifier`'s alpha.
     step_size : float
-        > 0. It should shrink with the square of the features' scale.
+        Size of the first step, > 0. It should shrink with the square of the features' scale.
     max_iter : int
+        Maximum number of iterations.
     tol : float
-        Stop when w and b moved by at most tol times their norm, or times 1 if that is less;
-        with 0 all iterations are run.
+        Stop when (w, b) moved by at most tol * max(norm of (w, b), 1). With 0, run all iterations.
     fit_intercept : bool
+        Whether to learn b, otherwise it is 0.
 
     Attributes
     ----------
     coef_ : array, (1, n_features)
+        Weights w.
     intercept_ : array, (1,)
+        Intercept b.
     classes_ : array, (2,)
-    n_features_in_, n_iter_ : int
+        Class labels, sorted.
+    n_features_in_ : int
+        Number of features.
+    n_iter_ : int
+        Number of iterations run.
     loss_ : float
-        Of the fitted model.
-    loss_curve_ : list of float, n_iter_ + 1
-        At the start and after each iteration.
+        Loss of the fitted model.
+    loss_curve_ : list of float, (n_iter_ + 1,)
+        Loss at the start and after each iteration.
     """
 
     def __init__(
@@ -70,20 +79,25 @@ class LinearSVM(PartitionedClassifier):
         self.fit_intercept = fit_intercept
 
     def fit(self, X: Any, y: Any) -> LinearSVM:
-        """Train, on whatever workers the tasks are given.
+        """Fit the model. The workers may change between iterations.
 
         Parameters
         ----------
         X : dask array, array_like or sparse matrix, (n_rows, n_features)
-            Blocks of a dask array may be SciPy's csr. Persist dask arrays first: every iteration
-            reads them.
+            Training data. The blocks of a dask array may be SciPy csr matrices. Persist dask
+            arrays first: every iteration reads them.
         y : dask array or array_like, (n_rows,)
-            Two classes; split like X.
+            Labels of two classes, split into partitions like X.
+
+        Returns
+        -------
+        LinearSVM
+            The fitted estimator.
 
         Raises
         ------
         ValueError
-            A parameter is not allowed, the data are not, or there are more than two classes.
+            If a parameter or the data are invalid, or there are more than two classes.
         """
         self._check_parameters()
         parts, found = self._begin_binary(X, y)
@@ -91,13 +105,25 @@ class LinearSVM(PartitionedClassifier):
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Signed distances from the hyperplane times \\|w\\|, (n_rows,); lazy for a dask array."""
+        """Compute signed distances from the hyperplane, times \\|w\\|.
+
+        Returns
+        -------
+        dask array or array, (n_rows,)
+            A lazy dask array if X is a dask array.
+        """
         if self._fitted(X):
             return self._by_block("decision_function", X, float)
         return self._features(self._rows(X)) @ self.coef_[0] + self.intercept_[0]
 
     def predict(self, X: Any) -> Any:
-        """Classes, (n_rows,); lazy for a dask array."""
+        """Predict class labels.
+
+        Returns
+        -------
+        dask array or array, (n_rows,)
+            A lazy dask array if X is a dask array.
+        """
         if self._fitted(X):
             return self._by_block("predict", X, self.classes_.dtype)
         return self.classes_[(self.decision_function(X) > 0).astype(int)]
@@ -134,7 +160,7 @@ class LinearSVM(PartitionedClassifier):
         self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
 
     def _evaluate(self, parts: Partitions, n: int, theta: np.ndarray) -> np.ndarray:
-        """Record the loss at `theta`; the sub-gradient there."""
+        """Record the loss at `theta` and return the sub-gradient."""
         loss, slope = parts.sum(_hinge, theta, self.classes_[1])
         slope = slope / n
         slope[:-1] += self.alpha * theta[:-1]
@@ -149,32 +175,36 @@ class LinearSVM(PartitionedClassifier):
 
 
 class PolynomialSVM(LinearSVM):
-    """Two classes by a polynomial kernel: `LinearSVM` among approximate features of the kernel.
+    """Polynomial classifier for two classes: `LinearSVM` on approximate kernel features.
 
-    The kernel is (gamma x.x' + coef0)^degree. Its features are those of Nystroem's method
-    (`sklearn.kernel_approximation.Nystroem`) for a sample of the rows; partitions are transformed
-    once and held by the workers.
+    The kernel is (gamma x.x' + coef0)^degree. Its features are approximated by the Nystroem method
+    (`sklearn.kernel_approximation.Nystroem`) from a sample of the rows. Each partition is
+    transformed once, and the workers hold the result.
 
     Parameters
     ----------
     degree : int
+        Degree of the kernel, >= 1.
     gamma : float, optional
-        > 0; 1 / n_features by default.
+        Factor of the inner product, > 0. The default is 1 / n_features.
     coef0 : float
-        >= 0.
+        Constant term of the kernel, >= 0.
     n_components : int
-        Rows in the sample, or all, and as many features.
+        Number of rows in the sample (all rows if there are fewer), and of kernel features.
     alpha, step_size, max_iter, tol, fit_intercept
-        As for `LinearSVM`; the features' squared norm is about the kernel of a row with itself.
+        See `LinearSVM`. The squared norm of a row's features is about the kernel of the row with
+        itself.
     random_state : int, RandomState or None
-        Draws the sample.
+        Seed for drawing the sample.
 
     Attributes
     ----------
     feature_map_ : Nystroem
+        Fitted kernel approximation.
     coef_ : array, (1, n_components)
+        Weights of the kernel features.
     intercept_, classes_, n_features_in_, n_iter_, loss_, loss_curve_
-        As of `LinearSVM`.
+        See `LinearSVM`.
     """
 
     def __init__(
@@ -202,7 +232,7 @@ class PolynomialSVM(LinearSVM):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> PolynomialSVM:
-        """Draw the sample, transform the partitions, train. Parameters as of `LinearSVM.fit`."""
+        """Draw the sample, transform the partitions and fit the model. See `LinearSVM.fit`."""
         self._check_parameters()
         parts, found = self._begin_binary(X, y)
         random = check_random_state(self.random_state)
@@ -229,7 +259,7 @@ class PolynomialSVM(LinearSVM):
         )  # fmt: skip
         try:
             return feature_map.fit(sample)
-        except ValueError as error:  # of the decomposition: the rows themselves were looked at
+        except ValueError as error:  # From the decomposition: the survey has checked the rows.
             raise ValueError(f"the kernel is too large, scale the features: {error}") from error
 
     def _features(self, X: Any) -> Any:
@@ -237,7 +267,7 @@ class PolynomialSVM(LinearSVM):
 
 
 def _hinge(x: Any, y: np.ndarray, theta: np.ndarray, positive: Any) -> tuple[float, np.ndarray]:
-    """Hinge loss of a partition and a sub-gradient, summed over its rows."""
+    """Return the hinge loss and a sub-gradient of a partition, summed over its rows."""
     sign = np.where(y == positive, 1.0, -1.0)
     margin = sign * (x @ theta[:-1] + theta[-1])
     pull = np.where(margin < 1.0, -sign, 0.0)
@@ -245,9 +275,9 @@ def _hinge(x: Any, y: np.ndarray, theta: np.ndarray, positive: Any) -> tuple[flo
 
 
 def _transform(x: Any, feature_map: Any) -> np.ndarray:
-    if not x.shape[0]:  # of which scikit-learn wants no kernel
+    if not x.shape[0]:  # scikit-learn refuses to compute a kernel without rows
         return np.empty((0, feature_map.components_.shape[0]))
-    # What arrived inside another object may lie at an odd address as well.
+    # Arrays received inside another object may be unaligned, too.
     feature_map = copy.copy(feature_map)
     feature_map.components_ = contiguous(feature_map.components_)
     feature_map.normalization_ = contiguous(feature_map.normalization_)

@@ -1,7 +1,7 @@
-"""Synthetic data sets of any size: made block by block on the workers, from a seed.
+"""Synthetic data sets of any size, generated from a seed, block by block on the workers.
 
-A few strong directions hold most of what there is to learn; the weak ones are learnt long after
-them, so that training has a long tail.
+A few strong directions hold most of the signal. The weak directions are learned much later, which
+gives training a long tail.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Random = np.random.Generator
 
 
 def _features(random: Random, shared: Random, rows: int) -> tuple[Block, Block]:
-    """Correlated features of decaying scale, and their directions, which are independent."""
+    """Return correlated features of decaying scale, and the independent directions behind them."""
     scales = np.concatenate([np.ones(STRONG), np.geomspace(0.5, 0.05, FEATURES - STRONG)])
     basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
     directions = random.standard_normal((rows, FEATURES))
@@ -38,20 +38,20 @@ def _features(random: Random, shared: Random, rows: int) -> tuple[Block, Block]:
 
 
 def _weights(shared: Random) -> Block:
-    """Of the directions: nine tenths of the signal's variance are in the strong ones."""
+    """Return weights of the directions; strong ones hold 90 % of the variance of the signal."""
     parts = [np.full(STRONG, 0.9 / STRONG), np.full(FEATURES - STRONG, 0.1 / (FEATURES - STRONG))]
     return np.sqrt(np.concatenate(parts)) * shared.choice([-1.0, 1.0], FEATURES)
 
 
 def _classes(random: Random, shared: Random, rows: int) -> Block:
-    """Two classes, apart by a plane but for noise."""
+    """Generate two classes that a hyperplane separates, up to noise."""
     X, directions = _features(random, shared, rows)
     chance = 1.0 / (1.0 + np.exp(-4.0 * directions @ _weights(shared)))
     return np.column_stack([X, random.random(rows) < chance])
 
 
 def _curved(random: Random, shared: Random, rows: int) -> Block:
-    """Two classes, apart by products of neighbouring directions and a plane."""
+    """Generate two classes, separated by products of neighbouring directions and a hyperplane."""
     X, directions = _features(random, shared, rows)
     signal = directions[:, :STRONG:2] * directions[:, 1:STRONG:2]
     score = signal.sum(axis=1) + 0.5 * directions @ _weights(shared)
@@ -59,14 +59,14 @@ def _curved(random: Random, shared: Random, rows: int) -> Block:
 
 
 def _amounts(random: Random, shared: Random, rows: int) -> Block:
-    """Linear in the features, with noise."""
+    """Generate targets that are linear in the features, with noise."""
     X, directions = _features(random, shared, rows)
     y = 3.0 + directions @ _weights(shared) + 0.2 * random.standard_normal(rows)
     return np.column_stack([X, y])
 
 
 def _steps(random: Random, shared: Random, rows: int) -> Block:
-    """Amounts that rise, fall and jump with single features (Friedman 1991, with a jump)."""
+    """Generate targets that are nonlinear in a few features (Friedman 1991, with a jump)."""
     X = random.random((rows, FEATURES))
     y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2
     y += 10 * X[:, 3] + 5 * (X[:, 4] > 0.6) + random.standard_normal(rows)
@@ -74,7 +74,7 @@ def _steps(random: Random, shared: Random, rows: int) -> Block:
 
 
 def _groups(random: Random, shared: Random, rows: int) -> Block:
-    """Some classes, as a network of one hidden layer tells them apart."""
+    """Generate several classes that a network with one hidden layer separates, up to noise."""
     X, directions = _features(random, shared, rows)
     hidden = np.tanh(directions[:, :STRONG] @ shared.standard_normal((STRONG, 12)))
     score = hidden @ shared.standard_normal((12, GROUPS))
@@ -82,21 +82,21 @@ def _groups(random: Random, shared: Random, rows: int) -> Block:
 
 
 def _clusters(random: Random, shared: Random, rows: int) -> Block:
-    """Clusters that overlap."""
+    """Generate overlapping clusters."""
     centers = shared.standard_normal((CLUSTERS, CLUSTER_FEATURES))
     members = random.integers(CLUSTERS, size=rows)
     return centers[members] + random.standard_normal((rows, CLUSTER_FEATURES))
 
 
 def _documents(random: Random, shared: Random, rows: int) -> Block:
-    """Counts of words, drawn as latent Dirichlet allocation assumes."""
+    """Generate word counts from the model of latent Dirichlet allocation."""
     topics = shared.dirichlet(np.full(WORDS, 0.05), TOPICS)
     shares = random.dirichlet(np.full(TOPICS, 0.2), rows)
     return random.multinomial(WORDS_IN_DOCUMENT, shares @ topics).astype(float)
 
 
 _MAKERS: dict[str, tuple[Callable[[Random, Random, int], Block], int, type | None]] = {
-    # name: (rows of a block, columns without y, type of y)
+    # name: (function that generates a block, columns without y, type of y)
     "classes": (_classes, FEATURES, int),
     "curved": (_curved, FEATURES, int),
     "amounts": (_amounts, FEATURES, float),
@@ -105,31 +105,33 @@ _MAKERS: dict[str, tuple[Callable[[Random, Random, int], Block], int, type | Non
     "clusters": (_clusters, CLUSTER_FEATURES, None),
     "documents": (_documents, WORDS, None),
 }
-#: Names of the data sets.
+#: Names of the kinds of data.
 KINDS = tuple(_MAKERS)
 
 
 def make(kind: str, rows: int, partitions: int, seed: int = 0) -> tuple[da.Array, ...]:
-    """A data set, lazily.
+    """Return a synthetic data set as lazy dask arrays.
 
     Parameters
     ----------
     kind : str
         One of `KINDS`.
     rows : int
-        In all, at least one a partition.
+        Total number of rows, at least one per partition.
     partitions : int
+        Number of partitions.
     seed : int
-        The same seed and split give the same rows, on whatever workers.
+        Seed, >= 0. The same seed, rows and partitions give the same data on any workers.
 
     Returns
     -------
     tuple of dask.array.Array
-        X, (rows, n_features); and y, (rows,), where there is something to predict.
+        X, (rows, n_features), and for supervised learning y, (rows,).
 
     Raises
     ------
     ValueError
+        If an argument is out of range.
     """
     if kind not in _MAKERS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {kind!r}")

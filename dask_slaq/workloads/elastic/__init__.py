@@ -1,4 +1,4 @@
-"""What the elastic estimators share: partitions, validation, blockwise tasks."""
+"""Shared parts of the elastic estimators: partitions, validation and blockwise prediction."""
 
 from dask_slaq.workloads.elastic.blockwise import as_blocks, as_dask, check_columns, dense, map_rows
 from dask_slaq.workloads.elastic.checks import check_integer, check_number

@@ -1,4 +1,4 @@
-"""A fitted model applied to rows: lazily to those of a dask array, at once to any others."""
+"""Blockwise application of fitted models: lazy for dask arrays, immediate for other arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["as_blocks", "as_dask", "check_columns", "dense", "map_rows"]
 
 
 def as_blocks(X: Any) -> Any:
-    """A scipy.sparse matrix as a dask array of one block; anything else as it is."""
+    """Wrap a scipy.sparse matrix as a dask array of one block. Return anything else unchanged."""
     if not is_sparse(X):
         return X
     whole = delayed(X.tocsr(), pure=False, traverse=False)
@@ -23,12 +23,22 @@ def as_blocks(X: Any) -> Any:
 
 
 def as_dask(array: Any, name: str, ndim: int) -> Any:
-    """A dask array: as it is, or of one block. A frame is left for `Partitions` to refuse.
+    """Convert an array to a dask array of one block, and check its dimensions.
+
+    Dask collections are returned unchanged. `Partitions` rejects DataFrames later.
+
+    Parameters
+    ----------
+    array : dask array, array_like or scipy.sparse matrix
+    name : str
+        Name of the array in error messages.
+    ndim : int
+        Required number of dimensions.
 
     Raises
     ------
     ValueError
-        Its dimensions are not `ndim`; the array is called `name`.
+        If the array does not have `ndim` dimensions.
     """
     array = as_blocks(array)
     if not hasattr(array, "dask"):
@@ -39,12 +49,12 @@ def as_dask(array: Any, name: str, ndim: int) -> Any:
 
 
 def dense(X: Any) -> np.ndarray:
-    """A block of rows, sparse or not, as floats.
+    """Convert a block of rows, dense or sparse, to a dense array of floats.
 
     Raises
     ------
     ValueError
-        A value is not finite.
+        If a value is not finite.
     """
     values = np.asarray(X.toarray() if is_sparse(X) else X)
     values = values if values.dtype.kind == "f" else values.astype(float)
@@ -54,7 +64,15 @@ def dense(X: Any) -> np.ndarray:
 
 
 def check_columns(columns: int, fitted: int) -> None:
-    """Raise ValueError if `columns` are not those that the model was fitted with."""
+    """Raise ValueError if the numbers of columns in the data and in the fitted model differ.
+
+    Parameters
+    ----------
+    columns : int
+        Number of columns in the data.
+    fitted : int
+        Number of columns that the model was fitted with.
+    """
     if columns != fitted:
         raise ValueError(f"X has {columns} columns, the model was fitted with {fitted}")
 
@@ -67,22 +85,22 @@ def map_rows(
     columns: int | None = None,
     dtype: Any = float,
 ) -> Any:
-    """``function(X, *model)`` for each block of rows.
+    """Apply ``function(X, *model)`` to each block of rows.
 
     Parameters
     ----------
     function : callable
-        Importable where the workers are; gives one row, or one number, for each row.
+        Function that workers can import. It returns one row or one number per row of `X`.
     X : dask array or array_like, (n_rows, n_features)
-        Blocks may be sparse.
+        Input data. Blocks may be sparse.
     *model
-        Sent once, whatever the number of blocks.
+        Further arguments of the function. They are sent once, not once per block.
     n_features : int
-        What the model was fitted with.
+        Number of features that the model was fitted with.
     columns : int, optional
-        Of the result, which has one dimension without.
+        Number of columns of the result. By default, the result is one-dimensional.
     dtype : dtype
-        Of the result.
+        Data type of the result.
 
     Returns
     -------
@@ -92,7 +110,7 @@ def map_rows(
     Raises
     ------
     ValueError
-        `X` has another shape.
+        If `X` is not two-dimensional or does not have `n_features` columns.
     """
     X = X if hasattr(X, "ndim") else np.asarray(X)
     if X.ndim != 2:

@@ -1,4 +1,4 @@
-"""Checks of parameters: an error names the parameter, its value and what is allowed."""
+"""Parameter checks whose errors name the parameter, its value and the allowed values."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ __all__ = ["check_integer", "check_number"]
 
 
 def check_number(name: str, value: Any, *, zero: bool) -> None:
-    """A finite real number above zero, or zero itself if that is allowed.
+    """Check that a parameter is a positive, finite real number.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter in the error message.
+    value : object
+        Value to check.
+    zero : bool
+        Whether 0 is allowed, too.
 
     Raises
     ------
     InvalidSetting
-        A `ValueError`.
+        If the check fails. A subclass of `ValueError`.
     """
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not (real and math.isfinite(value) and (value > 0 or (zero and value == 0))):
@@ -26,12 +35,21 @@ def check_number(name: str, value: Any, *, zero: bool) -> None:
 
 
 def check_integer(name: str, value: Any, least: int = 1) -> None:
-    """An integer, not less than `least`.
+    """Check that a parameter is an integer of at least `least`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the parameter in the error message.
+    value : object
+        Value to check.
+    least : int
+        Smallest allowed value.
 
     Raises
     ------
     InvalidSetting
-        A `ValueError`.
+        If the check fails. A subclass of `ValueError`.
     """
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not (whole and value >= least):

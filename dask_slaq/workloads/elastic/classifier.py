@@ -1,7 +1,7 @@
-"""What the classifiers share: checks before training, losses, prediction block by block.
+"""Base class of the elastic classifiers: validation, loss reports and blockwise prediction.
 
-Estimators follow scikit-learn's conventions, with dask arrays as well as arrays in memory; what
-they predict for a dask array is a lazy dask array.
+The classifiers follow scikit-learn's conventions and accept dask arrays as well as arrays in
+memory. Predictions for a dask array are lazy dask arrays.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ __all__ = ["PartitionedClassifier"]
 
 
 class PartitionedClassifier(ClassifierMixin, BaseEstimator):
-    """Base of the classifiers that train over `Partitions`."""
+    """Base class of classifiers that train on `Partitions`."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of the rows whose class is predicted, weighted if there are weights.
+        """Return the accuracy, weighted if weights are passed.
 
         Parameters
         ----------
         X : dask array or array_like, (n_rows, n_features)
+            Data to predict.
         y : dask array or array_like, (n_rows,)
-        sample_weight : dask array or array_like, (n_rows,), optional
+            True labels.
+        sample_weight : dask array or array, (n_rows,), optional
+            Weights of the rows.
         """
         hit = self.predict(X) == (y if hasattr(y, "dask") else np.asarray(y))
         if sample_weight is None:
@@ -46,12 +49,14 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _begin(self, X: Any, y: Any) -> tuple[Partitions, Survey]:
-        """Look through the data before anything is trained.
+        """Validate the data and initialize the fitted attributes.
+
+        Returns the partitions and their survey.
 
         Raises
         ------
         ValueError
-            See `Partitions.survey`; or y has no classes.
+            If the data are invalid (see `Partitions.survey`) or y does not contain class labels.
         """
         if not (hasattr(X, "dask") or hasattr(y, "dask")):
             X, y = check_X_y(X, y, accept_sparse="csr", estimator=self)
@@ -68,12 +73,12 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
         return parts, found
 
     def _record(self, loss: float) -> None:
-        """Keep and publish the loss of the starting point or of one more iteration.
+        """Store and publish the loss of the starting point or of the next iteration.
 
         Raises
         ------
         ValueError
-            It is not finite.
+            If the loss is not finite.
         """
         if not math.isfinite(loss):
             raise ValueError(
@@ -85,7 +90,7 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
         publish(loss)
 
     def _rows(self, X: Any) -> Any:
-        """Rows in memory, as many columns as there were in training."""
+        """Validate rows in memory against the columns of the training data, and return them."""
         X = check_array(X, accept_sparse="csr", ensure_min_samples=0)
         self._check_columns(X)
         return X
@@ -98,27 +103,27 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _by_block(self, method: str, X: Any, dtype: Any, width: int | None = None) -> Any:
-        """A method of this model for a dask array: lazily, one task a partition.
+        """Apply a method of this model lazily to a dask array, with one task per partition.
 
         Parameters
         ----------
         method : str
-            Its result has a row for each row.
-        X : dask array
+            Name of a method that returns one row per row of X.
+        X : dask array, (n_rows, n_features)
         dtype : dtype
-            Of the result.
+            Data type of the result.
         width : int, optional
-            Columns of the result; by default it has one dimension.
+            Number of columns of the result. By default, the result is one-dimensional.
         """
         self._check_columns(X)
-        # A copy: fitting this model again must not change what was predicted before.
+        # A copy, so that fitting this model again does not change lazy predictions made before.
         model = copy.copy(self), method
         return map_rows(
             _call, X, *model, n_features=self.n_features_in_, columns=width, dtype=dtype
         )
 
     def _fitted(self, X: Any) -> bool:
-        """Whether X is a dask array, for a model that is fitted."""
+        """Check that this model is fitted, and return whether X is a dask array."""
         check_is_fitted(self)
         return hasattr(X, "dask") and hasattr(X, "map_blocks")
 

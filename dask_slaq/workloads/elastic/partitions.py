@@ -1,4 +1,4 @@
-"""Rows of a data set as one task a partition, and sums over them in a fixed order."""
+"""Row partitions of a data set, processed by one task each and summed in a fixed order."""
 
 from __future__ import annotations
 
@@ -16,32 +16,31 @@ from dask_slaq.workloads.elastic.validation import Survey, is_sparse, look, surv
 
 __all__ = ["Partitions", "Survey", "contiguous", "tree_sum"]
 
-#: Partial sums that one task adds up.
+#: Number of partial sums that one task adds up.
 FAN_IN = 8
-#: Arguments of more bytes are sent to the scheduler once, not with the task of each partition.
+#: Arguments of more bytes than this are sent to the scheduler once, not once per partition.
 SHARED = 65_536
 
 
 class Partitions:
-    """Arrays that are split alike by rows: one task a partition for whatever is done with them.
+    """Arrays that are split alike by rows, with operations that run one task per partition.
 
-    An iteration is one graph: a task for each partition, and a tree of sums whose shape and order
-    depend on nothing but the number of partitions. So the result is the same, bit for bit,
-    wherever the tasks run; a job's worker set may change from one iteration to the next.
+    An iteration is one graph: one task per partition, and a tree of sums whose shape and order
+    depend only on the number of partitions. The result is therefore the same bit for bit, wherever
+    the tasks run, and a job's worker set may change between iterations.
 
     Parameters
     ----------
     *arrays : dask array or array_like, (n_rows, ...)
-        At least one, the first is X. Persist dask arrays first if they are to be read once only.
-        An array in memory is one partition; the first may be a SciPy sparse matrix, and so may
-        the blocks of a dask array.
+        One or more arrays; the first is X. Persist dask arrays first to load them only once. An
+        array in memory is one partition. X, or its blocks, may be SciPy sparse matrices.
 
     Raises
     ------
     TypeError
-        A DataFrame: its partitions have no known lengths.
+        If an argument is a DataFrame, whose partitions have unknown lengths.
     ValueError
-        The first is not two-dimensional, or lengths or partitions differ.
+        If X is not two-dimensional, or the arrays have different numbers of partitions.
     """
 
     def __init__(self, *arrays: Any) -> None:
@@ -58,11 +57,11 @@ class Partitions:
         self._parts: list[tuple[Any, ...]] = list(zip(*blocks, strict=True))
 
     def __len__(self) -> int:
-        """Partitions."""
+        """Return the number of partitions."""
         return len(self._parts)
 
     def of(self, chosen: Sequence[int]) -> Partitions:
-        """Some of the partitions alone, by number."""
+        """Return the partitions with the numbers `chosen`."""
         return self._like([self._parts[i] for i in chosen])
 
     def _like(self, parts: list[tuple[Any, ...]]) -> Partitions:
@@ -73,17 +72,22 @@ class Partitions:
     def map(
         self, function: Callable[..., Any], *arguments: Any, state: Sequence[Any] | None = None
     ) -> list[Delayed]:
-        """Tasks ``function(*arrays, [state,] *arguments)``, one a partition.
+        """Create a task ``function(*arrays, [state,] *arguments)`` for each partition.
 
         Parameters
         ----------
         function : callable
-            Importable where the workers are. Its name is the name of the tasks. Arrays that it is
-            called with are `contiguous`.
+            Function that workers can import. Its name becomes the name of the tasks. All arrays
+            passed to it are `contiguous`.
         *arguments
-            The same for all partitions.
+            Arguments shared by all partitions.
         state : sequence, optional
-            One more argument, with a value for each partition: what an earlier `map` returned.
+            An additional argument with one value per partition: the result of an earlier `map`.
+
+        Returns
+        -------
+        list of Delayed
+            One task per partition.
         """
         call = delayed(_OnContiguous(function), pure=False)
         common = [_shared(argument) for argument in arguments]
@@ -93,18 +97,35 @@ class Partitions:
     def sum(
         self, function: Callable[..., Any], *arguments: Any, state: Sequence[Any] | None = None
     ) -> tuple[Any, ...]:
-        """The sums over partitions of the numbers and arrays in the tuples that `function` returns.
+        """Sum the tuples of numbers and arrays that `function` returns, item by item.
 
-        Parameters are those of `map`.
+        See `map` for the parameters.
+
+        Returns
+        -------
+        tuple
+            Sums over all partitions.
         """
         (total,) = dask.compute(tree_sum(self.map(function, *arguments, state=state)))
         result: tuple[Any, ...] = total
         return result
 
     def transform(self, function: Callable[..., Any], *arguments: Any) -> Partitions:
-        """The same partitions with ``function(X, *arguments)`` in place of the first array.
+        """Replace the first array, X, by ``function(X, *arguments)``.
 
-        It is computed once and then held by the workers, for as long as the result lives.
+        The new array is computed once. The workers hold it for as long as the result lives.
+
+        Parameters
+        ----------
+        function : callable
+            Function that workers can import.
+        *arguments
+            Arguments shared by all partitions.
+
+        Returns
+        -------
+        Partitions
+            The new partitions. This object does not change.
         """
         call = delayed(_OnContiguous(function), pure=False)
         common = [_shared(argument) for argument in arguments]
@@ -112,15 +133,16 @@ class Partitions:
         return self._like([(one, *part[1:]) for one, part in zip(made, self._parts, strict=True)])
 
     def sample(self, rows: Sequence[int], size: int, random: np.random.RandomState) -> Any:
-        """Rows of the first array, drawn without replacement, in the order of the data.
+        """Draw rows of the first array without replacement, in the order of the data.
 
         Parameters
         ----------
         rows : sequence of int
-            Rows of each partition, as a survey counts them.
+            Number of rows in each partition (`Survey.rows`).
         size : int
-            Rows to draw, at most; all if there are fewer.
+            Number of rows to draw. All rows are returned if there are fewer.
         random : numpy.random.RandomState
+            Random number generator.
 
         Returns
         -------
@@ -130,14 +152,14 @@ class Partitions:
         return self.take(rows, np.sort(random.choice(n, min(size, n), replace=False)))
 
     def take(self, rows: Sequence[int], drawn: np.ndarray) -> Any:
-        """Some rows of the first array; only the partitions that have any are looked at.
+        """Return some rows of the first array. Only partitions that hold any of them are read.
 
         Parameters
         ----------
         rows : sequence of int
-            Rows of each partition, as a survey counts them.
-        drawn : (n_drawn,) array of int
-            Their numbers in the whole, in order.
+            Number of rows in each partition (`Survey.rows`).
+        drawn : array of int, (n_drawn,)
+            Indices of the rows in the whole array, ascending.
 
         Returns
         -------
@@ -155,24 +177,30 @@ class Partitions:
         return scipy.sparse.vstack(taken, "csr") if is_sparse(taken[0]) else np.concatenate(taken)
 
     def survey(self, *, labels: bool = False) -> Survey:
-        """Look through the data once, before anything is trained on it.
+        """Validate the data in one pass before training.
 
         Parameters
         ----------
         labels : bool
             Whether to collect the distinct values of the second array.
 
+        Returns
+        -------
+        Survey
+            Sizes of the partitions and the labels.
+
         Raises
         ------
         ValueError
-            A partition is empty, has other columns or other lengths than the rest, or holds a
-            value that is not finite or, in X, no number; with `labels`, fewer than two classes.
+            If a partition is empty, its number of columns differs from that of the first, its
+            arrays differ in length, X is not numeric, or a value is not finite. With `labels`,
+            also if there are fewer than two classes.
         """
         return surveyed(dask.compute(*self.map(look, labels)))
 
 
 def tree_sum(parts: Sequence[Any]) -> Any:
-    """One task for the sum of the tuples that `parts` are, always in the same order."""
+    """Return a task that sums the tuples in `parts`, always in the same order."""
     if len(parts) == 1:
         return parts[0]
     add = delayed(_add, pure=False)
@@ -181,11 +209,13 @@ def tree_sum(parts: Sequence[Any]) -> Any:
 
 
 def contiguous(x: Any) -> Any:
-    """An array as BLAS adds it up alike wherever it was sent; anything else as it is.
+    """Return an array in contiguous and aligned memory, so that sums round alike on any worker.
 
-    A strided view becomes contiguous when it moves to another worker, and what arrives there may
-    lie at an odd address, which NumPy copies, in an order of its own, before each product. Both
-    change the order of sums. Contiguous arrays keep their order, C or Fortran.
+    A strided view becomes contiguous when it moves to another worker. An array received from
+    another worker may be unaligned, and NumPy copies it, in an order of its own, before each
+    product. Both change the order of summation in BLAS. Contiguous, aligned arrays are returned
+    unchanged, and contiguous ones keep their order, C or Fortran. Other objects are returned
+    unchanged.
     """
     if not isinstance(x, np.ndarray) or (x.flags.forc and x.flags.aligned):
         return x
@@ -193,7 +223,7 @@ def contiguous(x: Any) -> Any:
 
 
 class _OnContiguous:
-    """A function called with the arrays among its arguments contiguous, under its own name."""
+    """Wrapper that makes the array arguments of a function `contiguous`, and keeps its name."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -217,17 +247,17 @@ def _shared(argument: Any) -> Any:
 
 
 def _row_blocks(array: Any, name: str) -> list[Any]:
-    """The blocks of `array`, each with all columns: delayed values, or the array itself."""
+    """Return the blocks of `array`, each with all columns, as delayed values."""
     if hasattr(array, "dask") and hasattr(array, "partitions") and not hasattr(array, "chunks"):
         raise TypeError(f"{name} is a DataFrame; use .to_dask_array(lengths=True)")
     if not hasattr(array, "to_delayed"):
         whole = array.tocsr() if is_sparse(array) else np.asarray(array)
-        # Persisted: it goes to the workers once, not with every iteration.
+        # Persisted, so that it is sent to the workers once, not in every iteration.
         return list(dask.persist(delayed(whole, pure=False, traverse=False)))
     if array.ndim > 1 and array.numblocks[1] > 1:
         array = array.rechunk({1: -1})
     blocks = list(array.to_delayed().ravel())
     if blocks and blocks[0].key not in blocks[0].dask:
-        # Optimizing drops what is persisted already, for which dask 2025.1.0 takes keys for values.
+        # Optimization drops persisted blocks, so dask 2025.1.0 would take their keys for values.
         blocks = list(array.to_delayed(optimize_graph=False).ravel())
     return blocks

@@ -1,4 +1,4 @@
-"""What is looked for in a data set before anything is trained on it."""
+"""Validation of a data set before training."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["Found", "Survey", "is_sparse", "look", "surveyed"]
 
 
 class Survey(NamedTuple):
-    """What one pass over the data found.
+    """Sizes and labels of a data set, collected in one pass.
 
     Attributes
     ----------
     rows : list of int
-        Rows of each partition, each at least 1.
+        Number of rows in each partition, >= 1.
     columns : int
-        Of the first array.
+        Number of columns of the first array.
     labels : array or None
-        Distinct values of the second array, sorted, if they were asked for.
+        Distinct values of the second array, sorted. None if they were not requested.
     """
 
     rows: list[int]
@@ -29,13 +29,26 @@ class Survey(NamedTuple):
 
     @property
     def n(self) -> int:
-        """Rows in all."""
+        """Total number of rows."""
         return sum(self.rows)
 
 
 class Found(NamedTuple):
-    """What is in one partition: lengths of the arrays; columns and dtype of the first; array and
-    row of the first value that is not finite; distinct values of the second array."""
+    """Summary of one partition.
+
+    Attributes
+    ----------
+    lengths : list of int
+        Number of rows of each array.
+    columns : int
+        Number of columns of the first array.
+    dtype : dtype
+        Data type of the first array.
+    bad : (str, int) or None
+        Name of the array, and row, of the first value that is not finite.
+    labels : array or None
+        Distinct values of the second array, sorted, if requested.
+    """
 
     lengths: list[int]
     columns: int
@@ -45,7 +58,13 @@ class Found(NamedTuple):
 
 
 def look(*args: Any) -> Found:
-    """Look at one partition; the last argument is whether to collect labels."""
+    """Summarize one partition.
+
+    Parameters
+    ----------
+    *args
+        Arrays of the partition, followed by a bool: whether to collect labels.
+    """
     *arrays, labels = args
     x = arrays[0]
     lengths = [int(array.shape[0]) for array in arrays]
@@ -54,7 +73,7 @@ def look(*args: Any) -> Found:
 
 
 def surveyed(found: Sequence[Found]) -> Survey:
-    """What all partitions have together.
+    """Validate and combine the summaries of all partitions.
 
     Raises
     ------
@@ -95,7 +114,7 @@ def _bad(arrays: Sequence[Any]) -> tuple[str, int] | None:
 
 
 def _not_finite(array: Any) -> int | None:
-    """The first row with a value that is not finite."""
+    """Return the first row with a value that is not finite, or None."""
     if array.dtype.kind != "f":
         return None
     if is_sparse(array):
@@ -108,5 +127,5 @@ def _not_finite(array: Any) -> int | None:
 
 
 def is_sparse(array: Any) -> bool:
-    """Whether it is one of SciPy's sparse matrices or arrays."""
+    """Return whether `array` is a SciPy sparse matrix or array."""
     return hasattr(array, "tocsr")

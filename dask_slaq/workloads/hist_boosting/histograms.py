@@ -1,6 +1,6 @@
-"""Features in bins, sums of gradients over the rows in each bin, and the best split they show.
+"""Binning of features, histograms of gradients per bin, and the search for the best splits.
 
-Thresholds, gains and constraints are those of scikit-learn's histogram boosting [1]_, [2]_.
+Thresholds, gains and constraints follow scikit-learn's histogram boosting [1]_, [2]_.
 
 .. [1] Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", NIPS 2017.
 .. [2] Chen, Guestrin, "XGBoost: A Scalable Tree Boosting System", KDD 2016, eq. 5 and 7.
@@ -17,15 +17,26 @@ from dask_slaq.workloads.hist_boosting.trees import LEAF
 
 __all__ = ["Splits", "best_splits", "bins_of", "histograms", "newton_step", "thresholds_of"]
 
-#: Least sum of second derivatives in a child.
+#: Minimum sum of second derivatives in a child.
 MIN_HESSIAN = 1e-3
 TINY = 1e-15
 
 
 def thresholds_of(sample: np.ndarray, max_bins: int) -> np.ndarray:
-    """Upper ends of all bins but the last, (n_features, max_bins - 1), filled up with infinity.
+    """Compute the upper ends of the bins of each feature.
 
-    Halfway between distinct values if there are at most `max_bins` of them, else quantiles.
+    Parameters
+    ----------
+    sample : array, (n_rows, n_features)
+        Sample of the data.
+    max_bins : int
+        Maximum number of bins per feature.
+
+    Returns
+    -------
+    array, (n_features, max_bins - 1)
+        Upper ends of all bins but the last, padded with infinity. They are midpoints of the
+        distinct values if there are at most `max_bins` of them, else quantiles.
     """
     ends = np.full((sample.shape[1], max_bins - 1), np.inf)
     inner = np.linspace(0, 100, max_bins + 1)[1:-1]
@@ -39,7 +50,19 @@ def thresholds_of(sample: np.ndarray, max_bins: int) -> np.ndarray:
 
 
 def bins_of(X: Any, thresholds: np.ndarray) -> np.ndarray:
-    """The bin of each value, (n_rows, n_features), each column in one piece of memory."""
+    """Compute the bin of each value.
+
+    Parameters
+    ----------
+    X : array or sparse matrix, (n_rows, n_features)
+    thresholds : array, (n_features, max_bins - 1)
+        See `thresholds_of`.
+
+    Returns
+    -------
+    array of uint8, (n_rows, n_features)
+        In Fortran order, so that each column is contiguous.
+    """
     X = dense(X)
     bins = np.empty(X.shape, dtype=np.uint8, order="F")
     for feature, ends in enumerate(thresholds):
@@ -50,17 +73,23 @@ def bins_of(X: Any, thresholds: np.ndarray) -> np.ndarray:
 def histograms(
     bins: np.ndarray, values: list[np.ndarray | None], slots: np.ndarray, shape: tuple[int, int]
 ) -> list[np.ndarray]:
-    """Sums over the rows in each bin of each slot, (n_slots, n_features, n_bins) each.
+    """Sum values over the rows in each bin of each slot. A slot is one of the active tree nodes.
 
     Parameters
     ----------
     bins : array of uint8, (n_rows, n_features)
+        See `bins_of`.
     values : list of array, (n_rows,), or None
-        What to sum; None counts rows.
+        Values to sum. None counts rows.
     slots : array of int, (n_rows,)
-        Which histogram a row belongs to; -1 for none.
+        Slot that each row belongs to, -1 for none.
     shape : (int, int)
-        Slots and bins.
+        Numbers of slots and bins.
+
+    Returns
+    -------
+    list of array, (n_slots, n_features, n_bins)
+        One histogram per item of `values`.
     """
     inside = np.flatnonzero(slots >= 0)
     if len(inside) < len(slots):
@@ -77,12 +106,12 @@ def histograms(
 
 
 class Splits(NamedTuple):
-    """The best split of each slot, arrays of (n_slots,) or (n_slots, 2).
+    """Best split of each slot.
 
     Attributes
     ----------
-    feature, bin : array of int
-        Where to split; feature `LEAF` if no split gains anything.
+    feature, bin : array of int, (n_slots,)
+        Feature and bin at which to split. The feature is `LEAF` if no split has a positive gain.
     gradients, hessians : array, (n_slots, 2)
         Sums over the left and the right child.
     """
@@ -94,23 +123,31 @@ class Splits(NamedTuple):
 
 
 def newton_step(gradients: np.ndarray, hessians: np.ndarray, l2: float) -> np.ndarray:
-    """Value that lowers the second-order model of the loss most."""
+    """Compute the leaf value that minimizes the second-order model of the loss.
+
+    Parameters
+    ----------
+    gradients, hessians : array
+        Sums of the first and second derivatives over the rows of each leaf.
+    l2 : float
+        Penalty on squared leaf values.
+    """
     return -gradients / (hessians + l2 + TINY)
 
 
 def best_splits(
     gradients: np.ndarray, hessians: np.ndarray, counts: np.ndarray, l2: float, min_leaf: int
 ) -> Splits:
-    """The split of largest gain; of several, the first feature and then the lowest bin.
+    """Find the split with the largest gain. Ties go to the first feature, then the lowest bin.
 
     Parameters
     ----------
     gradients, hessians, counts : array, (n_slots, n_features, n_bins)
-        Histograms.
+        Histograms of the first and second derivatives, and of the rows.
     l2 : float
         Penalty on squared leaf values.
     min_leaf : int
-        Fewest rows of a child, at least 1.
+        Minimum number of rows per child, >= 1.
     """
     g, h, n = (_both_sides(values) for values in (gradients, hessians, counts))
     whole = _quality(g.sum(axis=0), h.sum(axis=0), l2)
@@ -129,7 +166,7 @@ def best_splits(
 
 
 def _both_sides(values: np.ndarray) -> np.ndarray:
-    """Sums left and right of each bin's end, (2, n_slots, n_features, n_bins)."""
+    """Sum left and right of the end of each bin, (2, n_slots, n_features, n_bins)."""
     left = values.cumsum(axis=2)
     return np.stack([left, left[:, :1, -1:] - left])
 

@@ -1,6 +1,7 @@
-"""What boosting minimizes: loss, its first and second derivatives by the scores, and a start.
+"""Objectives of boosting. `SquaredError` documents the interface that all of them share.
 
-An objective works on one partition: targets (n_rows,) and scores (n_rows, n_outputs).
+An objective works on one partition at a time, with targets `y` (n_rows,) and scores
+(n_rows, n_outputs). For classification, the targets are class indices from 0.
 """
 
 from __future__ import annotations
@@ -14,70 +15,102 @@ __all__ = ["LogLoss", "Softmax", "SquaredError"]
 
 
 class SquaredError:
-    """Squares of target minus score; the derivatives are those of half of it."""
+    """Squared difference of target and score.
+
+    The derivatives are those of half the squared difference, so the second derivative is 1.
+    """
 
     n_outputs = 1
 
     def summary(self, y: np.ndarray) -> tuple[Any, ...]:
-        """What `start` needs to know of a partition's targets, to be summed."""
+        """Summarize the targets of a partition. `start` takes the sums over all partitions."""
         return (float(y.sum()), len(y))
 
     def start(self, total: float, n: int) -> np.ndarray:
-        """The best constant score, (n_outputs,)."""
+        """Compute the best constant scores, (n_outputs,).
+
+        Parameters
+        ----------
+        total, n : float and int
+            Sums of the items of `summary` over all partitions.
+        """
         return np.array([total / n])
 
     def loss(self, y: np.ndarray, scores: np.ndarray) -> float:
-        """Sum of the losses of rows."""
+        """Return the loss, summed over the rows.
+
+        Parameters
+        ----------
+        y : array, (n_rows,)
+            Targets.
+        scores : array, (n_rows, n_outputs)
+            Current scores.
+        """
         return float(((y - scores[:, 0]) ** 2).sum())
 
     def derivatives(self, y: np.ndarray, scores: np.ndarray, output: int) -> list[Any]:
-        """First and second derivative by one output; without the second if it is 1."""
+        """Compute the derivatives of the loss of each row with respect to one output.
+
+        Parameters
+        ----------
+        y : array, (n_rows,)
+            Targets.
+        scores : array, (n_rows, n_outputs)
+            Current scores.
+        output : int
+            Index of the output.
+
+        Returns
+        -------
+        list of array, (n_rows,)
+            First and second derivative. The second is omitted if it is 1 everywhere.
+        """
         return [scores[:, 0] - y]
 
 
 class LogLoss:
-    """Negative log-likelihood of two classes, in nats; the score is the log-odds of the second."""
+    """Negative log-likelihood of two classes, in nats. The score is the log-odds of the second."""
 
     n_outputs = 1
 
     def summary(self, y: np.ndarray) -> tuple[Any, ...]:
-        """Rows of each class."""
+        """Count the rows of each class."""
         return (np.bincount(y, minlength=2),)
 
     def start(self, rows: np.ndarray) -> np.ndarray:
-        """Log-odds of the data."""
+        """Compute the log-odds of the second class in the data."""
         return np.log([rows[1] / rows[0]])
 
     def loss(self, y: np.ndarray, scores: np.ndarray) -> float:
-        """Sum of the losses of rows."""
+        """Return the loss, summed over the rows. See `SquaredError.loss`."""
         return float((np.logaddexp(0, scores[:, 0]) - y * scores[:, 0]).sum())
 
     def derivatives(self, y: np.ndarray, scores: np.ndarray, output: int) -> list[Any]:
-        """First and second derivative."""
+        """Compute the first and second derivative. See `SquaredError.derivatives`."""
         p = expit(scores[:, 0])
         return [p - y, p * (1 - p)]
 
 
 class Softmax:
-    """Negative log-likelihood of several classes, in nats, with a score for each class."""
+    """Negative log-likelihood of several classes, in nats, with one score per class."""
 
     def __init__(self, n_classes: int) -> None:
         self.n_outputs = n_classes
 
     def summary(self, y: np.ndarray) -> tuple[Any, ...]:
-        """Rows of each class."""
+        """Count the rows of each class."""
         return (np.bincount(y, minlength=self.n_outputs),)
 
     def start(self, rows: np.ndarray) -> np.ndarray:
-        """Logarithms of the shares of classes, less their mean."""
+        """Compute the logarithms of the class frequencies, minus their mean."""
         logs = np.log(rows / rows.sum())
         return logs - logs.mean()
 
     def loss(self, y: np.ndarray, scores: np.ndarray) -> float:
-        """Sum of the losses of rows."""
+        """Return the loss, summed over the rows. See `SquaredError.loss`."""
         return float((logsumexp(scores, axis=1) - scores[np.arange(len(y)), y]).sum())
 
     def derivatives(self, y: np.ndarray, scores: np.ndarray, output: int) -> list[Any]:
-        """First and second derivative by the score of one class."""
+        """Compute the first and second derivative. See `SquaredError.derivatives`."""
         p = softmax(scores, axis=1)[:, output]
         return [p - (y == output), p * (1 - p)]

@@ -1,9 +1,9 @@
-"""The rounds of boosting: trees grown level by level over binned partitions.
+"""Boosting rounds: trees grown level by level over binned partitions.
 
-The scores of rows are the only state. They are kept on the cluster, one value for each partition,
-and computed from the scores before; every so many rounds they are computed from the start, by the
-same additions in the same order. So what a lost worker held is recomputed in a bounded number of
-steps, and the scheduler remembers no more than that.
+The scores of the rows are the only state. The cluster keeps one array of scores per partition, and
+each round adds to the previous scores. Every `FRESH` rounds the scores are computed from the start,
+by the same additions in the same order. This bounds the number of steps needed to recompute the
+scores of a lost worker, and the number of tasks that the scheduler remembers.
 """
 
 from __future__ import annotations
@@ -19,19 +19,25 @@ from dask_slaq.workloads.hist_boosting.trees import LEAF, add_trees, empty_trees
 
 __all__ = ["Rounds", "TreeParams"]
 
-#: Rounds after which the scores are computed from the start again.
+#: Number of rounds after which the scores are computed from the start again.
 FRESH = 16
 
 
 class TreeParams(NamedTuple):
-    """How trees grow.
+    """Parameters of tree growth.
 
     Attributes
     ----------
-    depth, bins, min_leaf : int
-        Levels of splits, bins of a feature, fewest rows of a leaf.
-    rate, l2 : float
-        Factor of leaf values, and penalty on their squares.
+    depth : int
+        Levels of splits.
+    bins : int
+        Number of bins per feature.
+    min_leaf : int
+        Minimum number of rows per leaf.
+    rate : float
+        Factor applied to the leaf values.
+    l2 : float
+        Penalty on squared leaf values.
     """
 
     depth: int
@@ -42,7 +48,9 @@ class TreeParams(NamedTuple):
 
 
 class Rounds:
-    """An ensemble that grows by one round at a time.
+    """Ensemble of trees that grows one round at a time.
+
+    Call `look` for the loss, then `grow` for the next round, in turn.
 
     Parameters
     ----------
@@ -53,9 +61,9 @@ class Rounds:
     thresholds : array, (n_features, n_bins - 1)
         Upper ends of the bins.
     growth : TreeParams
-        How trees grow.
+        Parameters of tree growth.
     n : int
-        Rows in all.
+        Total number of rows.
 
     Attributes
     ----------
@@ -81,18 +89,21 @@ class Rounds:
         self._held: list[Any] = []
 
     def look(self, *, last: bool = False) -> float:
-        """Mean loss so far; unless it is the `last`, in one pass with sums for the next round."""
+        """Compute the mean loss, in the same pass as the histograms for the next round.
+
+        With `last`, the histograms are omitted.
+        """
         trees = empty_trees(self.objective.n_outputs, self.growth.depth)
         roots = [] if last else [(output, 0) for output in range(len(trees))]
         sums = tree_sum(self._level(trees, roots))
         *self._scores, sums = dask.persist(*self._scores, sums)
         loss, *self._roots = sums.compute()
-        # A task does not hold the results it is to work on: those before are let go only now.
+        # The new scores are computed from the previous ones, so release those only now.
         self._held = self._scores
         return float(loss) / self.n
 
     def grow(self) -> None:
-        """Add the trees of one round; `look` must have been called before."""
+        """Add the trees of one round. Requires a preceding call of `look`."""
         trees = empty_trees(self.objective.n_outputs, self.growth.depth)
         active = [(output, 0) for output in range(len(trees))]
         sums = self._roots
@@ -108,7 +119,7 @@ class Rounds:
     def _split(
         self, trees: np.ndarray, active: list[tuple[int, int]], g: Any, h: Any, n: Any = None
     ) -> list[tuple[int, int]]:
-        """Split the active nodes where it gains; return the children that may be split in turn."""
+        """Split active nodes where there is a gain. Returns the children that may be split next."""
         g, h, n = (g, h, h) if n is None else (g, h, n)
         found = best_splits(g, h, n, self.growth.l2, self.growth.min_leaf)
         values = self.growth.rate * newton_step(found.gradients, found.hessians, self.growth.l2)
@@ -163,7 +174,7 @@ def _sums(
     slots: np.ndarray,
     shape: tuple[int, int],
 ) -> tuple[Any, ...]:
-    """Loss, and histograms of derivatives and of rows for the active nodes of all outputs."""
+    """Return the loss, and histograms of the derivatives and rows for the active nodes."""
     total: list[Any] = []
     for output, tree in enumerate(trees):
         values = [*objective.derivatives(y, scores, output), None]
