@@ -238,5 +238,5 @@ class Grants(Mapping[str, Grant]):
 
 
 def _nan(value: float) -> float:
-    """Return `math.nan` for any nan: dataclasses with the same nan object compare equal."""
+    """Return `math.nan` for any nan, so that grants that hold it compare equal."""
     return math.nan if math.isnan(value) else value
