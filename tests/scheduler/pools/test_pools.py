@@ -308,9 +308,10 @@ async def test_a_busy_worker_gets_a_task_ahead_only_of_little_work(c, s, a):
             await known
             durations = plugin.pools.pools["a"].durations
             durations.observe(durations.like(s.tasks["quick-0"]), 0.0)
+            # In one message: once the first is overdue, nothing is sent ahead behind it.
             quick = [c.submit(wait_for, "go", key=f"quick-{n}") for n in (1, 2)]
-            await state_of(s, quick[1], "processing")
             long = [c.submit(wait_for, "go", key=f"long-{n}") for n in (1, 2)]
+            await state_of(s, quick[1], "processing")
             await state_of(s, long[0], "processing")  # there is little work yet
             await state_of(s, long[1], "no-worker")
             assert plugin.pools.tick(1.0) == 0  # unknown tasks count half a second
