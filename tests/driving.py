@@ -74,7 +74,7 @@ def assert_nothing_left(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
     """No job, no task in a pool, no restriction of ours."""
     assert plugin.pools.left_over() == []
     assert not plugin.engine.jobs
-    assert not plugin._timer.is_running()
+    assert not plugin.timer.is_running
     assert restricted_by_us(scheduler, plugin) == []
 
 
@@ -109,7 +109,7 @@ class Recorder(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         pools = self.plugin.pools
-        pool = pools._owner.get(key)
+        pool = pools.tracker.owner.get(key)
         if finish == "processing" and pool is not None:
             last = pools.bindings[-1]
             assert last.key == key

@@ -58,7 +58,7 @@ class SuitePlugin(SlaqPlugin):
         if pool is None:
             self._own_by_annotation(client, tasks)
             return
-        self.pools.own(pool, [self.scheduler.tasks[key] for key in tasks])
+        self.pools.tracker.own(pool, [self.scheduler.tasks[key] for key in tasks])
         self.pools.hold(self.jobs.contended)
 
     def fall_back(self, error: BaseException) -> None:

@@ -22,7 +22,7 @@ from dask_slaq.adapters.compat import repairs
 from dask_slaq.client.connection import current_client, request
 from dask_slaq.client.validation import finite
 from dask_slaq.core.errors import SlaqError, UnknownJob
-from dask_slaq.core.jobs import check_job_settings
+from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.validation import check_name, check_resources
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.floors import still_reporting
 from dask_slaq.core.forecast import Forecast, ending, quality, unreported
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.jobs import Jobs, Order
@@ -102,7 +103,7 @@ class SnapshotBuilder:
             normalized=normalized,
             gain=gain,
             speed=Progress(speeds, work),
-            reporting=jobs.reporting(capacity, self.epoch),
+            reporting=still_reporting(jobs, capacity, self.epoch),
             age=jobs.age(rows, now),
             attained=attained,
             efficient=speeds.efficient,

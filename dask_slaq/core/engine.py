@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.assessment import SnapshotBuilder
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.floors import credit_entitlement, refill_tokens
 from dask_slaq.core.forecast import LossPredictor, Predictor, quality
 from dask_slaq.core.grants import Decision, Grant, Grants
-from dask_slaq.core.jobs import Jobs, Order, check_job_settings
+from dask_slaq.core.job_settings import check_job_settings
+from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import Allocation, Policy, Snapshot, with_efficiency_cap
 from dask_slaq.core.policies import policy as policy_named
@@ -296,7 +298,8 @@ class Engine:
         order, capacity = self.jobs.order(), workers.total
         self.jobs.runtimes.observe_iterations()
         elapsed, self._last = self._since(now), now
-        self.jobs.pass_time(capacity, elapsed)
+        self.jobs.runtimes.advance(order.rows, elapsed)
+        credit_entitlement(self.jobs, capacity, elapsed)
         self._predictor.fit()
         if not order.names:
             self.grants, self._sets = Grants(), None
@@ -348,7 +351,9 @@ class Engine:
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
-            tokens=self.jobs.refill(share, snapshot.reporting, self.floor, self.epoch, elapsed),
+            tokens=refill_tokens(
+                self.jobs, share, snapshot.reporting, self.floor, self.epoch, elapsed
+            ),
             most=column["most"][rows],
             iteration=seen["reports"][rows],
             loss=seen["loss"][rows],

@@ -1,4 +1,4 @@
-"""Jobs of an engine, as one row per job in shared arrays, and a check of their settings."""
+"""Jobs of an engine, as one row per job in shared arrays."""
 
 from __future__ import annotations
 
@@ -9,27 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, UnknownJob
+from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.rows import Rows
 from dask_slaq.core.runtime import Runtimes
-from dask_slaq.core.validation import shown
 
-__all__ = ["Job", "JobRuntime", "Jobs", "Order", "check_job_settings"]
+__all__ = ["Job", "JobRuntime", "Jobs", "Order"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-
-#: Epochs' worth of its fair share after which a job without a report counts as one that never
-#: reports. Otherwise it would come before all others for as long as it runs.
-EXPLORED = 2.0
-#: Maximum debt of a job without a loss, in epochs' worth of its share.
-LENT = 1.0
-#: Bounds on settings, so that sums over jobs do not overflow.
-LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
-MOST_THREADS = 1e9
 
 
 class Order(NamedTuple):
@@ -151,31 +140,6 @@ class Jobs(Mapping[str, "Job"]):
             self._order = Order(names, rows, position, reported, reporting)
         return self._order
 
-    def pass_time(self, capacity: float, elapsed: float) -> None:
-        """Credit jobs with their fair share of `capacity` (threads) for `elapsed` (seconds).
-
-        Only jobs that have tasks get credit, and for at most as many threads as they have tasks.
-        """
-        rows, column = self.order().rows, self.table.column
-        self.runtimes.advance(rows, elapsed)
-        demand = column["demand"][rows]
-        weight = np.where(demand > 0, column["weight"][rows], 0.0)
-        total = weight.sum()
-        if total > 0:
-            column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
-
-    def reporting(self, capacity: float, epoch: float) -> BoolArray:
-        """Return which jobs report a loss or still may; `capacity` in threads, `epoch` in seconds.
-
-        A job that used `EXPLORED` epochs of its fair share without a report does not count.
-        """
-        rows, column, seen = self.order().rows, self.table.column, self.runtimes.column
-        weight = column["weight"][rows]
-        explored = EXPLORED * epoch * capacity * weight / weight.sum()
-        silent = (seen["reports"][rows] == 0) & (seen["attained"][rows] > explored)
-        reporting: BoolArray = column["reports"][rows] & ~silent
-        return reporting
-
     def age(self, rows: IntArray, now: float) -> FloatArray:
         """Return the seconds from the arrival of the jobs in `rows` until `now`."""
         age: FloatArray = np.maximum(now - self.table.column["arrival"][rows], 0.0)
@@ -188,35 +152,6 @@ class Jobs(Mapping[str, "Job"]):
         """
         left = self.table.column["max_iter"][rows] - reports
         return np.where(left > 0, left, math.inf)
-
-    def refill(
-        self,
-        share: FloatArray,
-        reporting: BoolArray,
-        credit: float,
-        epoch: float,
-        elapsed: float,
-    ) -> FloatArray:
-        """Refill and return tokens: core-seconds that are served before any index.
-
-        A job gets the larger of what it lacks of a part `credit`, in [0, 1], of its entitlement,
-        and what is left of its floor: tokens for `elapsed` seconds are added to what was left
-        before, up to `epoch` seconds' worth. Jobs that are not `reporting` come last by index, so
-        their `share` (threads) is their floor.
-        """
-        rows, column = self.order().rows, self.table.column
-        attained = self.runtimes.column["attained"][rows]
-        least = column["floor"][rows]
-        floor = np.where(reporting, least, share)
-        # A job that used more than its share owes it: the jobs that lent it fell behind.
-        debt = LENT * np.maximum(floor - least, 0.0) * epoch
-        used = attained - column["attained_before"][rows]
-        left = np.maximum(column["bucket"][rows] - used, -debt)
-        bucket = np.minimum(left + floor * elapsed, floor * epoch)
-        column["bucket"][rows], column["attained_before"][rows] = bucket, attained
-        behind = credit * column["entitled"][rows] - attained
-        tokens: FloatArray = np.maximum(np.maximum(behind, bucket), 0.0)
-        return tokens
 
 
 def _cell(name: str, doc: str, none: float | None = None) -> Any:
@@ -300,52 +235,3 @@ class JobRuntime(NamedTuple):
 
 def _same(one: object, other: object) -> bool:
     return one == other or (one != one and other != other)
-
-
-def check_job_settings(
-    weight: float = 1.0,
-    min_share: float | None = None,
-    max_share: float | None = None,
-    target: float | None = None,
-    max_iter: int | None = None,
-    gang: bool = False,
-) -> None:
-    """Raise `InvalidSetting` if a setting is not allowed. See `Engine.add_job`.
-
-    With `gang`, the ready tasks of a job must start together.
-    """
-    if not (is_number(weight) and weight > 0):
-        raise InvalidSetting(f"weight must be a finite number > 0, not {shown(weight)}")
-    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        raise InvalidSetting(
-            f"weight must be from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}, not {shown(weight)}"
-        )
-    for name, share in (("min_share", min_share), ("max_share", max_share)):
-        if share is not None and not (is_number(share) and share >= 0):
-            raise InvalidSetting(
-                f"{name} must be a finite number of threads >= 0, not {shown(share)}"
-            )
-        if share is not None and share > MOST_THREADS:
-            raise InvalidSetting(f"{name} must be at most {MOST_THREADS:g}, not {shown(share)}")
-    if max_share == 0:
-        raise InvalidSetting("max_share must be > 0: a job without threads never ends")
-    if min_share is not None and max_share is not None and min_share > max_share:
-        raise InvalidSetting(
-            f"min_share ({min_share!r} threads) must not be over max_share ({max_share!r} threads)"
-        )
-    if target is not None and not is_number(target):
-        raise InvalidSetting(f"target must be a finite loss, not {shown(target)}")
-    if max_iter is not None and not (is_number(max_iter) and 1 <= max_iter == int(max_iter)):
-        raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(max_iter)}")
-    if not isinstance(gang, bool):
-        raise InvalidSetting(f"gang must be True or False, not {shown(gang)}")
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a finite real number; booleans are not."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an int beyond the range of floats
-        return False

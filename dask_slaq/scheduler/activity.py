@@ -1,7 +1,7 @@
-"""How long jobs had tasks to run: what a recording tells beside the times of the tasks.
+"""Time during which jobs had tasks to run, recorded alongside the compute times of the tasks.
 
-Where a job has none, its driver works alone. Where there are tasks, but threads do not compute,
-tasks and results are on their way.
+While a job has no tasks, its driver works alone. While there are tasks, but threads do not compute,
+tasks and results are in transit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ READY = frozenset({"no-worker", "queued", "processing"})
 
 
 class Activity:
-    """Follows the tasks of jobs from ready to done. Times are in seconds on the caller's clock."""
+    """Tracker of the tasks of jobs, from ready to done.
+
+    Parameters
+    ----------
+    now : float
+        Time in seconds on the caller's clock, as in all methods.
+    """
 
     def __init__(self, now: float) -> None:
         self._ready: dict[str, set[Any]] = {}
@@ -24,17 +30,28 @@ class Activity:
         self._offered = 0.0
 
     def add(self, job: str, now: float) -> None:
-        """A job comes, without tasks."""
+        """Add a job without tasks."""
         self._ready[job], self._none_since[job], self._idle[job] = set(), now, 0.0
 
     def remove(self, job: str, now: float) -> None:
-        """A job goes."""
+        """Remove a job and its tasks."""
         self._pass(now)
         self._tasks -= len(self._ready.pop(job))
         del self._none_since[job], self._idle[job]
 
     def moved(self, job: str | None, key: Any, finish: str, now: float) -> None:
-        """A task of a job comes into the state `finish`."""
+        """Record a transition of a task.
+
+        Parameters
+        ----------
+        job : str or None
+            Job of the task. Unowned tasks, and tasks of jobs that were not added, are ignored.
+        key : hashable
+            Key of the task.
+        finish : str
+            Dask's name of the task's new state.
+        now : float
+        """
         ready = self._ready.get(job) if job else None
         if ready is None or (finish in READY) == (key in ready):
             return
@@ -51,7 +68,7 @@ class Activity:
         self._tasks += 1
 
     def idle(self, job: str, now: float) -> float:
-        """Seconds since it was last asked in which a job had no task ready or running."""
+        """Return the seconds since the last call in which a job had no ready or running task."""
         if not self._ready[job]:
             self._idle[job] += now - self._none_since[job]
             self._none_since[job] = now
@@ -59,8 +76,14 @@ class Activity:
         return idle
 
     def offered(self, threads: int, now: float) -> float:
-        """Thread-seconds since it was last asked for which there were tasks; from now on there
-        are so many threads."""
+        """Return the thread-seconds since the last call for which there were tasks.
+
+        Parameters
+        ----------
+        threads : int
+            Number of threads from now on.
+        now : float
+        """
         self._pass(now)
         self._threads = threads
         offered, self._offered = self._offered, 0.0

@@ -1,4 +1,4 @@
-"""Repairs of the scheduler's own books, without which the tasks of jobs would hang."""
+"""Repairs of Dask's own bookkeeping, without which the tasks of jobs would hang."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["drop_stale_counts"]
 def drop_stale_counts(scheduler: Scheduler) -> list[str]:
     """Drop counts of tasks by prefix that outlived their prefix.
 
-    ``client.restart()`` forgets all prefixes but not how many tasks of each were processing. That
-    is 0 after a restart, but for a task whose secession was announced twice; from then on Dask
-    raises a `KeyError` whenever it adds up the occupancy of the cluster.
+    ``client.restart()`` forgets all prefixes, but not the number of processing tasks of each. These
+    counts are 0 after a restart, except for a prefix with a task whose secession was announced
+    twice. From then on, Dask raises a `KeyError` whenever it adds up the occupancy of the cluster.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""The journal: events as lines of JSON in a file, bounded and rotated.
+"""Journal of events: lines of JSON in a file, bounded and rotated.
 
 The event loop only puts an event on a queue; a thread formats and writes it. An event that cannot
-be written as JSON is left out. An error while writing is logged once, and nothing is recorded from
-then on: the scheduler is never disturbed. A recording begins on a line of its own.
+be written as JSON is left out. An error while writing is logged once and ends the recording, so
+that the scheduler is never disturbed. Each recording begins on a new line.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from dask_slaq.core.errors import InvalidSetting
 
 logger = logging.getLogger(__name__)
 
-#: Events that may wait to be written.
+#: Maximum number of events that wait to be written.
 MOST_WAITING = 100_000
-#: Events that are written at once.
+#: Maximum number of events that are written at once.
 MOST_TOGETHER = 100
 
 
 class Journal:
-    """A log of events.
+    """Log of events.
 
     Parameters
     ----------
     path : str
-        The file, to which is appended; when it is full it becomes ``path.1``, that one
-        ``path.2``, and so on.
+        File to append to. A full file is renamed to ``path.1``, ``path.1`` to ``path.2``, and so
+        on.
     size : int
         Bytes at which a file is full.
     files : int
-        Files that are kept, 2 or more; the oldest is deleted.
+        Number of files to keep, at least 2. The oldest is deleted.
 
     Attributes
     ----------
     failed : str or None
-        The error that ended the recording.
+        Error that ended the recording.
     dropped : int
-        Events that could not be written as JSON.
+        Number of events that could not be written as JSON.
 
     Raises
     ------
     InvalidSetting
-        When the file cannot be written.
+        If the file cannot be written.
     """
 
     def __init__(self, path: str, size: int, files: int) -> None:
@@ -68,7 +68,7 @@ class Journal:
         self._listener.start()
 
     def write(self, event: dict[str, Any]) -> None:
-        """Have an event written; never raises."""
+        """Queue an event to be written. Never raises."""
         if self.failed is not None or self._listener is None:
             return
         if self._queue.qsize() < MOST_WAITING:
@@ -77,17 +77,17 @@ class Journal:
             self.fail(BufferError(f"{MOST_WAITING} events wait to be written"))
 
     def close(self) -> None:
-        """Write what waits, and close the file."""
+        """Write the waiting events, and close the file."""
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.stop()
             try:
                 self._lines.close()
-            except (OSError, ValueError) as error:  # what waits cannot be written
+            except (OSError, ValueError) as error:  # buffered text cannot be written
                 self.fail(error)
 
     def line(self, event: dict[str, Any]) -> str:
-        """Return the line of an event; where JSON does not have it, one that says so."""
+        """Return the line of an event, or of a ``dropped`` event if JSON cannot represent it."""
         try:
             return json.dumps(event, separators=(",", ":"), default=_plain)
         except (TypeError, ValueError, RecursionError) as error:
@@ -104,19 +104,21 @@ class Journal:
             return json.dumps({"event": "dropped", "kind": str(event.get("event"))})
 
     def fail(self, error: BaseException | None) -> None:
-        """Record nothing from now on, and say so once."""
+        """End the recording, and log the error once."""
         if self.failed is None:
             self.failed = f"{type(error).__name__}: {error}"
             logger.error("recording to %s ended: %s", self.path, self.failed, exc_info=error)
 
 
 class _Listener(QueueListener):
-    """Takes events off the queue, many at once where they come fast: the file is looked at and
-    flushed for each record."""
+    """Listener that joins events which come fast in one record.
+
+    The file is checked and flushed once per record, not once per event.
+    """
 
     def dequeue(self, block: bool) -> Any:
         event = self.queue.get(block)
-        if event is None:  # what `stop` puts last
+        if event is None:  # the sentinel of `stop`
             return None
         events = [event]
         while len(events) < MOST_TOGETHER and not self.queue.empty():
@@ -129,8 +131,10 @@ class _Listener(QueueListener):
 
 
 class _Lines(RotatingFileHandler):
-    """Writes events; every new file begins with the start of the recording, for it is in none of
-    the older files when these are deleted."""
+    """Writer of events. Repeats the ``start`` event in every new file.
+
+    The file that it was first written to is deleted in time.
+    """
 
     def __init__(self, journal: Journal, size: int, files: int) -> None:
         super().__init__(journal.path, maxBytes=size, backupCount=files - 1, encoding="utf-8")
@@ -145,7 +149,7 @@ class _Lines(RotatingFileHandler):
             if not self._begun:
                 self._begun = True
                 if self.stream and not _ends_line(self.baseFilename):
-                    # A crash ended the recording before this one in the middle of a line.
+                    # A crash ended the previous recording in the middle of a line.
                     self.stream.write(self.terminator)
             events: Any = record.__dict__.pop("events")
             record.msg = self.terminator.join(map(self._journal.line, events))
@@ -170,7 +174,7 @@ class _Lines(RotatingFileHandler):
 
 
 def _ends_line(path: str) -> bool:
-    """Whether a file is empty, or ends with the end of a line."""
+    """Return whether a file is empty or ends with a newline."""
     with open(path, "rb") as file:
         if not file.seek(0, os.SEEK_END):
             return True
@@ -179,7 +183,7 @@ def _ends_line(path: str) -> bool:
 
 
 def _plain(value: object) -> object:
-    """Turn a number of NumPy into one that JSON has."""
+    """Convert a NumPy scalar to a Python scalar."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is not JSON serializable")

@@ -1,7 +1,7 @@
-"""What clients ask of the plugin and tell it.
+"""Handlers of the requests and stream messages that clients and workers send to the plugin.
 
-Requests raise at the caller. What comes on the stream is dropped if it is wrong, and said in the
-log now and then: an exception there would end the sender's connection.
+A request raises at its caller. An invalid stream message is dropped, and logged from time to time:
+an exception would end the sender's connection.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Messages", "at_work"]
 
-# Reports travel on the client's stream, the end of a job by request: wait so long for the former.
+# Seconds to wait for a job's last reports: they travel on the client's stream, the end of the job
+# in a request.
 _LAST_REPORTS = 2.0
 
 
 class Messages:
-    """Handlers of the scheduler on behalf of one plugin."""
+    """Scheduler handlers of one plugin.
+
+    Stream handlers accept any keyword, because unknown ones would end the sender's connection.
+    """
 
     def __init__(self, plugin: SlaqPlugin) -> None:
         self.plugin = plugin
@@ -38,7 +42,7 @@ class Messages:
         }
 
     def register(self) -> None:
-        """Take over from the plugin before, if any."""
+        """Install the handlers, replacing those of an earlier plugin."""
         scheduler = self.plugin.scheduler
         scheduler.handlers.update(self._requests)
         scheduler.stream_handlers["slaq-report"] = self.report
@@ -46,12 +50,22 @@ class Messages:
 
     @property
     def current(self) -> bool:
-        """Whether no other plugin took over."""
+        """Whether the scheduler still uses the handlers of this plugin."""
         handler = self.plugin.scheduler.handlers.get("slaq_open")
         return bool(handler == self._requests["slaq_open"])
 
     async def open_job(self, name: str, client: str, **given: Any) -> None:
-        """Request: a job begins."""
+        """Begin a job.
+
+        Parameters
+        ----------
+        name : str
+            Name of the job.
+        client : str
+            Id of the client that owns the job.
+        **given
+            Settings of the job; see `check_opening`.
+        """
         self.plugin.check_registered()
         connected = self.plugin.scheduler.client_comms.__contains__
         self.plugin.jobs.open(name, client, **check_opening(name, client, given, connected))
@@ -60,7 +74,19 @@ class Messages:
     async def close_job(
         self, name: str, client: str, reports: int = 0, run: str | None = None
     ) -> None:
-        """Request: a job ends once its last reports are in."""
+        """End a job after its last reports have been received, or after two seconds.
+
+        Parameters
+        ----------
+        name : str
+            Name of the job. Nothing happens if it does not run.
+        client : str
+            Id of the client that owns the job.
+        reports : int
+            Number of reports to wait for.
+        run : str, optional
+            Identifier of the run, to leave a later job of this name alone.
+        """
         jobs, deadline = self.plugin.jobs, monotonic() + _LAST_REPORTS
         if not jobs.runs(name, run):
             return
@@ -71,7 +97,7 @@ class Messages:
             self.plugin.end_job(name)
 
     async def status(self) -> dict[str, Any]:
-        """Request: every job now, in words and numbers."""
+        """Return the state of the scheduler and of every job; see `status_of_job`."""
         plugin = self.plugin
         plugin.check_registered()
         return {
@@ -84,12 +110,12 @@ class Messages:
         }
 
     async def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-        """Request: a piece of the remembered epochs, oldest first, see `Epochs.read`."""
+        """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
         self.plugin.check_registered()
         return self.plugin.jobs.epochs.read(time(), start, stop)
 
     async def bindings(self) -> list[list[Any]]:
-        """Request: the remembered task bindings, oldest first."""
+        """Return the remembered task bindings, oldest first, as lists of `Binding` fields."""
         self.plugin.check_registered()
         bindings = self.plugin.pools.bindings
         return [[b.time, str(b.key), b.job, b.worker, b.reason] for b in bindings]
@@ -104,7 +130,7 @@ class Messages:
         run: Any = None,
         **other: Any,
     ) -> None:
-        """Stream: one iteration's loss."""
+        """Record the loss of one iteration; see `ScheduledJobs.report`."""
         try:
             self.plugin.jobs.report(job, loss, client, run)
         except Exception as error:
@@ -119,7 +145,7 @@ class Messages:
         run: Any = None,
         **other: Any,
     ) -> None:
-        """Stream: how many iterations a job has still to come at most."""
+        """Record the maximum number of remaining iterations; see `ScheduledJobs.expect`."""
         try:
             self.plugin.jobs.expect(job, iterations, client, run)
         except Exception as error:
@@ -127,6 +153,6 @@ class Messages:
 
 
 def at_work(scheduler: Scheduler) -> SlaqPlugin | None:
-    """Return the plugin that answers a scheduler's requests, registered still or not."""
+    """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
     messages = getattr(scheduler.handlers.get("slaq_open"), "__self__", None)
     return messages.plugin if isinstance(messages, Messages) else None

@@ -1,4 +1,4 @@
-"""Hears of what the scheduler has no plugin hook for: stream handlers and periodic callbacks."""
+"""Hooks around stream handlers and periodic callbacks, for which Dask has no plugin hook."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ __all__ = ["follow", "precede", "surround"]
 
 
 def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
-    """Call `then` after a stream handler, with its message.
+    """Call a function after a stream handler, with the handler's message.
 
-    What followed before, of a plugin that was registered earlier, is replaced.
+    A function that an earlier plugin installed is replaced.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    op : str
+        Name of the stream handler.
+    then : callable
+        Called with the keywords of the message.
     """
     handlers = scheduler.stream_handlers
     handler = getattr(handlers[op], "followed", handlers[op])
@@ -34,7 +42,16 @@ def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
 def surround(
     scheduler: Scheduler, op: str, context: Callable[..., contextlib.AbstractContextManager[None]]
 ) -> None:
-    """Call a stream handler within a context that is made from its message; as `follow`."""
+    """Call a stream handler within a context manager. Replaces that of an earlier plugin.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    op : str
+        Name of the stream handler; it may be a coroutine function.
+    context : callable
+        Returns the context manager; called with the keywords of the message.
+    """
     handlers = scheduler.stream_handlers
     handler = getattr(handlers[op], "surrounded", handlers[op])
 
@@ -57,7 +74,16 @@ def surround(
 
 
 def precede(scheduler: Scheduler, name: str, first: Callable[[], None]) -> None:
-    """Call `first` before one of the scheduler's periodic callbacks; as `follow`."""
+    """Call a function before a periodic callback. Replaces that of an earlier plugin.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    name : str
+        Name of the periodic callback.
+    first : callable
+        Called without arguments.
+    """
     periodic = scheduler.periodic_callbacks[name]
     callback = getattr(periodic.callback, "preceded", periodic.callback)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
-from dask_slaq.core.jobs import check_job_settings
+from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.validation import shown
 from dask_slaq.scheduler.dispatch import Pool
 from dask_slaq.scheduler.status import status_of_job, values_of_jobs
@@ -191,7 +191,7 @@ class ScheduledJobs:
                 if all(ts.run_spec is None or ts.state != "released" for ts in states):
                     continue
                 pool = self._open_other(name, client)
-            self.pools.own(pool, states)
+            self.pools.tracker.own(pool, states)
         self.pools.hold(self.contended)
 
     def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:

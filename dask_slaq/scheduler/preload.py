@@ -1,4 +1,4 @@
-"""``dask scheduler --preload dask_slaq``: the plugin with its settings as options."""
+"""Preload module for ``dask scheduler --preload dask_slaq``, with all settings as options."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class CheckedCommand(click.Command):
-    """Checks all options when the command line is read: what a preload raises later, Dask only
-    logs, and the scheduler would run without the plugin."""
+    """Command that checks all options when the command line is parsed.
+
+    Dask only logs what a preload raises later, so the scheduler would run without the plugin.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
@@ -49,7 +51,7 @@ class CheckedCommand(click.Command):
 @click.option("--log-size", help="Size at which it is rotated, as 100MiB.")
 @click.option("--log-files", type=int, help="Files kept.")
 async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
-    """Register SlaqPlugin; what is not given comes from the configuration under slaq:."""
+    """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
     from distributed import Scheduler
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
@@ -65,7 +67,7 @@ async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
 
 
 def _log_as_distributed() -> None:
-    """Let what we say stand in the scheduler's log, unless logging was set up otherwise."""
+    """Send log messages of dask_slaq to Dask's handlers, unless logging is set up otherwise."""
     ours, theirs = logging.getLogger("dask_slaq"), logging.getLogger("distributed")
     if not ours.hasHandlers():
         ours.setLevel(theirs.getEffectiveLevel())

@@ -1,4 +1,4 @@
-"""What the scheduler tells of a job: plain values that travel in a message."""
+"""Status of jobs, as plain values that can be sent in a message."""
 
 from __future__ import annotations
 
@@ -16,17 +16,25 @@ if TYPE_CHECKING:
 
 
 def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
-    """One job now.
+    """Return the current status of a job.
+
+    Parameters
+    ----------
+    engine : Engine
+    pool : Pool
+        Pool of the job.
+    name : str
+        Name of the job.
 
     Returns
     -------
     dict
-        ``iteration`` (reports so far), ``max_iter`` (at most, None if unknown), ``loss`` (last,
-        raw), ``normalized_loss`` (fraction in [0, 1]), ``predicted`` (fall of the normalized loss
-        by the next epoch), ``share`` (threads), ``index`` (order of dispatch), ``workers``
-        (addresses held), ``running`` and ``ready`` (tasks now), ``attained`` (core-seconds so
-        far), ``reports`` (False for the tasks of no job), ``weight``, ``why`` (the decision in
-        words).
+        ``iteration`` (reports received), ``max_iter`` (maximum number of iterations, None if
+        unknown), ``loss`` (last raw loss), ``normalized_loss`` (in [0, 1]), ``predicted`` (fall of
+        the normalized loss by the next epoch), ``share`` (threads), ``index`` (order of dispatch),
+        ``workers`` (addresses of the worker set), ``running`` and ``ready`` (numbers of tasks),
+        ``attained`` (core-seconds used), ``reports`` (False for unowned tasks), ``weight``,
+        ``why`` (reason for the grant, as text).
     """
     job = engine.jobs[name]
     grant = engine.grants.get(name)
@@ -51,8 +59,21 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
 def values_of_jobs(
     engine: Engine | Recorder, pools: Mapping[str, Pool], names: Sequence[str]
 ) -> dict[str, NDArray[Any]]:
-    """Numbers of many jobs now, as arrays (n_jobs,): `core.epochs.VARIABLES`, which mean what they
-    do in `status_of_job`."""
+    """Return the current values of many jobs.
+
+    Parameters
+    ----------
+    engine : Engine or Recorder
+    pools : mapping of str to Pool
+        Pools by job.
+    names : sequence of str
+        Names of the jobs.
+
+    Returns
+    -------
+    dict of str to array (n_jobs,)
+        The variables `core.epochs.VARIABLES`, as in `status_of_job`.
+    """
     rows = np.fromiter(map(engine.jobs.row, names), np.int64, len(names))
     seen = engine.jobs.runtimes.column
     granted = {

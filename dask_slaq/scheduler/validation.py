@@ -1,4 +1,4 @@
-"""What comes in from clients is checked here, so that one who errs disturbs nobody else."""
+"""Validation of requests from clients, so that an invalid request affects its sender alone."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.jobs import check_job_settings
+from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.validation import check_name, check_resources, shown
 
 __all__ = ["Dropped", "check_opening"]
 
 logger = logging.getLogger(__name__)
 
-#: What a request to open a job may hold beside its name and client.
+#: Settings that a request to open a job may contain alongside the name and the client.
 ALLOWED = ("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources", "run")
-#: Seconds between two log lines on what was dropped from one sender.
+#: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
-#: Senders that are told apart.
+#: Maximum number of senders with a recent log line. Messages of further senders are not logged.
 MOST_SENDERS = 1000
 
 
@@ -30,21 +30,24 @@ def check_opening(
 
     Parameters
     ----------
-    name, client
-        Of the job, and whose it is to be.
-    given : Mapping
-        Everything else in the request.
+    name : object
+        Name of the job.
+    client : object
+        Id of the client that will own the job.
+    given : mapping of str to object
+        Other settings in the request.
     connected : callable
-        Tells whether there is a client of some id.
+        Returns whether a client with a given id is connected.
 
     Returns
     -------
     dict
-        What was given, as plain Python values.
+        The settings as plain Python values, with ``resources`` and ``run``.
 
     Raises
     ------
     InvalidSetting
+        If the name, the client or a setting is not allowed.
     """
     check_name(name)
     if not (isinstance(client, str) and connected(client)):
@@ -63,18 +66,28 @@ def check_opening(
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of NumPy as Python's, which can be written to a log."""
+    """Convert NumPy scalars to Python scalars, which can be written to a log."""
     return {k: v.item() if hasattr(v, "item") else v for k, v in settings.items()}
 
 
 class Dropped:
-    """Messages that were dropped: counted for each sender, and logged now and then."""
+    """Log of dropped messages, limited to one line per sender and `PAUSE` seconds."""
 
     def __init__(self) -> None:
-        self._held: dict[str, tuple[int, str]] = {}  # since the last line on each sender
+        self._held: dict[str, tuple[int, str]] = {}  # unlogged messages, last error
 
     def add(self, what: str, sender: object, error: BaseException) -> None:
-        """Log that a message was dropped, or count it if the sender's last line is recent."""
+        """Log a dropped message, or count it if the sender's last log line is recent.
+
+        Parameters
+        ----------
+        what : str
+            Kind of the message.
+        sender : object
+            Id of a client or address of a worker.
+        error : BaseException
+            Reason for dropping the message.
+        """
         name, text = shown(sender), f"{what}: {str(error)[:300]}"
         if name in self._held:
             self._held[name] = self._held[name][0] + 1, text

@@ -10,7 +10,7 @@ from benchmarks.chaos import __main__ as chaos
 from benchmarks.chaos.faults import HAPPEN
 from benchmarks.chaos.rounds import KINDS, make_round
 from benchmarks.chaos.running import run
-from dask_slaq.scheduler.pools.pools import Pools
+from dask_slaq.scheduler.pools.task_tracker import TaskTracker
 
 
 def test_every_kind_of_fault_can_happen():
@@ -30,13 +30,13 @@ def test_rounds_leave_nothing_behind_and_count_their_faults():
 
 def test_a_broken_pool_is_seen(monkeypatch):
     made = make_round(11, faults=0)
-    left_slot = Pools._left_slot
+    left_slot = TaskTracker._left_slot
 
     def forgets(self, pool, ts, seconds):
         left_slot(self, pool, ts, seconds)
         pool.running[ts] = 1.0
 
-    monkeypatch.setattr(Pools, "_left_slot", forgets)
+    monkeypatch.setattr(TaskTracker, "_left_slot", forgets)
     assert run(made).broken
 
 

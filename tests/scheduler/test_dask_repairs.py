@@ -71,7 +71,7 @@ async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, a):
         entry = next(iter(plugin.pools.pools["a"].ready.values()))
         pool, ws = plugin.pools.pools["a"], s.workers[a.address]
         with captured_logger("distributed"), captured_logger("dask_slaq") as log:
-            plugin.pools._bind(Choice(pool, entry, ws, "lent", 0.0))
+            plugin.pools.filling.bind(Choice(pool, entry, ws, "lent", 0.0))
         assert "failed in Dask's scheduler" in log.getvalue()
         assert "tasks may hang" not in log.getvalue()
         # Sent after all, or waiting for a slot again: not on a worker that never heard of it.

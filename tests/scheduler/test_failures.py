@@ -48,7 +48,7 @@ async def test_a_killed_worker_and_a_closed_client_lose_nothing_of_others(c, s, 
             await until(lambda: victim not in s.workers)
             await other.close()
         await until(lambda: "c" not in plugin.pools.pools)
-        assert not {future.key for future in gone} & set(plugin.pools._owner)
+        assert not {future.key for future in gone} & set(plugin.pools.tracker.owner)
         await Event("go", client=c).set()
         assert await c.gather(futures) == {"a": 15, "b": 15}
     del futures, held
@@ -137,7 +137,7 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s):
             held = c.map(inc, range(6))
             await state_of(s, held[-1], "no-worker")
         await c.restart(wait_for_workers=False)
-        assert not plugin.pools._owner
+        assert not plugin.pools.tracker.owner
         assert not plugin.pools.pools["a"].tasks
         async with Worker(s.address), Worker(s.address):
             with tasks_of("a"):
@@ -225,7 +225,7 @@ async def test_cancelled_tasks_leave_their_pool(c, s, a):
         await c.cancel(futures[:1])
         await Event("go").set()
         await until(lambda: not pool.tasks)
-        assert not pool.running and not plugin.pools._owner
+        assert not pool.running and not plugin.pools.tracker.owner
         with tasks_of("a"):
             assert await c.submit(inc, 1) == 2
 
@@ -289,7 +289,7 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, a, b):
                 job.report(0.5)
             assert log.getvalue().count("no longer get through") == 1
         await until(lambda: set(plugin.pools.pools) == {"mine"})
-        assert not {future.key for future in theirs} & set(plugin.pools._owner)
+        assert not {future.key for future in theirs} & set(plugin.pools.tracker.owner)
         await Event("go").set()
         assert await c.gather(mine) == [0, 1, 2, 3]
     assert_nothing_left(s, plugin)

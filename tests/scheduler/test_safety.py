@@ -49,7 +49,7 @@ async def test_without_jobs_there_is_no_effect(c, s, a, b):
     s.add_plugin(Watch(), name="watch")
     assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
     assert seen and set(seen) == {None}
-    assert not plugin._timer.is_running()
+    assert not plugin.timer.is_running
     assert not plugin.pools.bindings and not plugin.jobs.epochs
     assert_nothing_left(s, plugin)
 
@@ -58,7 +58,7 @@ async def test_without_jobs_there_is_no_effect(c, s, a, b):
 async def test_after_the_last_job_there_is_no_effect(c, s, a, b):
     plugin = await start_plugin(c, s, epoch="10ms", short_task=0)
     async with jobs(c, "a", "b"):
-        assert plugin._timer.is_running()
+        assert plugin.timer.is_running
         with tasks_of("a"):
             await c.submit(inc, 1)
     n = len(plugin.pools.bindings)
@@ -83,6 +83,8 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, pa
             elif part == "hold":
                 hold = plugin.pools.hold
                 plugin.pools.hold = lambda holding: broken() if holding else hold(holding)
+            elif part in ("transition", "own"):
+                setattr(plugin.pools.tracker, part, broken)
             else:
                 setattr(plugin.pools, part, broken)
             if part in ("transition", "own"):
@@ -95,7 +97,7 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, pa
             assert plugin.failed == "ZeroDivisionError: on purpose"
             await until(lambda: not plugin.pools.holding)
             plugin.run_once()
-            assert not plugin._timer.is_running()
+            assert not plugin.timer.is_running
             assert restricted_by_us(s, plugin) == []
             assert (await slaq.status(c))["failed"] == plugin.failed
             await Event("go").set()

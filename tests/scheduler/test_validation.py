@@ -119,7 +119,7 @@ async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
             first.fall_back(ZeroDivisionError("on purpose"))
             with pytest.warns(UserWarning, match="already contains"):
                 second = await start_plugin(c, s)
-        assert "its jobs go on as work of no job, until they are opened again: a, b" in (
+        assert "its jobs continue as unowned work until they are opened again: a, b" in (
             log.getvalue()
         )
         assert_nothing_left(s, first)

@@ -112,7 +112,7 @@ class Dispatcher:
     def _serve(
         self, pools: Collection[Pool], places: Places, *, move: bool = False
     ) -> Iterator[Choice]:
-        """Yield choices for the pools by turns, one task per turn, until slots or tasks run out."""
+        """Yield choices for the pools in turn, one task per turn, until slots or tasks run out."""
         turns = ((self._turn(pool), pool) for pool in pools if pool.ready or pool.passed)
         queue = [(turn, pool) for turn, pool in turns if turn is not None]
         heapq.heapify(queue)
@@ -129,7 +129,7 @@ class Dispatcher:
             found = self.matching.choose(pool, places, move)
             if found is None:
                 if _has_rootish(pool):
-                    # Its turn comes when a thread is free: no task is sent ahead in its place.
+                    # Such a job waits for a free thread. No task of another job is sent ahead in its place.
                     places.keep_free()
                 continue
             entry, ws = found
@@ -178,7 +178,7 @@ class Dispatcher:
         return min(later, default=now)
 
     def _together(self, pool: Pool) -> bool:
-        """Return whether all ready tasks of a gang, or as many as can ever run, have slots now."""
+        """Return whether all ready tasks of a gang, or as many as can ever run, can start now."""
         running = self.scheduler.running
         fits = [ws for ws in running if any(kind.allows(ws) for kind in pool.kinds)]
         threads = sum(ws.nthreads for ws in fits)

@@ -49,7 +49,7 @@ class Filing:
         user : iterable of str, optional
             Addresses of the workers to which the user restricted the task.
         count : int
-            Unique number; orders tasks of equal priority.
+            Unique number that orders tasks of equal priority.
         """
         needs = ts.resource_restrictions
         kind = ANY

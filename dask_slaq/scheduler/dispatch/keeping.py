@@ -34,7 +34,7 @@ WORTH = 4.0
 
 
 class Keeping:
-    """Number of slots to keep from long tasks, with its budget of idle core-seconds.
+    """Calculator of the slots to keep from long tasks, with a budget of idle core-seconds.
 
     Parameters
     ----------
@@ -57,8 +57,8 @@ class Keeping:
     def begin(self, pools: Collection[Pool]) -> None:
         """Begin a dispatch: update the budget, and find the jobs with short gaps between tasks.
 
-        Without a ready task, these jobs are likely to have one in a moment, or in a moment after
-        their running tasks have ended.
+        A job with short gaps is likely to have a ready task in a moment, or soon after its running
+        tasks have ended.
         """
         now = monotonic()
         if not self.fair:
@@ -79,7 +79,7 @@ class Keeping:
         self._idle = idle
 
     def kept_from(self, pool: Pool, expected: float, ws: WorkerState) -> int:
-        """Return the number of slots to keep from a task, for jobs that are about to be back.
+        """Return the number of slots to keep from a task, for jobs that are about to come back.
 
         A job counts if its tasks are expected to end soon after a thread of the worker is free.
 
@@ -118,8 +118,8 @@ class Keeping:
     def _goes_before(self, one: Pool, other: Pool, threads: int) -> bool:
         """Return whether slots are kept for `one` from `other`.
 
-        They are if `one` has a much higher index and at least one thread or, with `fair`, is too
-        far behind.
+        They are if `one` has a much higher index and a share of at least one thread or, with
+        `fair`, if `one` is too far behind.
         """
         if not self.fair:
             return one.index > WORTH * max(other.index, 0.0) and one.share >= 1

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.places import LOOKED_AT, Places
 from dask_slaq.scheduler.dispatch.pool import ANY, Entry, Kind, Pool, Ready
-from dask_slaq.scheduler.dispatch.slots import Place, Slots, blocked
+from dask_slaq.scheduler.dispatch.sent import Place
+from dask_slaq.scheduler.dispatch.slots import Slots, blocked
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState

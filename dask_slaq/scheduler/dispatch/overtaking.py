@@ -1,6 +1,6 @@
-"""Overtaking: tasks sent ahead of the tasks that wait on a worker.
+"""Tasks that overtake: they are sent ahead of the tasks that wait on a worker.
 
-Otherwise, their jobs would have to wait for whole tasks of other jobs.
+Without overtaking, their jobs would have to wait for whole tasks of other jobs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from dask_slaq.scheduler.dispatch.durations import TRIVIAL
 from dask_slaq.scheduler.dispatch.places import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Choice, Entry, Pool
-from dask_slaq.scheduler.dispatch.slots import TRIVIAL, Slots
+from dask_slaq.scheduler.dispatch.slots import Slots
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
@@ -55,8 +56,8 @@ class Overtaking:
     ) -> Iterator[Choice]:
         """Yield choices of tasks that overtake.
 
-        These are tasks of jobs that are due and run nothing, and short tasks of jobs that have not
-        used more than their share.
+        Two kinds of tasks overtake: tasks of jobs that are due and run nothing, and short tasks of
+        jobs that have not used more than their share.
 
         Parameters
         ----------

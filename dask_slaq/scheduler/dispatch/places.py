@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.dispatch.slots import Place, Slots, load
+from dask_slaq.scheduler.dispatch.sent import Place
+from dask_slaq.scheduler.dispatch.slots import Slots, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import WorkerState
@@ -62,7 +63,8 @@ class Places:
         Returns
         -------
         Place or None
-            None if no place suits. If none of the first places suits, the next that does.
+            None if no place suits. If none of the first `LOOKED_AT` does, the first later one
+            that does.
         """
         found: Place | None = None
         least: tuple[Any, ...] = ()

@@ -42,8 +42,8 @@ class Entry(NamedTuple):
     count: int
     ts: TaskState
     kind: Kind
-    homes: tuple[str, ...]  # workers where it runs without moving much data; empty if all will do
-    near: tuple[str, ...]  # workers that have its inputs, if all will do
+    homes: tuple[str, ...]  # workers where it runs without moving much data; empty if any will do
+    near: tuple[str, ...]  # workers that have its inputs, if any will do
     moving: float  # seconds to move its inputs to another worker
     expected: float  # compute time, seconds
     like: Like  # compute times of similar tasks
@@ -167,11 +167,14 @@ class Pool:
 
     Attributes
     ----------
+    name, client : str
+        Name of the job, and id of the client that owns it.
     reports : bool
         False for the pool of a client's unowned tasks.
     gang : bool
         Whether ready tasks must start together.
     weight : float
+        Divides the core-seconds in `service`.
     tasks : dict
         All tasks of the job, with the worker restrictions that the user gave each.
     unfinished : set
@@ -244,8 +247,8 @@ class Pool:
     def is_behind(self) -> bool:
         """Return whether the job is below its cap and must be served before others.
 
-        It must if it has tokens left, has no grant yet, or runs nothing although its share is at
-        least one thread: tokens come in bursts, for which it would have to wait.
+        This holds if the job has tokens left, has no grant yet, or runs nothing although its share
+        is at least one thread: tokens come in bursts, and it would have to wait for the next one.
         """
         first = self.tokens > 0 or self.index == math.inf or (self.share >= 1 and not self.running)
         return first and len(self.running) < self.most

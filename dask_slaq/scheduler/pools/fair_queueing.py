@@ -1,8 +1,8 @@
 """Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) of jobs of equal index.
 
-Each has a `service`, its core-seconds over its weight, charged when a task is sent and corrected
-when it ends; the least is served first. A job that comes back starts from what is served now, less
-a moment's worth: it is owed what it waited for and not what it left to others.
+The service of a job is its core-seconds over its weight. It is charged when a task is sent and
+corrected when the task ends. The job with the least service is served first. A job that comes back
+continues from the current service, less `OWED` seconds: it is not owed what it left to others.
 """
 
 from __future__ import annotations
@@ -15,33 +15,44 @@ from dask_slaq.scheduler.dispatch import Pool
 
 __all__ = ["FairQueueing"]
 
-#: Seconds for which a job that was away is owed what it would have been served meanwhile.
+#: Maximum seconds of its fair share that a job is owed when it comes back.
 OWED = 0.25
 
 
 class FairQueueing:
-    """Keeps the `service` of pools comparable.
+    """Virtual clock that keeps the `service` of pools comparable.
 
     Attributes
     ----------
     served : float
-        Service of the pool that was served last, at that time.
+        Highest service at which a pool has been served: the virtual time of fair queueing, in
+        core-seconds over weight.
     """
 
     def __init__(self) -> None:
         self.served = 0.0
 
     def begin(self, pool: Pool) -> None:
-        """Let a pool start from what is served now."""
+        """Set the service of a new pool to the current one."""
         pool.service = self.served
 
     def sent(self, pool: Pool) -> None:
-        """Note that a pool is served, before it is charged."""
+        """Record that a pool is served. Call this before the pool is charged."""
         self.served = max(self.served, pool.service)
         pool.is_new = False
 
     def is_back(self, pool: Pool, pools: Collection[Pool], threads: int) -> None:
-        """Note that a pool has something to run again: it is owed a moment's service at most."""
+        """Record that a pool has tasks again, and limit the service that it is owed.
+
+        Parameters
+        ----------
+        pool : Pool
+            Its `gap` is updated too.
+        pools : collection of Pool
+            All pools.
+        threads : int
+            Threads of the cluster.
+        """
         now = monotonic()
         if math.isfinite(pool.left_at):
             away = now - pool.left_at
@@ -50,8 +61,10 @@ class FairQueueing:
         pool.service = max(pool.service, self.served - OWED * threads / weights)
 
     def place_newcomers(self, pools: Collection[Pool]) -> None:
-        """Put pools that were not served yet no later than the one that was served least: what that
-        was charged when they came may have been too much."""
+        """Lower the service of pools not yet served to the least service of the others.
+
+        Newcomers started from a service that may have been charged in advance for too much.
+        """
         newcomers = [pool for pool in pools if pool.is_new and pool.ready]
         if newcomers:
             served = (pool.service for pool in pools if pool.ready and not pool.is_new)

@@ -1,4 +1,4 @@
-"""Starts and stops holding tasks, a part at a time: all in one step would block the scheduler."""
+"""Switch between held tasks and plain Dask, in steps that do not block the scheduler."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.pools.task_control import TaskControl
 
-#: Tasks that change hands together; how often in a step of the event loop, whose clock may be
-#: virtual and stand still; and seconds after which a step ends.
+#: Number of tasks converted together, maximum number of conversions per step of the event loop,
+#: and seconds after which a step ends. The clock may be virtual and stand still within a step.
 TOGETHER, TIMES, STEP = 50, 10, 0.010
 
 
 class Holding:
-    """Whether tasks are held, and those for which that is not so yet.
+    """Switch for holding, with the queues of the tasks still to be converted.
 
     Parameters
     ----------
-    custody : TaskControl
+    control : TaskControl
     user_of : callable
         Returns the worker restrictions that the user gave a task.
     fail : callable
-        Called with the error when a step failed.
+        Called with the error if a step fails.
 
     Attributes
     ----------
     on : bool
-        Whether tasks are to be held.
+        Whether tasks should be held.
     """
 
     def __init__(
@@ -50,26 +50,40 @@ class Holding:
         self._handle: asyncio.Handle | None = None
 
     def __bool__(self) -> bool:
-        """Whether tasks are held, or still to be given back."""
+        """Whether tasks should be held, or are still to be converted."""
         return self.on or len(self) > 0
 
     def __len__(self) -> int:
-        """How many tasks are to change hands yet."""
+        """Number of tasks still to be converted."""
         return len(self._to_convert) + len(self._to_give_back)
 
     @property
     def to_give_back(self) -> set[TaskState]:
-        """Tasks whose pool is no more, and which are held still."""
+        """Tasks of removed pools that are still to be given back to Dask."""
         return {ts for ts, _ in self._to_give_back}
 
     def switch(self, on: bool, tasks: Collection[TaskState]) -> None:
-        """Hold these tasks from now on, or give them back; the first of them at once."""
+        """Turn holding on or off. The first tasks are converted before this returns.
+
+        Parameters
+        ----------
+        on : bool
+            Whether to hold tasks from now on.
+        tasks : collection of distributed.scheduler.TaskState
+            Tasks to hold, or to give back to Dask.
+        """
         self.on = on
         self._to_convert = deque(tasks)
         self._step()
 
     def give_back(self, tasks: dict[TaskState, Any]) -> None:
-        """Give back tasks whose pool is no more."""
+        """Give tasks of a removed pool back to Dask.
+
+        Parameters
+        ----------
+        tasks : dict of distributed.scheduler.TaskState to set of str or None
+            Tasks with the worker restrictions that the user gave each.
+        """
         self._to_give_back.extend(tasks.items())
         self._step()
 

@@ -1,4 +1,4 @@
-"""What must hold of the pools at any time, asserted under ``distributed.scheduler.validate``."""
+"""Invariants of the pools, asserted if ``distributed.scheduler.validate`` is set."""
 
 from __future__ import annotations
 
@@ -13,13 +13,24 @@ if TYPE_CHECKING:
 
 __all__ = ["check_all", "check_task", "left_over"]
 
-#: States of the tasks that a pool counts as unfinished. A task is `released` for a moment only.
+#: States of the tasks that a pool counts as unfinished. `released` is transient.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
 
 
 def check_task(pools: Pools, key: Any) -> None:
-    """Raise `AssertionError` unless what is kept of one task agrees with the scheduler."""
-    pool, ts = pools._owner.get(key), pools.scheduler.tasks.get(key)
+    """Check that the records of one task agree with the scheduler.
+
+    Parameters
+    ----------
+    pools : Pools
+    key : hashable
+        Key of the task.
+
+    Raises
+    ------
+    AssertionError
+    """
+    pool, ts = pools.tracker.owner.get(key), pools.scheduler.tasks.get(key)
     if ts is None or pool is None or ts not in pool.tasks:
         held = ts is not None and pools.control.has(ts)
         assert not held or ts in pools.holding.to_give_back, f"{ts} is restricted, but in no pool"
@@ -53,9 +64,9 @@ def _check_running(pools: Pools, pool: Pool, ts: TaskState) -> None:
 
 
 def check_all(pools: Pools) -> None:
-    """Raise `AssertionError` unless all that is kept of tasks agrees with the scheduler."""
+    """Check that the records of all tasks agree with the scheduler. Raises `AssertionError`."""
     tasks = pools.scheduler.tasks
-    for key, pool in pools._owner.items():
+    for key, pool in pools.tracker.owner.items():
         assert key in tasks, f"{key!r} is forgotten, but in pool {pool.name}"
         assert tasks[key] in pool.tasks, f"{key!r} is another task of that key in {pool.name}"
         check_task(pools, key)
@@ -64,14 +75,18 @@ def check_all(pools: Pools) -> None:
         known = (pool.unfinished, pool.ready, pool.running, *pool.passed.values())
         for ts in (ts for some in known for ts in some):
             assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
-        assert all(pools._owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
+        assert all(pools.tracker.owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
         assert all(pool.passed.values()), f"an empty set of passed tasks in {name}"
         assert math.isfinite(pool.service) and not math.isnan(pool.tokens), f"charges of {name}"
     for ts in pools.scheduler.unrunnable:
         held = pools.control.has(ts)
-        assert not held or ts.key in pools._owner or ts in pools.holding.to_give_back, f"{ts} lost"
+        assert not held or ts.key in pools.tracker.owner or ts in pools.holding.to_give_back, (
+            f"{ts} lost"
+        )
     pools.slots.check(pools.pools)
-    assert pools._seceded.keys() <= pools._owner.keys(), "a secession of an unknown task"
+    assert pools.tracker.seceded_at.keys() <= pools.tracker.owner.keys(), (
+        "a secession of an unknown task"
+    )
     workers = pools.scheduler.workers
     assert all(not w or w in workers for w in pools.wakeups.timers), (
         "a timer for a worker that is gone"
@@ -82,10 +97,10 @@ def check_all(pools: Pools) -> None:
 
 
 def left_over(pools: Pools) -> list[str]:
-    """Say what is left although there is no job any more."""
+    """Return descriptions of the records left after all jobs have ended. Should be empty."""
     found = [f"pool {name}" for name in pools.pools]
-    found += [f"owner of {key}" for key in pools._owner]
-    found += [f"time of secession of {key}" for key in pools._seceded]
+    found += [f"owner of {key}" for key in pools.tracker.owner]
+    found += [f"time of secession of {key}" for key in pools.tracker.seceded_at]
     found += [f"timer for {worker}" for worker in pools.wakeups.timers if worker]
     if len(pools.slots):
         found.append(f"{len(pools.slots)} tasks on workers")

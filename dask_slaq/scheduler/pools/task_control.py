@@ -1,5 +1,6 @@
-"""Tasks in custody: held back, sent to a worker, or given back. The only file that touches the
-restrictions of tasks or calls transitions.
+"""Control of tasks: hold them, send them to workers, or give them back to Dask.
+
+No other module changes the restrictions of tasks or calls transitions.
 """
 
 from __future__ import annotations
@@ -17,30 +18,43 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# No worker has this address: a task restricted to it waits in ``no-worker``. Dask takes an empty
-# set for "every worker", so the restriction of a held task is never empty.
+# No worker has this address, so a task restricted to it waits in ``no-worker``. An empty set would
+# allow every worker.
 HELD = frozenset({"slaq://held"})
-# What is sent through a slot comes before all else on the worker, whose tasks have priorities that
-# begin with the user's, negated; then by rank, and those of equal rank in Dask's order.
+# First element of the priority of tasks sent through slots. They run before all other tasks of a
+# worker, whose priorities begin with the user's, negated. Among them, rank decides, then Dask's
+# order.
 _FIRST = -(2.0**62)
 
 
 class TaskControl:
-    """Holds tasks of a scheduler. Each method takes the restrictions that the user gave a task."""
+    """Controller of the tasks of a scheduler.
+
+    The parameter `user` of a method is the worker restrictions that the user gave the task: a set
+    of addresses, or None.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self._bound: dict[TaskState, frozenset[str]] = {}
 
     def hold(self, ts: TaskState, user: Any) -> None:
-        """Let a task wait in ``no-worker`` when it is ready, unless it must go its own way."""
+        """Make a task wait in ``no-worker`` when it is ready, unless it `goes_its_own_way`.
+
+        Parameters
+        ----------
+        ts : distributed.scheduler.TaskState
+        user : set of str or None
+        """
         self.restore(ts, user)
         if not goes_its_own_way(ts, ts.worker_restrictions):
             ts.worker_restrictions = HELD
 
     def skip_held_when_workers_join(self) -> None:
-        """Keep Dask from asking of every held task whether a worker that joins may run it: that
-        takes some microseconds each."""
+        """Keep Dask from checking whether a joining worker may run each held task.
+
+        Every check takes some microseconds.
+        """
         scheduler = self.scheduler
         given = scheduler.bulk_schedule_unrunnable_after_adding_worker
         original = getattr(given, "original", given)
@@ -57,7 +71,7 @@ class TaskControl:
         scheduler.bulk_schedule_unrunnable_after_adding_worker = schedule
 
     def has(self, ts: TaskState) -> bool:
-        """Whether a task carries a restriction of ours."""
+        """Return whether a task is held, or bound to a worker, by this controller."""
         restrictions = ts.worker_restrictions
         return restrictions is HELD or (ts in self._bound and restrictions is self._bound[ts])
 
@@ -66,24 +80,32 @@ class TaskControl:
         return ts.worker_restrictions
 
     def holds(self, ts: TaskState) -> bool:
-        """Whether a task is held."""
+        """Return whether a task is held."""
         return ts.worker_restrictions is HELD
 
     def restore(self, ts: TaskState, user: Any) -> None:
-        """Take our restriction off a task."""
+        """Restore the user's restrictions of a task that is held or bound.
+
+        Parameters
+        ----------
+        ts : distributed.scheduler.TaskState
+        user : set of str or None
+        """
         bound, now = self._bound.pop(ts, None), ts.worker_restrictions
         if now is HELD or (now is bound and bound is not None):
             ts.worker_restrictions = user
 
     def bind(self, ts: TaskState, user: Any, ws: WorkerState, rank: float) -> None:
-        """Send a held task to a worker, where it stays: work stealing respects restrictions.
+        """Send a held task to a worker. Its restriction keeps work stealing from moving it.
 
         Parameters
         ----------
+        ts : distributed.scheduler.TaskState
         user : set of str or None
-            Worker restrictions that the user gave the task.
+            Restored if Dask refuses the worker.
+        ws : distributed.scheduler.WorkerState
         rank : float
-            Tasks of lower rank compute first on the worker.
+            Order on the worker: tasks of lower rank compute first.
         """
         self._restrict(ts, ws)
         given, ts.priority = ts.priority, (_FIRST, rank, *ts.priority)
@@ -92,13 +114,13 @@ class TaskControl:
         finally:
             ts.priority = given
         if ts.state == "no-worker":
-            # Dask refuses the worker after all: leave the task to Dask's own scheduling.
+            # Dask refused the worker.
             logger.warning("%s could not be bound to %s; left to Dask", ts.key, ws.address)
             self.restore(ts, user)
             self._transitions([ts], "released")
 
     def moved(self, ts: TaskState, ws: WorkerState) -> None:
-        """Bind a task to the worker to which it was moved."""
+        """Update the binding of a task that was moved to the worker `ws`."""
         if ts in self._bound:
             self._restrict(ts, ws)
 
@@ -107,7 +129,14 @@ class TaskControl:
 
     @contextlib.contextmanager
     def ranked(self, ts: TaskState, rank: float) -> Iterator[None]:
-        """Let what is sent to a worker meanwhile compute by its rank there."""
+        """Set a task's priority from its rank while it is sent to a worker within this context.
+
+        Parameters
+        ----------
+        ts : distributed.scheduler.TaskState
+        rank : float
+            See `bind`.
+        """
         given, ts.priority = ts.priority, (_FIRST, rank, *ts.priority)
         try:
             yield
@@ -115,24 +144,33 @@ class TaskControl:
             ts.priority = given
 
     def move(self, ts: TaskState, ws: WorkerState) -> None:
-        """Ask for a task that waits on a worker to be moved to another one, as work stealing
-        does: the worker gives it up unless it has started."""
+        """Request that a task waiting on a worker be moved to the worker `ws`.
+
+        Work stealing handles the request: the worker gives the task up unless it has started.
+        """
         stealing = self.scheduler.extensions.get("stealing")
         if ts.prefix.duration_average == 0:
-            return  # work stealing takes a task that takes no time for one that has seceded
+            return  # work stealing would take it for a task that has seceded
         if stealing is not None and ts.processing_on is not None:
             stealing.move_task_request(ts, ts.processing_on, ws)
 
     def give_back(self, tasks: Mapping[TaskState, Any]) -> None:
-        """Leave those of these tasks that are held to Dask's own scheduling: through `released`,
-        so that Dask decides whether to queue them."""
+        """Give held tasks back to Dask's own scheduling. Other tasks are left alone.
+
+        They go through `released`, so that Dask decides whether to queue them.
+
+        Parameters
+        ----------
+        tasks : mapping of distributed.scheduler.TaskState to set of str or None
+            Tasks with the worker restrictions that the user gave each.
+        """
         ours = [ts for ts in tasks if self.has(ts)]
         for ts in ours:
             self.restore(ts, tasks[ts])
         self._transitions([ts for ts in ours if ts.state == "no-worker"], "released")
 
     def take_out_of_queue(self, tasks: Iterable[TaskState]) -> None:
-        """Let tasks that Dask has queued get ready anew."""
+        """Release tasks that Dask has queued, so that they become ready again and are held."""
         self._transitions([ts for ts in tasks if ts.state == "queued"], "released")
 
     def _transitions(self, tasks: Iterable[TaskState], finish: str) -> None:
@@ -142,15 +180,15 @@ class TaskControl:
         try:
             self.scheduler.transitions(recommendations, stimulus_id=f"slaq-{time()}")
         except Exception:
-            # Dask's own bookkeeping can fail, as that of occupancies after a restart does.
+            # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
             self._resume(recommendations)
 
     def _resume(self, recommendations: dict[Any, str]) -> None:
-        """Go on after Dask raised in the middle of transitions.
+        """Repeat transitions that Dask interrupted with an error.
 
-        Messages to workers were lost then: tasks that are processing now, and were not before,
-        would never run. They are released, which sends them anew; the others are as they were.
+        The error lost messages to workers, so tasks that have become ``processing`` would never
+        run. They are released, which sends them again. The other transitions are repeated.
         """
         drop_stale_counts(self.scheduler)
         again = {}
@@ -167,20 +205,36 @@ class TaskControl:
 
 
 def goes_its_own_way(ts: TaskState, user: Any) -> bool:
-    """Whether a task is never held: an actor, one of a gang pinned to its worker, or a P2P
-    shuffle's, whose own plugin restricts it."""
+    """Return whether a task is never held.
+
+    Actors, tasks pinned to a worker, and the barriers and outputs of P2P shuffles, which Dask's
+    shuffle plugin restricts, are not held.
+
+    Parameters
+    ----------
+    ts : distributed.scheduler.TaskState
+    user : set of str or None
+        Worker restrictions that the user gave the task.
+    """
     if ts.actor or pinned(ts, user) or is_barrier(ts.key):
         return True
     return bool(ts.dependencies) and any(is_barrier(dep.key) for dep in ts.dependencies)
 
 
 def pinned(ts: TaskState, user: Any) -> bool:
-    """Whether a task's user has chosen its worker."""
+    """Return whether the user has chosen the worker, or the host, of a task.
+
+    Parameters
+    ----------
+    ts : distributed.scheduler.TaskState
+    user : set of str or None
+        Worker restrictions that the user gave the task.
+    """
     if ts.host_restrictions or ts.loose_restrictions:
         return True
     return user is not None and len(user) == 1
 
 
 def is_barrier(key: Any) -> bool:
-    """Whether a task is the barrier of a P2P shuffle, whose restrictions place all its outputs."""
+    """Return whether a key is that of a P2P shuffle's barrier, which places all its outputs."""
     return isinstance(key, str) and key.startswith("shuffle-barrier-")

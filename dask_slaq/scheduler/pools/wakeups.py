@@ -1,4 +1,4 @@
-"""When pools look for free slots again, and on which workers."""
+"""Schedule of dispatches: when to look for free slots, and on which workers."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from time import monotonic
 
 __all__ = ["Wakeups"]
 
-#: Times as long as a dispatch took for which there is no other: with hundreds of jobs, what ends
-#: meanwhile is served together. Threads may idle meanwhile, hence the most in seconds.
+#: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
+#: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
+#: maximum bounds the time for which threads may idle.
 REST, MOST_REST = 3.0, 0.010
 
 
 class Wakeups:
-    """Calls for a dispatch when one may find a slot.
+    """Scheduler of dispatches, run when a worker may have a free slot.
 
     Parameters
     ----------
     dispatch : callable
         Fills free slots.
     wanted : callable
-        Whether there is anything for which a slot is wanted.
+        Returns whether any task needs a slot.
     fail : callable
-        Called with the error when a dispatch failed.
+        Called with the error if a dispatch fails.
 
     Attributes
     ----------
     look_at : set of str
-        Workers that may have a slot.
+        Addresses of workers that may have a free slot.
     due : bool
-        Whether a dispatch comes as soon as the events at hand are through.
+        Whether a dispatch is scheduled.
     timers : dict of str to asyncio.TimerHandle
-        By worker; that of none in particular is "".
+        Timers by address of the worker. The key of the timer without a worker is "".
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class Wakeups:
         self.due = False
         self.timers: dict[str, asyncio.TimerHandle] = {}
         self._dispatch, self._wanted, self._fail = dispatch, wanted, fail
-        self._rested = -math.inf  # when the next dispatch may be
+        self._rested = -math.inf  # time before which no dispatch runs
 
     def soon(self) -> None:
-        """Dispatch once the events at hand are through."""
+        """Schedule a dispatch after the pending events, if any task needs a slot."""
         if self.due or not self._wanted():
             return
         self.due = True
@@ -61,30 +62,38 @@ class Wakeups:
             loop.call_soon(self._now)
 
     def look(self, worker: str) -> None:
-        """Look at a worker soon."""
+        """Schedule a dispatch that looks at a worker."""
         self.look_at.add(worker)
         self.soon()
 
     def later(self, worker: str, seconds: float) -> None:
-        """Look at a worker in some seconds, and not before; dispatch anyway if it is ""."""
+        """Schedule a look at a worker, replacing an earlier timer for it.
+
+        Parameters
+        ----------
+        worker : str
+            Address. If it is "", only a dispatch is scheduled.
+        seconds : float
+            Delay.
+        """
         self.cancel(worker)
         self.timers[worker] = asyncio.get_running_loop().call_later(
             seconds + 1e-6, self._rang, worker
         )
 
     def cancel(self, worker: str) -> None:
-        """Do not look at a worker later."""
+        """Cancel the timer of a worker, if any."""
         timer = self.timers.pop(worker, None)
         if timer is not None:
             timer.cancel()
 
     def forget(self, worker: str) -> None:
-        """Forget a worker that is gone."""
+        """Forget a worker that has left."""
         self.look_at.discard(worker)
         self.cancel(worker)
 
     def cancel_all(self) -> None:
-        """Forget what was to be looked at later."""
+        """Cancel all timers."""
         for worker in list(self.timers):
             self.cancel(worker)
 

@@ -1,6 +1,6 @@
-"""Finds tasks that wait although nothing keeps them: the last defence against a stall.
+"""Detection of tasks that wait without a reason: the last defense against a stall.
 
-The dispatcher should never leave one. If it does, by a mistake of ours, the task must still run.
+The dispatcher should never leave such a task. If a bug makes it do so, the task must still run.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.dispatch import Entry, Pool
 
-#: Seconds for which a task may wait beside a free thread.
+#: Seconds for which a task may wait while a thread that it may use is free.
 PATIENCE = 2.0
 
 
 class Watchdog:
-    """Looks at what waits, each time it is asked.
+    """Detector of stranded tasks, which must be called regularly.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-        Only read.
+        Only read, never changed.
     lend : bool
-        A job may use slots outside its worker set.
+        Whether a job may use slots outside its worker set.
     """
 
     def __init__(self, scheduler: Scheduler, *, lend: bool) -> None:
         self.scheduler = scheduler
         self.lend = lend
-        self._since: dict[str, float] = {}  # when a pool was first seen so
+        self._since: dict[str, float] = {}  # when a pool was first seen stranded
 
     def stranded(self, pools: Collection[Pool]) -> Iterator[Choice]:
-        """Yield tasks of pools that have been seen waiting for long beside threads that were free
-        and that they may use. The caller binds each before it asks for the next."""
+        """Yield tasks that may use a free thread, of pools stranded for more than `PATIENCE`.
+
+        A pool is stranded while each call finds such a task in it. The caller must bind each
+        choice before it takes the next one.
+        """
         now, before, self._since = monotonic(), self._since, {}
         free = [ws for ws in self.scheduler.running if has_thread(ws)]
         if not free:
@@ -63,10 +66,10 @@ class Watchdog:
     def _could_run_on(
         self, pool: Pool, entry: Entry, free: Collection[WorkerState]
     ) -> WorkerState | None:
-        """Return one of these workers for a task, None where it has a reason to wait."""
+        """Return a worker of `free` for a task, or None if the task has a reason to wait."""
         workers = self.scheduler.workers
         if (pool.gang or entry.rootish) and any(ws.processing for ws in workers.values()):
-            return None  # for the others of the gang, or for who will use what the root task makes
+            return None  # for the rest of the gang, or for tasks that consume root tasks
         homes = (workers[address] for address in entry.homes if address in workers)
         if any(not has_thread(ws) for ws in homes):
             return None

@@ -477,7 +477,7 @@ async def test_a_task_that_gave_up_its_slot_is_not_charged_for_what_follows(c, s
         await Event("go").set()
         await c.gather(tasks)
         assert plugin.engine.jobs["a"].runtime.attained < 0.5  # and not 4 times as much
-        assert not plugin.pools._seceded
+        assert not plugin.pools.tracker.seceded_at
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -492,8 +492,8 @@ async def test_a_task_that_gave_up_its_slot_may_outlive_its_job(c, s, a, b):
         with tasks_of("a"):
             task = c.submit(seceding)
         await until(lambda: sum(len(w.long_running) for w in s.workers.values()) == 1)
-        await until(lambda: len(plugin.pools._seceded) == 1)
-    assert not plugin.pools._seceded
+        await until(lambda: len(plugin.pools.tracker.seceded_at) == 1)
+    assert not plugin.pools.tracker.seceded_at
     await Event("go").set()
     await task
 

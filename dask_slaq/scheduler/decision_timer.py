@@ -1,0 +1,69 @@
+"""When a decision is made: once per epoch, and soon after jobs or workers come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from tornado.ioloop import PeriodicCallback
+
+__all__ = ["DecisionTimer"]
+
+#: Minimum pause in seconds after a decision, and in seconds per second that the decision took.
+#: After a rest, decisions worth `BURST` seconds of pauses may follow each other at once. So a few
+#: jobs are decided on as they come, and a crowd together.
+PAUSE, PAUSE_PER_SECOND, BURST = 0.020, 4.0, 0.200
+
+
+class DecisionTimer:
+    """Calls for a decision once per epoch, and soon after something changed.
+
+    Parameters
+    ----------
+    once_per_epoch : callable
+    decide : callable
+        Called by `soon` without arguments, once for all changes that come together.
+    epoch : float
+        Seconds.
+    """
+
+    def __init__(
+        self, once_per_epoch: Callable[[], object], decide: Callable[[], object], epoch: float
+    ) -> None:
+        self._periodic = PeriodicCallback(once_per_epoch, epoch * 1000)
+        self._decide = decide
+        self._next: asyncio.Handle | None = None
+        self._rested = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it calls for a decision once per epoch."""
+        return self._periodic.is_running()
+
+    def start(self) -> None:
+        """Begin to call once per epoch."""
+        if not self._periodic.is_running():
+            self._periodic.start()
+
+    def stop(self) -> None:
+        """Stop calling once per epoch. A decision that is due still comes; see `cancel`."""
+        self._periodic.stop()
+
+    def soon(self) -> None:
+        """Decide as soon as the pause after the last decisions allows."""
+        if self._next is None:
+            delay = max(self._rested - BURST - monotonic(), 0.0)
+            self._next = asyncio.get_running_loop().call_later(delay, self._decide)
+
+    def cancel(self) -> None:
+        """Cancel the decision that is due, if any."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def decided(self, begin: float) -> None:
+        """Record that a decision has been made that began at `begin` (monotonic seconds)."""
+        end = monotonic()
+        pause = max(PAUSE, PAUSE_PER_SECOND * (end - begin))
+        self._rested = max(self._rested, end) + pause
