@@ -1,8 +1,8 @@
-"""What makes the training loops of unmodified libraries report their loss.
+"""Adapters that make the training loops of unmodified libraries report their loss.
 
-`instrument` opens a block; every loop in `LOOPS` that runs inside it reports once an iteration.
-One file a library: a new one declares its loops and is added to `LOOPS`. None of them imports
-its library. Which loops report, and which number, is in ``docs/adapters.md``.
+`instrument` opens a block. Every loop in `LOOPS` that runs inside the block reports once per
+iteration. There is one file per library, which declares its loops and never imports the library;
+add the loops of a new file to `LOOPS`. ``docs/adapters.md`` lists the loops and what each reports.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ _patches = Patches(LOOPS)
 def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
     """Make supported training loops report their loss while the block is open.
 
-    The block holds for the thread (more exactly: the `contextvars` context) that opened it; the
-    same loops run untouched in every other thread. Of nested blocks the innermost gets the reports.
+    The block applies to the thread (more precisely, the `contextvars` context) that opened it. The
+    same loops run unchanged in all other threads. Of nested blocks, the innermost one receives the
+    reports.
 
     Parameters
     ----------
     report : callable, optional
         Called as ``report(loss)`` with a Python float, in the thread that called ``fit``: once for
-        the loss of the starting point, then once an iteration. By default the reports go to the
+        the loss of the starting point, then once per iteration. By default the reports go to the
         job that is open in this context (`dask_slaq.report`).
 
     Raises
@@ -49,13 +50,16 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
     TypeError
         `report` is not callable.
     InvalidSetting
-        ``slaq.repairs`` is not as it should be.
+        The value of ``slaq.repairs`` is invalid.
 
     Notes
     -----
-    A fit gives the same result as without the block, and never fails because of it: when a report
-    raises, or a library is not as it was when its adapter was written, there is one warning and
-    the loop goes on unobserved.
+    A fit gives the same result as without the block and never fails because of it. If a report
+    raises, or a library differs from the one that its adapter was written for, there is one warning
+    and the loop continues unobserved.
+
+    Some loops call `report` in the thread of the client's event loop, and some do not report the
+    starting point: see ``docs/adapters.md``.
 
     Examples
     --------
@@ -77,14 +81,22 @@ def observing(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
 ) -> Iterator[None]:
-    """Do what `instrument` does, for a job that is told how many iterations to `expect`."""
+    """Open a block like `instrument`, and also pass on the length of each fit.
+
+    Parameters
+    ----------
+    report : callable
+        Called as ``report(loss)``; see `instrument`.
+    expect : callable, optional
+        Called as ``expect(n)`` when a fit begins, with its maximum number of reports.
+    """
     repairs.follow_settings()
     with _patches, blocks.opened(report, expect):
         yield
 
 
 def loop_states() -> dict[str, str]:
-    """For each supported loop whether it is observed now, or why not."""
+    """Return whether each supported loop is observed now, or why not, by its full name."""
     return _patches.states()
 
 

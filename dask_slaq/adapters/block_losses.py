@@ -1,6 +1,7 @@
-"""The loss of estimators that learn block by block, after a block was learnt.
+"""Losses of estimators that learn block by block.
 
-Means over the rows of that block. Runs in tasks on workers.
+Each loss is a mean over the rows of the block that was learnt last. This code runs in tasks on
+workers.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ import numpy as np
 
 
 def loss_of_block(model: Any, x: Any, y: Any) -> float | None:
-    """Mean loss over the block that `model` has just learnt; None if it has none that we know.
+    """Return the mean loss over the block that `model` has just learnt.
 
     Parameters
     ----------
     model : estimator
-        After its ``partial_fit(x, y)``.
+        Estimator after ``partial_fit(x, y)``.
     x : array-like or sparse matrix, shape (n_rows, n_features)
+        Rows of the block.
     y : array-like, shape (n_rows,), or None
+        Targets of the block.
 
     Returns
     -------
     float or None
-        ``loss_`` where the estimator keeps it (MLPClassifier, MLPRegressor); ``inertia_`` over
+        ``loss_`` if the estimator has it (MLPClassifier, MLPRegressor); ``inertia_`` divided by
         the number of rows (MiniBatchKMeans); ``train_loss`` of the last epoch (skorch); for
-        SGDClassifier, SGDRegressor and Perceptron what
-        they minimize, penalty included, by one prediction for the block.
+        SGDClassifier, SGDRegressor and Perceptron their objective including the penalty, which
+        takes one prediction for the block. None for an empty block or any other estimator.
     """
     rows = x.shape[0] if hasattr(x, "shape") else len(x)  # sparse matrices have no len()
     if rows == 0:
@@ -63,12 +66,15 @@ def _of_sgd(model: Any, x: Any, y: Any) -> float | None:
 
 
 def _mean(loss: Callable[..., Any], margin: Any, model: Any) -> float:
-    """Mean over rows; summed over classes, each of which is told from the rest."""
+    """Return the objective: mean loss over rows, summed over one-vs-rest classes, plus penalty."""
     return float(loss(margin, model.epsilon).sum() / len(margin)) + _penalty(model)
 
 
 def _penalty(model: Any) -> float:
-    """alpha times the penalty: see "Mathematical formulation" in scikit-learn's guide on SGD."""
+    """Return alpha times the regularization term.
+
+    See "Mathematical formulation" in scikit-learn's user guide on SGD.
+    """
     ratios = {"l2": 0.0, "l1": 1.0, "elasticnet": model.l1_ratio}
     if model.penalty not in ratios:
         return 0.0
@@ -85,9 +91,9 @@ def _huber(z: Any, epsilon: float) -> Any:
     return np.where(distance <= epsilon, distance**2 / 2, epsilon * distance - epsilon**2 / 2)
 
 
-#: The losses of scikit-learn's user guide on SGD, by name: of the margin z, the value decided by
-#: times the sign of the class, and of epsilon. A residual r of a regression counts as z = 1 - r,
-#: as a classifier trained by a regression's loss does it with signs as targets.
+#: Losses of scikit-learn's user guide on SGD by name, as functions of the margin z and epsilon. In
+#: classification z is the decision value times the sign of the class. In regression z is 1 - r for
+#: a residual r, which is what a classifier with a regression loss and targets of -1 and 1 uses.
 LOSSES: dict[str, Callable[[Any, float], Any]] = {
     "hinge": lambda z, epsilon: np.maximum(0, 1 - z),
     "squared_hinge": lambda z, epsilon: np.maximum(0, 1 - z) ** 2,

@@ -1,7 +1,7 @@
-"""Reports of the solvers of dask-glm, and so of dask-ml's generalized linear models.
+"""Loss reports of dask-glm's solvers, which also fit dask-ml's generalized linear models.
 
-The loss is a sum over rows, on the columns as dask-glm normalizes them, plus the penalty where the
-solver has one. Each watch reads it out of a computation that the solver makes anyway.
+The loss is a sum over rows, computed on the columns as dask-glm normalizes them, plus the penalty
+if the solver has one. Each observer reads it from a computation that the solver makes anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ MODULE = "dask_glm.algorithms"
 
 
 class GradientDescent(LoopObserver):
-    """Each iteration ends in ``compute(stepSize, lf, func, grad)``: loss before and after."""
+    """Observer of ``gradient_descent``.
+
+    Each iteration ends in ``compute(stepSize, lf, func, grad)``, which returns the loss before the
+    step (``lf``) and after it (``func``).
+    """
 
     stands_in = ("compute",)
 
@@ -34,16 +38,19 @@ class GradientDescent(LoopObserver):
         if not self.started:
             self.started = True
             self.report(before)
-        # Without any step that helps, the iterate stays where it was; `after` is of the last try.
+        # If no step helped, the iterate did not move, and `after` belongs to the last trial step.
         self.report(before if step == 0 else after)
 
 
 class ProximalGrad(LoopObserver):
-    """Each iteration begins with ``persist(Xbeta, func, gradient)`` and tries steps until one
-    helps: ``persist(Xbeta, beta)`` and ``compute(func)`` for each. The last try is the iterate.
+    """Observer of ``proximal_grad``.
 
-    `func` lacks the penalty. The coefficients are fetched by the same computation to add it here:
-    one task more a try, and no round trip.
+    Each iteration begins with ``persist(Xbeta, func, gradient)`` and tries steps until one helps.
+    Each trial step calls ``persist(Xbeta, beta)`` and ``compute(func)``; the last one is the new
+    iterate.
+
+    ``func`` lacks the penalty. To add it here, the same computation also fetches the coefficients:
+    one more task per trial step, and no extra round trip.
     """
 
     stands_in = ("persist", "compute")
@@ -93,8 +100,10 @@ class ProximalGrad(LoopObserver):
 
 
 class LBFGS(LoopObserver):
-    """SciPy evaluates loss and gradient together, several times an iteration if its line search
-    needs to, and calls ``callback(x)`` for each iterate that it accepts. Penalty included.
+    """Observer of ``lbfgs``.
+
+    SciPy evaluates loss and gradient together, several times per iteration if the line search
+    needs it, and calls ``callback(x)`` for each accepted iterate. The loss includes the penalty.
     """
 
     stands_in = ("fmin_l_bfgs_b",)
@@ -122,16 +131,19 @@ class LBFGS(LoopObserver):
 
     def _accepted(self, x: Any) -> None:
         tried, self.tried = self.tried or [], []
-        # The accepted iterate is the last one evaluated in every SciPy we know of; make sure.
+        # In every known SciPy release the accepted iterate is the last one evaluated. Check it
+        # anyway: the loss of another point would be wrong.
         loss = next((f for z, f in reversed(tried) if np.array_equal(z, x)), None)
         if loss is not None:
             self.report(loss)
 
 
 class Newton(LoopObserver):
-    """Each iteration is one ``da.compute(hess, grad)``. The loss of the iterate that these belong
-    to is computed along, from the ``X beta`` that they share: a task more for each partition, whose
-    results are summed here. The last iterate's is not known.
+    """Observer of ``newton``.
+
+    Each iteration is one ``da.compute(hess, grad)``. The loss of the same iterate is computed along
+    with it, from the ``X beta`` that all three share: one extra loss per partition, summed here.
+    The loss of the last iterate is never computed.
     """
 
     stands_in = ("da",)
@@ -146,6 +158,7 @@ class Newton(LoopObserver):
         self.da = Proxy(self.library["da"], compute=self.compute)
 
     def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
+        """Call the family's ``gradient`` and keep the iterate for the loss."""
         self.at = Xbeta, y
         return self.family.gradient(Xbeta, X, y)
 
@@ -167,9 +180,19 @@ class Newton(LoopObserver):
 
 
 def of_block(loglike: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Make the task of `Newton`: the loss of a partition, as an array of one.
+    """Return the task function of `Newton`, which computes the loss of one partition.
 
-    A function inside a function travels by value: workers need not have this package.
+    A nested function is pickled by value, so workers do not need this package.
+
+    Parameters
+    ----------
+    loglike : callable
+        The family's ``loglike(Xbeta, y)``, the negative log-likelihood.
+
+    Returns
+    -------
+    callable
+        ``loss(Xbeta, y)``, which returns an array of shape (1,), NaN if `loglike` raises.
     """
 
     def loss(Xbeta: Any, y: Any) -> Any:
@@ -182,9 +205,11 @@ def of_block(loglike: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 class ADMM(LoopObserver):
-    """Each iteration is one task a partition, which solves a problem of its own, and the consensus
-    ``z`` of their results. The same tasks evaluate the loss at the ``z`` that they start from; the
-    penalty is added here. The last consensus's is not known.
+    """Observer of ``admm``.
+
+    In each iteration one task per partition solves a local problem, and the results are combined
+    into the consensus ``z``. The same tasks evaluate the loss at the ``z`` that they start from;
+    the penalty is added here. The loss of the last consensus is never computed.
     """
 
     stands_in = ("delayed", "da")
@@ -198,6 +223,7 @@ class ADMM(LoopObserver):
         self.da = Proxy(self.library["da"], compute=self.compute)
 
     def delayed(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Wrap ``local_update`` so that its tasks also return the loss; pass on anything else."""
         if function is not self.library["local_update"]:
             return self.library["delayed"](function, *args, **kwargs)
         if self.task is None:
@@ -222,16 +248,27 @@ class ADMM(LoopObserver):
 
 
 def and_loss(update: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
-    """Make the task of `ADMM`: what dask-glm's function returns, and the loss at `z`.
+    """Return the task function of `ADMM`, which also evaluates the loss at ``z``.
 
-    A function inside a function travels by value: workers need not have this package.
+    A nested function is pickled by value, so workers do not need this package.
+
+    Parameters
+    ----------
+    update : callable
+        dask-glm's ``local_update``.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `update` and returns its result and the loss of the partition,
+        without the penalty and NaN if it cannot be evaluated.
     """
 
     def local_update(
         X: Any, y: Any, beta: Any, z: Any, u: Any, rho: Any, f: Any, **more: Any
     ) -> tuple[Any, float]:
         try:
-            # `f` adds the distance of its first argument from z - u: none, with u = 0.
+            # `f` adds rho / 2 |beta - z + u|^2, which is zero for beta = z and u = 0.
             loss = float(f(z, X, y, z, 0 * z, rho))
         except Exception:
             loss = float("nan")

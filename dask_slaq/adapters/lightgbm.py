@@ -1,8 +1,8 @@
-"""Reports of lightgbm.dask: the estimators ``DaskLGBM...``.
+"""Loss reports of lightgbm.dask: the ``DaskLGBM...`` estimators.
 
-Training is one long task on each worker. A callback of LightGBM's own kind sends the loss of each
-round from the first worker. LightGBM evaluates on each worker the rows that it has, and so that
-worker's rows are what the loss is of.
+Training is one long task per worker. A LightGBM callback reports the loss of each round from the
+first worker. LightGBM evaluates each worker's own rows, so the loss is that of the rows of the
+first worker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dask_slaq.adapters.observing import Address, Loop, LoopObserver, Mailbox, R
 
 
 class Training(LoopObserver):
-    """Adds a callback: those that ``fit`` is given reach every worker."""
+    """Observer that adds a callback to those of ``fit``, which run on every worker."""
 
     needs = ("kwargs",)
 
@@ -30,12 +30,14 @@ class Training(LoopObserver):
 
 
 class Report:
-    """LightGBM's kind of callback; before early stopping, which may end the round with an error.
+    """LightGBM callback that reports the loss of each round.
+
+    It runs before early stopping, which may end the round with an exception.
 
     Parameters
     ----------
-    route : Route
-        The way that losses take.
+    route : Address
+        Address to report losses to.
     """
 
     order = 5
@@ -53,14 +55,17 @@ class Report:
                 loss = loss_of(env.evaluation_result_list or env.model.eval_train())
                 if loss is not None:
                     self.route.report(loss)
-        except Exception:  # training goes on without us
+        except Exception:  # a report must not fail the training
             pass
 
 
 def rebuild() -> Callable[..., Any]:
-    """Return what unpickles a callback; a worker without this package trains unobserved."""
+    """Return the function that unpickles a callback.
 
-    def make(inbox: str, topic: str | None) -> Any:  # goes by value
+    A worker without this package receives a callback that does nothing.
+    """
+
+    def make(inbox: str, topic: str | None) -> Any:  # pickled by value
         try:
             from dask_slaq.adapters.lightgbm import Address, Report
         except ImportError:
@@ -71,7 +76,7 @@ def rebuild() -> Callable[..., Any]:
 
 
 def on_first_worker(params: Mapping[str, Any]) -> bool:
-    """Whether this is the first of the ``host:port`` of all machines."""
+    """Return whether this worker is the first ``host:port`` in LightGBM's list of machines."""
     from distributed import get_worker
 
     host = urlparse(get_worker().address).hostname
@@ -80,11 +85,17 @@ def on_first_worker(params: Mapping[str, Any]) -> bool:
 
 
 def loss_of(results: Iterable[tuple[Any, ...]]) -> float | None:
-    """The first metric of which less is better, else the first with its sign turned, if any.
+    """Return the first metric where lower is better, else minus the first metric.
 
     Parameters
     ----------
-    results : iterable of (data name, metric name, value, whether higher is better)
+    results : iterable of tuple
+        (data name, metric name, value, whether higher is better), as LightGBM passes them.
+
+    Returns
+    -------
+    float or None
+        None without results.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""A callback by which a Lightning trainer reports the loss of each epoch.
+"""Lightning callback that reports the loss of each epoch.
 
-`SlaqReport` is made when it is first asked for, since its base class is Lightning's.
+`SlaqReport` is created on first access, because its base class is Lightning's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_slaq.adapters.observing import expect, publish, warn_once
 
-__all__ = ["SlaqReport"]  # noqa: F822  (made by `__getattr__`)
+__all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
 
 def __getattr__(name: str) -> Any:
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _base() -> type:
-    """The ``Callback`` of whichever of Lightning's two packages is installed."""
+    """Return the ``Callback`` class of the installed one of Lightning's two packages."""
     try:
         from lightning.pytorch import Callback
     except ImportError:
@@ -35,15 +35,15 @@ def _base() -> type:
 @functools.cache
 def _made() -> type:
     class SlaqReport(_base()):  # type: ignore[misc]
-        """Report the mean loss of the training steps, or a logged metric, after each epoch.
+        """Callback that reports the mean training loss, or a logged metric, after each epoch.
 
-        The reports go to the job that is open where ``Trainer.fit`` is called; without one nothing
-        happens. *n* epochs give *n* reports, from the process of global rank 0 alone.
+        The reports go to the job that is open where ``Trainer.fit`` is called; without an open job
+        nothing happens. *n* epochs give *n* reports, from the process of global rank 0 only.
 
         Parameters
         ----------
         monitor : str, optional
-            A metric that the module logs, lower is better, such as ``val_loss``. By default the
+            Metric that the module logs, where lower is better, such as ``val_loss``. By default the
             loss that ``training_step`` returns, averaged over the epoch.
 
         Examples
@@ -71,7 +71,7 @@ def _made() -> type:
         ) -> None:
             loss = outputs.get("loss") if hasattr(outputs, "get") else outputs
             if self.monitor is None and loss is not None:
-                # Stays a tensor: to look at it here would make an accelerator wait each step.
+                # Keep a tensor: reading its value would make an accelerator wait in each step.
                 self._sum = self._sum + loss.detach()
                 self._steps += 1
 

@@ -1,7 +1,7 @@
-"""A callback by which a skorch net reports the loss of each epoch.
+"""skorch callback that reports the loss of each epoch.
 
-`SlaqReport` is made when it is first asked for, since its base class is skorch's. It pickles by
-name, so a net that carries it can be sent to workers.
+`SlaqReport` is created on first access, because its base class is skorch's. It is pickled by name,
+so a net with this callback can be sent to workers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from dask_slaq.adapters.observing import publish, warn_once
 
-__all__ = ["SlaqReport"]  # noqa: F822  (made by `__getattr__`)
+__all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
 
 def __getattr__(name: str) -> Any:
@@ -28,16 +28,16 @@ def _made() -> type:
         raise ImportError("skorch is not installed: pip install dask-slaq[torch]") from error
 
     class SlaqReport(Callback):  # type: ignore[misc]
-        """Report one entry of a skorch net's history after each epoch.
+        """Callback that reports one entry of a skorch net's history after each epoch.
 
-        The reports go to the job that is open where ``fit`` or ``partial_fit`` runs; without one
-        nothing happens. *n* epochs give *n* reports.
+        The reports go to the job that is open where ``fit`` or ``partial_fit`` runs; without an
+        open job nothing happens. *n* epochs give *n* reports.
 
         Parameters
         ----------
         loss : str
-            Name of the entry, lower is better: ``train_loss``, ``valid_loss``, or what another
-            callback of the net records before this one.
+            Name of the entry, where lower is better: ``train_loss``, ``valid_loss``, or an entry
+            that another callback of the net records before this one.
 
         Examples
         --------

@@ -1,7 +1,7 @@
-"""Reports of xgboost.dask: ``train`` and the estimators ``DaskXGB...``.
+"""Loss reports of xgboost.dask: ``train`` and the ``DaskXGB...`` estimators.
 
-Training is one long task on each worker. A callback of xgboost's own kind sends the loss of each
-round from the worker of rank 0; xgboost has summed the metric over all workers by then.
+Training is one long task per worker. An xgboost callback reports the loss of each round from the
+worker of rank 0, after xgboost has summed the metric over all workers.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 from dask_slaq.adapters.observing import Address, Loop, LoopObserver, Mailbox, ReportSession
 
-#: The name of the evaluation on the training data that is added where the user has none.
+#: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
-#: Metrics of which more is better, all between 0 and 1; any of them may end in ``@n`` or ``-``.
+#: Metrics where higher is better, all between 0 and 1; any of them may end in ``@n`` or ``-``.
 HIGHER_IS_BETTER = {"auc", "aucpr", "map", "ndcg", "pre"}
 
 
 class Training(LoopObserver):
-    """Adds a callback, and an evaluation on the training data where the user has no other.
+    """Observer that adds a callback, and an evaluation on the training data if there is none.
 
-    The callback comes first and takes that evaluation out of the log, so that neither the user's
-    callbacks nor the returned history know of it.
+    The callback runs first and removes the added evaluation from the log. The user's callbacks
+    and the returned history therefore do not contain it.
     """
 
     needs = ("dtrain", "evals", "callbacks", "custom_metric")
@@ -34,22 +34,26 @@ class Training(LoopObserver):
         dtrain, evals = arguments["dtrain"], arguments["evals"]
         names = [name for data, name in evals or () if data is dtrain]
         mine = callback(inbox.route, names[0] if names else None)
-        mine.inbox = inbox  # kept for as long as the loop, a coroutine, has its arguments
+        mine.inbox = inbox  # lives as long as the arguments of the loop, a coroutine
         arguments["callbacks"] = [mine, *(arguments["callbacks"] or ())]
-        # A metric of the user's own is not to be called on data that it was not meant for.
+        # Do not call a custom metric on data that it was not written for.
         if not evals and arguments["custom_metric"] is None:
             arguments["evals"] = [(dtrain, OWN)]
 
 
 def callback(route: Address, data: str | None) -> Any:
-    """Return the callback. Its base class is xgboost's, so it is made where it is needed.
+    """Create the callback. Its class is defined on demand because its base class is xgboost's.
 
     Parameters
     ----------
-    route : Route
-        The way that losses take.
+    route : Address
+        Address to report losses to.
     data : str or None
         Name of the evaluation to report; the first one by default.
+
+    Returns
+    -------
+    xgboost.callback.TrainingCallback
     """
     from xgboost import collective
     from xgboost.callback import TrainingCallback
@@ -65,7 +69,7 @@ def callback(route: Address, data: str | None) -> Any:
                 log = logs.get(data) or next(iter(logs.values()), None)
                 if log and collective.get_rank() == 0:
                     route.report(loss_of(log))
-            except Exception:  # training goes on without us
+            except Exception:  # a report must not fail the training
                 pass
             return False
 
@@ -73,9 +77,12 @@ def callback(route: Address, data: str | None) -> Any:
 
 
 def rebuild() -> Callable[..., Any]:
-    """Return what unpickles a callback; a worker without this package trains unobserved."""
+    """Return the function that unpickles a callback.
 
-    def make(inbox: str, topic: str | None, data: str | None) -> Any:  # goes by value
+    A worker without this package receives a callback that does nothing.
+    """
+
+    def make(inbox: str, topic: str | None, data: str | None) -> Any:  # pickled by value
         try:
             from dask_slaq.adapters.xgboost import Address, callback
         except ImportError:
@@ -88,7 +95,12 @@ def rebuild() -> Callable[..., Any]:
 
 
 def loss_of(log: Mapping[str, Sequence[float]]) -> float:
-    """The newest value of the first metric of which less is better, else 1 less the first one.
+    """Return the latest value of the first metric where lower is better, else 1 minus the first.
+
+    Parameters
+    ----------
+    log : Mapping of str to sequence of float
+        Values of each metric, one per round.
 
     Examples
     --------

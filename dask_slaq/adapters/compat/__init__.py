@@ -1,1 +1,1 @@
-"""Repairs of dask-ml for the versions of its dependencies that it was not written for."""
+"""Repairs of dask-ml for releases of its dependencies that are newer than itself."""

@@ -1,8 +1,8 @@
-"""What is broken in dask-ml 2025.1.0 by newer Dask, pandas and scikit-learn, and how it is mended.
+"""Faults of dask-ml 2025.1.0 with newer Dask, pandas and scikit-learn, and their repairs.
 
-For each fault a function says whether it is there, by the signature or behaviour of what is
-installed, and another gives the replacements. Nothing here changes a result: without the repair
-there is none.
+Two functions per fault: one checks the signature or behaviour of the installed libraries for the
+fault, the other returns the replacements. No repair changes a result: without it there is only an
+error.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from dask_slaq.adapters.observing import Proxy, names_used
 Changes = list[tuple[Any, str, Any]]
 
 
-# Incremental searches: their coroutine calls `dask.persist`, which since dask 2025.3.0 refuses to
-# run in the event loop of a client (dask-ml#1016).
+# Incremental searches. Their coroutine calls `dask.persist`, which raises in the event loop of a
+# client since dask 2025.3.0 (dask-ml#1016).
 
 
 def search_is_refused(module: ModuleType) -> bool:
-    """Whether the search calls `dask.persist`, and this Dask refuses that."""
+    """Return whether the search calls `dask.persist` and the installed Dask rejects the call."""
     release = tuple(int(part) for part in dask.__version__.split(".")[:2])
     return release >= (2025, 3) and {"dask", "persist"} <= names_used(module._fit.__code__)
 
 
 def persist_by_client(module: ModuleType) -> Changes:
-    """The module's `dask` persists through the client where that is asynchronous."""
+    """Replace the module's `dask` by one that persists through an asynchronous client."""
     return [(module, "dask", Proxy(module.dask, persist=persist))]
 
 
 def persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """`dask.persist`, which may also be called in the event loop of the current client."""
+    """Do what `dask.persist` does, also in the event loop of the current client."""
     from dask.base import unpack_collections
     from distributed import default_client
 
@@ -49,24 +49,27 @@ def persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:
     return repack(client.persist(found, **kwargs)) if found else collections
 
 
-# k-means++ calls a private function of scikit-learn, which since 1.3 must be given weights.
+# k-means++. It calls a private function of scikit-learn that requires weights since 1.3.
 
 
 def start_lacks_weights(module: ModuleType) -> bool:
-    """Whether scikit-learn's function needs weights and the library gives none."""
+    """Return whether scikit-learn's function requires weights and dask-ml passes none."""
     weight = inspect.signature(module._kmeans_plusplus).parameters.get("sample_weight")
     needed = weight is not None and weight.default is inspect.Parameter.empty
     return needed and "sample_weight" not in _keywords(module.init_pp)
 
 
 def _keywords(function: Any) -> set[str]:
-    """Keywords that a function calls others with: they are tuples among its constants."""
+    """Return the keywords in the calls that a function makes.
+
+    CPython keeps the keywords of a call as a tuple among the constants of the code.
+    """
     tuples = [c for c in function.__code__.co_consts if isinstance(c, tuple)]
     return {name for names in tuples for name in names if isinstance(name, str)}
 
 
 def start_with_equal_weights(module: ModuleType) -> Changes:
-    """Every row weighs one."""
+    """Pass a weight of one for every row."""
     original = module._kmeans_plusplus
 
     def _kmeans_plusplus(X: Any, *args: Any, **kwargs: Any) -> Any:
@@ -76,12 +79,12 @@ def start_with_equal_weights(module: ModuleType) -> Changes:
     return [(module, "_kmeans_plusplus", _kmeans_plusplus)]
 
 
-# r2_score assigns to a part of an array whose length is not known before it is computed, which
-# Dask refuses since 2025.2.0 (dask-ml#1012; mended there by #1013, unreleased).
+# r2_score. It assigns to a slice of an array whose length is unknown until it is computed, which
+# Dask rejects since 2025.2.0 (dask-ml#1012; fixed there by #1013, unreleased).
 
 
 def score_fails(module: ModuleType) -> bool:
-    """Whether the score of two small arrays cannot even be set up."""
+    """Return whether building the graph of a score of two small arrays raises."""
     import dask.array as da
 
     y = da.ones(2, chunks=2)
@@ -93,7 +96,7 @@ def score_fails(module: ModuleType) -> bool:
 
 
 def score_by_where(module: ModuleType) -> Changes:
-    """The code of the function itself: it is known by many names."""
+    """Replace the code of the function in place, since other modules import it by name."""
     return [(module.r2_score, "__code__", _r2_score.__code__)]
 
 
@@ -104,22 +107,36 @@ def _r2_score(
     multioutput: Any = "uniform_average",
     compute: bool = True,
 ) -> Any:
-    # Runs among the globals of dask-ml's module.
+    # This code runs with the globals of dask-ml's module, so it imports what it needs.
     from dask_slaq.adapters.compat.dask_ml import r2_score
 
     return r2_score(y_true, y_pred, sample_weight, multioutput, compute)
 
 
 def r2_score(y_true: Any, y_pred: Any, sample_weight: Any, multioutput: Any, compute: bool) -> Any:
-    """1 - u / v, with u the residual and v the total sum of squares; 1 if both are 0, 0 if v is.
+    """Compute the coefficient of determination, as `sklearn.metrics.r2_score` does.
 
-    ``sklearn.metrics.r2_score``, for what dask-ml's function of this name allows: no weights, and
-    the mean over outputs.
+    Supports what dask-ml's function of this name supports: no weights, and the mean over outputs.
+
+    Parameters
+    ----------
+    y_true, y_pred : array, shape (n_rows,) or (n_rows, n_outputs)
+        Targets and predictions, NumPy or Dask arrays; their lengths may be unknown.
+    sample_weight, multioutput : object
+        Validated by dask-ml.
+    compute : bool
+        Whether to return a float instead of a lazy array.
+
+    Returns
+    -------
+    float or dask array, shape ()
+        Mean over outputs of 1 - u / v, where u is the residual and v the total sum of squares; of
+        1 where both are 0, and of 0 where only v is.
     """
     import dask.array as da
     from dask_ml.metrics import regression
 
-    # Not reshaped there: that needs the length.
+    # Make both two-dimensional here, because dask-ml's reshape needs the length.
     y_true, y_pred = (y[:, None] if y.ndim == 1 else y for y in (y_true, y_pred))
     regression._check_sample_weight(sample_weight)
     _, y_true, y_pred, _ = regression._check_reg_targets(y_true, y_pred, multioutput)
@@ -131,27 +148,27 @@ def r2_score(y_true: Any, y_pred: Any, sample_weight: Any, multioutput: Any, com
     return result.compute() if compute and hasattr(result, "compute") else result
 
 
-# PCA has no `power_iteration_normalizer`, which scikit-learn reads since 1.8 (dask-ml#1023).
+# PCA. It lacks `power_iteration_normalizer`, which scikit-learn reads since 1.8 (dask-ml#1023).
 
 
 def normalizer_is_missing(module: ModuleType) -> bool:
-    """Whether scikit-learn's class reads an attribute that the library's lacks."""
+    """Return whether scikit-learn's class reads an attribute that dask-ml's class lacks."""
     tags = getattr(module.sklearn.decomposition.PCA, "__sklearn_tags__", None)
     name = "power_iteration_normalizer"
     return tags is not None and name in names_used(tags.__code__) and not hasattr(module.PCA, name)
 
 
 def normalizer(module: ModuleType) -> Changes:
-    """The default, for the class and so for IncrementalPCA."""
+    """Add scikit-learn's default to the class, and thereby to IncrementalPCA."""
     return [(module.PCA, "power_iteration_normalizer", "auto")]
 
 
-# Hashed text: Dask infers the result from a made-up series. Of strings some are missing in it, and
-# for objects it has no texts any more, with pandas 3.
+# Hashed text. Dask infers the result from a made-up series. A series of strings contains missing
+# values, and with pandas 3 a series of objects no longer contains text.
 
 
 def hashing_fails(module: ModuleType) -> bool:
-    """Whether hashing a series of texts cannot even be set up, be they strings or objects."""
+    """Return whether building the graph that hashes a series of strings or objects raises."""
     import pandas as pd
 
     for dtype in (None, object):
@@ -164,7 +181,7 @@ def hashing_fails(module: ModuleType) -> bool:
 
 
 def hash_without_inference(module: ModuleType) -> Changes:
-    """Dask is told what comes out, for texts and features alike."""
+    """Pass the result type to Dask in both ``HashingVectorizer`` and ``FeatureHasher``."""
     original = module._BaseHasher.transform
 
     def transform(self: Any, raw_X: Any) -> Any:

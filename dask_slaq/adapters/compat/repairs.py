@@ -1,8 +1,9 @@
-"""Mends what newer releases of Dask, pandas and scikit-learn broke in dask-ml.
+"""Repairs of what newer releases of Dask, pandas and scikit-learn broke in dask-ml.
 
-From the first block on, and until the process ends or the setting ``slaq.repairs`` says otherwise:
-models fitted in a block are used after it. Each repair looks first whether it is needed; what it
-puts into the library is undone exactly. Modules that are imported later are mended then.
+Repairs are applied when the first block opens. They stay until the process ends or the setting
+``slaq.repairs`` disables them, because models fitted in a block are used after it. Each repair
+first checks that it is needed, and restores the original objects when it is undone. Modules that
+are imported later are repaired at the end of their import.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ _MISSING = object()
 
 @dataclass(frozen=True)
 class Repair:
-    """One thing to mend.
+    """Repair of one fault.
 
     Attributes
     ----------
     name : str
-        As in ``slaq.repairs``.
+        Name in ``slaq.repairs``.
     module : str
-        The module in which it is mended.
+        Full name of the module to repair.
     needed : callable
-        Takes the module; whether the fault is there.
+        ``needed(module)`` returns whether the fault is present.
     changes : callable
-        Takes the module; gives (holder, attribute, new value) for each thing to replace.
+        ``changes(module)`` returns (holder, attribute, new value) for each attribute to replace.
     """
 
     name: str
@@ -68,17 +69,18 @@ REPAIRS = (
 
 
 class Repairs:
-    """Keeps the enabled repairs, and no others, in place.
+    """Registry that keeps exactly the enabled repairs applied.
 
     Parameters
     ----------
     repairs : iterable of Repair
+        All known repairs, at most one per module.
 
     Attributes
     ----------
     states : dict of str to str
-        By name of the repair: ``active``, ``not needed``, ``off``, ``library not imported``,
-        ``not before the first block``, or ``failed`` and why.
+        State by name of the repair: ``active``, ``not needed``, ``off``, ``library not imported``,
+        ``not before the first block``, or ``failed`` with the reason.
     """
 
     def __init__(self, repairs: Iterable[Repair]) -> None:
@@ -92,7 +94,7 @@ class Repairs:
         }
 
     def follow(self, enabled: frozenset[str]) -> None:
-        """Mend what is `enabled` and undo the rest. Costs next to nothing if nothing changed."""
+        """Apply the repairs named in `enabled` and undo the others; cheap if nothing changed."""
         with self._lock:
             if enabled == self._enabled and (not enabled or self._finder in sys.meta_path):
                 return
@@ -113,7 +115,7 @@ class Repairs:
             sys.meta_path.insert(0, self._finder)
 
     def _imported(self, name: str, module: ModuleType) -> None:
-        """Mend a module that is there, unless that is done or not wanted."""
+        """Repair an imported module, unless that is already done or disabled."""
         repair = self._repairs[name]
         with self._lock:
             if repair.name in self._before or repair.name not in self._enabled:
@@ -136,7 +138,7 @@ class Repairs:
 
     def _undo(self, repair: Repair) -> None:
         for holder, attribute, before, value in reversed(self._before.pop(repair.name, [])):
-            if _own(holder, attribute) is not value:  # somebody else's by now
+            if _own(holder, attribute) is not value:  # other code has replaced it since
                 continue
             if before is _MISSING:
                 delattr(holder, attribute)
@@ -146,7 +148,7 @@ class Repairs:
 
 
 def _own(holder: Any, attribute: str) -> Any:
-    """An attribute of an object, for a class not one that it inherits."""
+    """Return an attribute of an object; for a class, `_MISSING` if it is inherited or absent."""
     if isinstance(holder, type):
         return vars(holder).get(attribute, _MISSING)
     return getattr(holder, attribute)
@@ -156,21 +158,23 @@ _repairs = Repairs(REPAIRS)
 
 
 def follow_settings() -> None:
-    """Have in place the repairs that ``slaq.repairs`` allows.
+    """Apply the repairs that ``slaq.repairs`` enables and undo the others.
 
     Raises
     ------
     InvalidSetting
+        The value of ``slaq.repairs`` is invalid.
     """
     _repairs.follow(enabled_repairs())
 
 
 def states() -> dict[str, str]:
-    """Whether each repair is active in this process, or why not.
+    """Return the state of each repair in this process, by name. See `Repairs`.
 
     Raises
     ------
     InvalidSetting
+        The value of ``slaq.repairs`` is invalid.
     """
     enabled = enabled_repairs()
     return {name: s if name in enabled else "off" for name, s in _repairs.states.items()}

@@ -1,1 +1,1 @@
-"""Estimators and searches of dask-ml; one module per family."""
+"""Loss reports of dask-ml's estimators and searches, one module per family."""

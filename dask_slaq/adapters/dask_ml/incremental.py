@@ -1,7 +1,7 @@
-"""Reports of dask-ml's ``Incremental``.
+"""Loss reports of dask-ml's ``Incremental``.
 
-It chains one task a block of the data, on workers; each reports the loss of its block from there
-(`dask_slaq.adapters.observing.worker_reports`).
+A fit is a chain of tasks, one per block of the data. Each task reports the loss of its block from
+its worker (`dask_slaq.adapters.observing.worker_reports`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,21 @@ from dask_slaq.adapters.observing import Loop, LoopObserver, Mailbox
 
 
 def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) -> Any:
-    """Make the task of `Chain`: what dask-ml's ``_partial_fit`` does, then a report.
+    """Return the task function of `Chain`: dask-ml's ``_partial_fit``, followed by a report.
 
-    A function inside a function travels by value: a worker that lacks this package fits all the
-    same.
+    A nested function is pickled by value, so a worker without this package still fits.
+
+    Parameters
+    ----------
+    partial_fit : callable
+        dask-ml's ``_partial_fit``.
+    route : (str, str or None)
+        Fields of the `Address` to report to.
+
+    Returns
+    -------
+    callable
+        Takes the arguments of `partial_fit` and returns its result.
     """
 
     def partial_fit_and_report(model: Any, x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
@@ -28,7 +39,7 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) 
             loss = loss_of_block(model, x, y)
             if loss is not None:
                 Address(*route).report(loss, with_result=True)
-        except Exception:  # not installed there, or an estimator that only looks like one we know
+        except Exception:  # package not installed, or an estimator that only resembles a known one
             pass
         return model
 
@@ -36,13 +47,13 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) 
 
 
 class Chain(LoopObserver):
-    """The graph is a chain of ``_partial_fit`` tasks, one a block: an iteration each."""
+    """Observer of ``Incremental``: one iteration per ``_partial_fit`` task, that is, per block."""
 
     stands_in = ("_partial_fit",)
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
-        self.inbox = Mailbox(self._block)  # open as long as the fit runs
+        self.inbox = Mailbox(self._block)  # receives losses for as long as the fit runs
         route = self.inbox.route
         self._partial_fit = then_report(self.library["_partial_fit"], (route.inbox, route.topic))
 

@@ -1,6 +1,6 @@
-"""Reports of dask-ml's own loops: Lloyd's iterations of KMeans.
+"""Loss reports of dask-ml's ``KMeans``.
 
-dask-ml's linear models are dask-glm's solvers; see `dask_slaq.adapters.dask_glm`.
+For dask-ml's linear models, which are fitted by dask-glm, see `dask_slaq.adapters.dask_glm`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy
 
 
 class Lloyd(LoopObserver):
-    """Each iteration is one ``compute(new_centers)``. The loss is the sum over rows of the squared
-    distance to the mean of the row's cluster, after that mean was updated.
+    """Observer of Lloyd's iterations, each of which is one ``compute(new_centers)``.
 
-    It needs no distances. With n_j rows in cluster j, their mean m_j, and S the sum of the squared
-    norms of all rows, their squared distances to any points c_j sum up to
-    S - 2 sum_j n_j m_j.c_j + sum_j n_j |c_j|^2. The counts n_j are part of the iteration's
-    own graph; S is summed once, in the computation of the first iteration. All is taken relative to
-    an origin amid the data, or the terms would cancel to noise for data far from zero.
+    The loss is the sum over rows of the squared distance to the mean of the row's cluster, after
+    the means were updated. Computing it takes no distances: if cluster j has n_j rows with mean
+    m_j, and S is the sum of the squared norms of all rows, then the squared distances of the rows
+    to points c_j, one per cluster, sum to S - 2 sum_j n_j m_j.c_j + sum_j n_j |c_j|^2. The counts
+    n_j are part of the iteration's own graph; S is summed once, in the computation of the first
+    iteration. All terms are relative to an origin amid the data. Without it they would cancel to
+    noise for data far from zero.
     """
 
     stands_in = ("compute", "da", "pairwise_distances_argmin_min")
@@ -33,7 +34,7 @@ class Lloyd(LoopObserver):
 
     @property
     def da(self) -> Any:
-        """dask.array, with a look at what ``bincount`` returns."""
+        """Stand-in for ``dask.array`` that keeps the result of ``bincount``."""
         return Proxy(self.library["da"], bincount=self.bincount)
 
     def bincount(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,7 +70,7 @@ class Lloyd(LoopObserver):
 
     def _inertia(self, counts: Any, means: Any, centers: Any) -> float:
         per_cluster = (centers**2).sum(axis=1) - 2 * (means * centers).sum(axis=1)
-        # Rounding may leave a perfect clustering a hair below zero.
+        # Rounding can make the loss of a perfect clustering slightly negative.
         return max(float(self.squares + counts @ per_cluster), 0.0)
 
 

@@ -1,7 +1,7 @@
-"""Reports of dask-ml's searches that train in increments: the best score so far.
+"""Reports of dask-ml's incremental searches: minus the best score so far.
 
-A search is a coroutine in the client's event loop. It trains its models in rounds: all get a score,
-then ``additional_calls`` decides who trains on.
+A search is a coroutine in the client's event loop. It trains its models in rounds: all models are
+scored, then ``additional_calls`` decides which of them to train further.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from weakref import WeakKeyDictionary
 
 from dask_slaq.adapters.observing import Loop, LoopObserver, ReportSession
 
-# The best score of each block: Hyperband runs several searches at once, and they are one job.
+# Best score per block, since Hyperband runs several searches at once as one job.
 _best: WeakKeyDictionary[ReportSession, float] = WeakKeyDictionary()
 
 
 class Search(LoopObserver):
-    """The loop calls ``additional_calls(info)`` once a round, with the history of each model that
-    may train on.
+    """Observer of ``_fit``.
+
+    The loop calls ``additional_calls(info)`` once per round, with the history of each model that
+    may be trained further.
     """
 
     needs = ("additional_calls",)

@@ -1,4 +1,4 @@
-"""Observes training loops of unmodified libraries, in this process and on workers."""
+"""Observation of training loops in unmodified libraries, in this process and on workers."""
 
 from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_used
 from dask_slaq.adapters.observing.patches import AfterImport, Patches, imported

@@ -1,9 +1,9 @@
-"""A library's training loop, and how one run of it is watched.
+"""Training loops of libraries, and observers of their runs.
 
 A loop is never edited. Inside an open block a copy of its function runs: the same code object over
-a private copy of its module's globals, in which a few names (``compute``, ...) are replaced by a
-`LoopObserver` that sees what the loop computes anyway. The module itself stays as it is, so other
-threads cannot notice.
+a private copy of its module's globals, in which a few names (``compute``, ...) are replaced by
+attributes of a `LoopObserver`, which sees what the loop computes anyway. The module's own globals
+stay unchanged, so other threads are not affected.
 """
 
 from __future__ import annotations
@@ -18,33 +18,45 @@ from typing import Any
 
 from dask_slaq.adapters.observing.session import ReportSession, current, expect, warn_once
 
-#: Parameters of loops that limit their iterations.
+#: Parameters of loops that limit the number of iterations.
 LIMITS = ("max_iter", "num_boost_round")
 
 
 class LoopObserver:
-    """One run of a training loop under watch.
+    """Observer of one run of a training loop.
 
-    Subclasses define an attribute for each name in `stands_in`; the loop finds it in place of the
-    global of that name. They call the true one, ``self.library[name]``, with the same arguments,
-    return what the loop expects, and do everything of their own through `safely`.
+    A subclass defines an attribute for each name in `stands_in`; the loop uses it in place of the
+    global of that name. The attribute must call the original, ``self.library[name]``, with the same
+    arguments and return what the loop expects. Everything else that it does goes through `safely`.
 
     Parameters
     ----------
     library : Mapping of str to object
-        The globals of the loop's module.
+        Globals of the loop's module.
     arguments : dict of str to object
-        The arguments of this run, by name, defaults included. What a subclass puts there when it
-        is made, the loop gets instead.
-    block : Block
-        Where losses go.
+        Arguments of this run by name, including defaults. A subclass may replace values in its
+        ``__init__``; the loop then receives the new values.
+    block : ReportSession
+        Receives the losses.
 
     Attributes
     ----------
     stands_in : tuple of str
-        Globals of the loop that are replaced.
+        Globals of the loop to replace.
     needs : tuple of str
-        Parameters of the loop that the watch reads.
+        Parameters of the loop that the observer reads.
+
+    Examples
+    --------
+    An observer of a loop that calls ``evaluate(w)`` once per iteration::
+
+        class Training(LoopObserver):
+            stands_in = ("evaluate",)
+
+            def evaluate(self, w):
+                loss = self.library["evaluate"](w)
+                self.safely(self.report, loss)
+                return loss
     """
 
     stands_in: tuple[str, ...] = ()
@@ -59,16 +71,21 @@ class LoopObserver:
         self._blind = False
 
     def finish(self) -> None:
-        """Report what is left; called when the loop has returned."""
+        """Report losses that are still outstanding. Called after the loop has returned."""
 
     def around(self, run: Callable[[], Any]) -> Any:
-        """Run the loop."""
+        """Return the result of ``run()``, which runs the loop, after calling `finish`."""
         result = run()
         self.safely(self.finish)
         return result
 
     def report(self, loss: Any) -> None:
-        """Pass on a loss, a Python, NumPy or CuPy scalar."""
+        """Pass a loss to the block. Losses that are not finite are dropped with one warning.
+
+        Parameters
+        ----------
+        loss : float, or NumPy or CuPy scalar
+        """
         value = float(loss.item() if hasattr(loss, "item") else loss)
         if math.isfinite(value):
             self._block.report(value)
@@ -76,7 +93,24 @@ class LoopObserver:
             warn_once("not finite", f"a loss of {value} was not reported", self._block.said)
 
     def safely(self, step: Callable[..., Any], *args: Any, default: Any = None) -> Any:
-        """Return ``step(*args)``; if it raises, `default` from then on, after one warning."""
+        """Call `step` without ever failing the fit.
+
+        If `step` raises, issue one warning and skip every later call in this run.
+
+        Parameters
+        ----------
+        step : callable
+            Work of the observer, such as `report`.
+        *args : object
+            Arguments of `step`.
+        default : object, optional
+            Result if `step` raises or is skipped.
+
+        Returns
+        -------
+        object
+            ``step(*args)`` or `default`.
+        """
         if self._blind:
             return default
         try:
@@ -91,19 +125,20 @@ class LoopObserver:
 
 @dataclass(frozen=True)
 class Loop:
-    """A function of a library that holds a training loop.
+    """Function of a library that contains a training loop.
 
     Attributes
     ----------
     module : str
         Full name of the module.
     name : str
-        Name of the function there.
-    watch : type of Watch
-        What observes it.
+        Name of the function in the module.
+    watch : type of LoopObserver
+        Class of its observers; one is created per run.
     cell : str or None
-        Where the module's function is a decorator's wrapper: the name under which the wrapper's
-        closure keeps the loop. Replacing it there reaches names that were imported before.
+        If the module's function is a decorator's wrapper, the name under which the wrapper's
+        closure keeps the loop. Replacing the loop there also reaches callers that imported the
+        wrapper earlier.
     """
 
     module: str
@@ -115,7 +150,13 @@ class Loop:
         return f"{self.module}.{self.name}"
 
     def mismatch(self, function: Any) -> str | None:
-        """Say in which way `function` is not the loop that the watch was written for."""
+        """Compare `function` with the loop that the observer was written for.
+
+        Returns
+        -------
+        str or None
+            How it differs, as the predicate of a sentence; None if the observer fits it.
+        """
         if not isinstance(function, FunctionType):
             return "is no plain function"
         lost = [p for p in self.watch.needs if p not in inspect.signature(function).parameters]
@@ -126,7 +167,7 @@ class Loop:
         return f"does not use {', '.join(lost)}" if lost else None
 
     def observed(self, function: FunctionType) -> Callable[..., Any]:
-        """Return what replaces `function`: itself, but watched inside a block."""
+        """Return a replacement of `function` that is observed inside a block."""
 
         @functools.wraps(function)
         def dispatch(*args: Any, **kwargs: Any) -> Any:
@@ -150,7 +191,7 @@ class Loop:
             bound.apply_defaults()
             watch = self.watch(function.__globals__, bound.arguments, block)
             run = with_globals(function, {name: getattr(watch, name) for name in watch.stands_in})
-        except Exception as error:  # a wrong call complains by itself when it is really made
+        except Exception as error:  # a call with wrong arguments raises again below
             warn_once(str(self), f"{self} is not observed: {error!r}", block.said)
             return function(*args, **kwargs)
         expect(next((bound.arguments[name] for name in LIMITS if name in bound.arguments), None))
@@ -158,7 +199,15 @@ class Loop:
 
 
 class Proxy:
-    """A module or class with some of its functions replaced, for whoever is handed it."""
+    """Stand-in for a module or object in which some functions are replaced.
+
+    Parameters
+    ----------
+    original : object
+        Provides all other attributes.
+    **functions : object
+        Replacements by name.
+    """
 
     def __init__(self, original: Any, **functions: Any) -> None:
         self._original = original
@@ -169,19 +218,30 @@ class Proxy:
 
 
 def names_used(code: CodeType) -> set[str]:
-    """Names of globals and attributes in a function's code, and in the functions inside it."""
+    """Return the global and attribute names that a code object and its nested functions use."""
     inner = [names_used(const) for const in code.co_consts if isinstance(const, CodeType)]
     return {*code.co_names}.union(*inner)
 
 
 def with_globals(function: FunctionType, names: Mapping[str, Any]) -> FunctionType:
-    """Return `function` with other values for some of its globals, and for it alone.
+    """Return a copy of `function` that sees other values for some of its globals.
+
+    Parameters
+    ----------
+    function : function
+        Function to copy; it stays unchanged.
+    names : Mapping of str to object
+        Globals that differ in the copy.
+
+    Returns
+    -------
+    function
 
     Examples
     --------
     >>> def area(r):
     ...     return round(3.14159 * r * r)
-    >>> twin(area, {"round": lambda x: f"about {x:.1f}"})(2), area(2)
+    >>> with_globals(area, {"round": lambda x: f"about {x:.1f}"})(2), area(2)
     ('about 12.6', 13)
     """
     copy = FunctionType(

@@ -1,9 +1,10 @@
-"""Puts loops under observation process-wide while any block is open, and undoes it exactly.
+"""Process-wide patches of training loops, installed while any block is open.
 
-Blocks are counted: the first one installs, the last one restores the very objects that were there.
-A module that is not imported yet is left alone; if it is imported while a block is open, it is
-patched at the end of its import. Lock order: an import lock may be held when ours is taken, never
-the other way round.
+Open blocks are counted: the first one installs the patches, the last one to close restores the
+original objects. A module that is not imported yet is left alone; if it is imported while a block
+is open, it is patched at the end of its import.
+
+Lock order: a thread that holds an import lock may take the lock of `Patches`, but not vice versa.
 """
 
 from __future__ import annotations
@@ -22,21 +23,48 @@ from dask_slaq.adapters.observing.session import warn_once
 
 
 class Place:
-    """Where a loop's function is kept: an attribute of its module, or a cell of a closure."""
+    """Location of a loop's function: an attribute of its module, or a cell of a closure.
+
+    Parameters
+    ----------
+    holder : module or cell
+        Object that refers to the function.
+    name : str
+        Name of the attribute; ignored for a cell.
+    """
 
     def __init__(self, holder: ModuleType | CellType, name: str) -> None:
         self._holder = holder
         self._name = name if isinstance(holder, ModuleType) else "cell_contents"
 
     def get(self) -> Any:
+        """Return the object at this place."""
         return getattr(self._holder, self._name)
 
     def set(self, value: Any) -> None:
+        """Put `value` at this place."""
         setattr(self._holder, self._name, value)
 
 
 def find(loop: Loop, module: ModuleType) -> Place:
-    """Find where `loop` is kept in `module`; LookupError says what is missing."""
+    """Find the place of a loop's function in its module.
+
+    Parameters
+    ----------
+    loop : Loop
+    module : module
+        The imported module ``loop.module``.
+
+    Returns
+    -------
+    Place
+
+    Raises
+    ------
+    LookupError
+        If the function, or the closure cell ``loop.cell``, does not exist. The message completes a
+        sentence that begins with the loop.
+    """
     public = getattr(module, loop.name, None)
     if public is None:
         raise LookupError("is not there")
@@ -49,11 +77,14 @@ def find(loop: Loop, module: ModuleType) -> Place:
 
 
 class Patches:
-    """The patches of some loops; a context manager that may be entered by many threads at once.
+    """Context manager that keeps loops patched while at least one thread is inside it.
+
+    Any number of threads may enter it at the same time.
 
     Parameters
     ----------
     loops : iterable of Loop
+        Loops to patch.
     """
 
     def __init__(self, loops: Iterable[Loop]) -> None:
@@ -77,7 +108,7 @@ class Patches:
             raise
 
     def _install(self) -> None:
-        # An import that begins now is patched by the finder; this is for those begun before.
+        # The finder patches imports that begin from now on; patch the earlier ones here.
         for name, module in imported(self._loops):
             self._imported(name, module)
 
@@ -90,16 +121,23 @@ class Patches:
                 sys.meta_path.remove(self._finder)
             for installed in self._installed.values():
                 for place, original, replacement in installed:
-                    if place.get() is replacement:  # else it is somebody else's by now
+                    if place.get() is replacement:  # else other code has replaced it since
                         place.set(original)
             self._installed.clear()
 
     def states(self) -> dict[str, str]:
-        """For each loop whether it is observed now, or why not."""
+        """Return the state of each loop, by its full name.
+
+        Returns
+        -------
+        dict of str to str
+            ``active``, ``ready for a block``, ``library not imported``, or ``cannot be observed``
+            with the reason.
+        """
         return {str(loop): _state(loop) for loops in self._loops.values() for loop in loops}
 
     def _imported(self, name: str, module: ModuleType) -> None:
-        """Patch a module that is there; nothing to do if it is patched or no block is open."""
+        """Patch an imported module, unless it is patched already or no block is open."""
         with self._lock:
             if not self._blocks or name in self._installed:
                 return
@@ -133,7 +171,10 @@ def _state(loop: Loop) -> str:
 
 
 def imported(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
-    """Modules that are imported, with their names; waits for imports that others have begun."""
+    """Yield the name and the module of each imported module among `names`.
+
+    Waits for imports that are under way in other threads.
+    """
     for name in names:
         module = sys.modules.get(name)
         if module is not None and _initializing(module):
@@ -147,7 +188,10 @@ def _initializing(module: ModuleType) -> bool:
 
 
 def _when_imported(name: str) -> ModuleType | None:
-    """Wait for an import that another thread has begun; None if it is our own, or fails."""
+    """Wait for an import under way in another thread.
+
+    Returns None if the import fails, or if this thread itself is importing the module.
+    """
     try:
         module = importlib.import_module(name)
     except Exception:
@@ -156,7 +200,15 @@ def _when_imported(name: str) -> ModuleType | None:
 
 
 class AfterImport(MetaPathFinder):
-    """Calls ``done(name, module)`` at the end of the import of each module in `names`."""
+    """Finder that calls a function at the end of the import of certain modules.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Full names of the modules.
+    done : callable
+        Called as ``done(name, module)`` once the module has been executed.
+    """
 
     def __init__(self, names: Iterable[str], done: Callable[[str, ModuleType], None]) -> None:
         self._names = frozenset(names)
@@ -165,7 +217,7 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find one of our modules as the other finders do, with our loader around theirs."""
+        """Find one of the modules with the other finders, and wrap its loader."""
         if fullname not in self._names:
             return None
         for finder in self._others():
@@ -177,13 +229,21 @@ class AfterImport(MetaPathFinder):
         return None
 
     def _others(self) -> list[Any]:
-        """The finders that come after this one; another of this class may be among them."""
+        """Return the finders after this one, possibly including others of this class."""
         finders = list(sys.meta_path)
         return finders[finders.index(self) + 1 :] if self in finders else []
 
 
 class ThenDone(Loader):
-    """Stands in for a loader during one import, and leaves no trace on the module."""
+    """Loader that wraps another one for one import and leaves no trace on the module.
+
+    Parameters
+    ----------
+    loader : importlib.abc.Loader
+        The module's own loader.
+    done : callable
+        See `AfterImport`.
+    """
 
     def __init__(self, loader: Any, done: Callable[[str, ModuleType], None]) -> None:
         self._loader = loader

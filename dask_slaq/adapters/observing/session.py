@@ -1,4 +1,4 @@
-"""The blocks that are open in this context, and the one warning that trouble costs."""
+"""Open ``instrument`` blocks of a context, and warnings that are issued once per cause."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ logger = logging.getLogger(__name__)
 
 
 class ReportSession:
-    """One open ``instrument`` block.
+    """Open ``instrument`` block.
+
+    Parameters
+    ----------
+    report : callable
+        Called as ``report(loss)`` with the loss of one iteration, a float.
+    outer : ReportSession or None
+        Enclosing block.
+    expect : callable, optional
+        Called as ``expect(n)`` when a fit begins, with its maximum number of reports.
 
     Attributes
     ----------
-    report : callable
-        Takes the loss of one iteration.
-    outer : Block or None
-        The block around this one.
-    expect : callable or None
-        Told how many losses the fit that begins will report at most.
     open : bool
-        False once the block was left: a context copied inside it may outlive it.
+        False after the block was left. A context copied inside the block may outlive it.
     said : set of str
         Causes that this block has warned about.
     """
@@ -59,14 +62,24 @@ def opened(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
 ) -> Iterator[ReportSession]:
-    """Open a block in this context."""
+    """Open a block in this context.
+
+    Parameters
+    ----------
+    report, expect : callable
+        See `ReportSession`.
+
+    Yields
+    ------
+    ReportSession
+    """
     block = ReportSession(report, current(), expect)
     token = _innermost.set(block)
     try:
         yield block
     finally:
         block.open = False
-        # Left in another context than it was entered in: `open` says enough.
+        # Raised if the block is left in another context. `open` is False there, too.
         with suppress(ValueError):
             _innermost.reset(token)
 
@@ -75,9 +88,19 @@ _said: set[str] = set()
 
 
 def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
-    """Warn about `cause` unless it is among those `said`, by default in this process; never raise.
+    """Issue a RuntimeWarning the first time that `cause` occurs; never raise.
 
-    A warning that the user's filters turn into an error must not end a fit either: it is logged.
+    If the user's filters turn the warning into an error, it is logged instead, so that it does not
+    end the fit.
+
+    Parameters
+    ----------
+    cause : str
+        Key that identifies the cause.
+    message : str
+        Text of the warning.
+    said : set of str, optional
+        Causes that have been warned about; `cause` is added. By default those of this process.
     """
     if cause in said:
         return
@@ -89,9 +112,10 @@ def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
 
 
 def publish(loss: float) -> None:
-    """Report `loss` to the innermost open block, if there is one; never raise.
+    """Report `loss` to the innermost open block, if any; never raise.
 
-    For training loops of our own: they report like those of other libraries do.
+    For training loops and callbacks of this package, which report like the observed loops of other
+    libraries.
     """
     block = current()
     if block is not None:
@@ -99,9 +123,13 @@ def publish(loss: float) -> None:
 
 
 def expect(iterations: object) -> None:
-    """Tell the innermost open block that a fit of at most so many iterations begins; never raise.
+    """Pass the maximum number of iterations of a new fit to the innermost open block; never raise.
 
-    What is no number of iterations tells nothing.
+    Parameters
+    ----------
+    iterations : object
+        Maximum number of iterations; ignored unless it is a positive integer. The block receives
+        one more, because the loss of the starting point is reported too.
     """
     block = current()
     if block is None or block.expect is None or not isinstance(iterations, Integral):
@@ -109,7 +137,6 @@ def expect(iterations: object) -> None:
     if iterations < 1:
         return
     try:
-        # The loss of the starting point is reported too.
         block.expect(int(iterations) + 1)
     except Exception as error:
         name = type(error).__name__
@@ -117,7 +144,15 @@ def expect(iterations: object) -> None:
 
 
 def pass_on(block: ReportSession, loss: float) -> None:
-    """Report `loss` to `block`; never raise."""
+    """Report a loss to a block; never raise.
+
+    A loss that is not finite is dropped. Any failure gives one warning per cause and block.
+
+    Parameters
+    ----------
+    block : ReportSession
+    loss : float
+    """
     if not math.isfinite(loss):
         warn_once("not finite", f"a loss of {loss} was not reported", block.said)
         return

@@ -1,9 +1,9 @@
-"""Send losses from tasks on workers to the session in which the fit was called.
+"""Reports from tasks on workers to the block in which the fit was called.
 
-The thread that fits makes a `Mailbox`; its `Address`, a few bytes, goes into the tasks. In a task
-``address.report(loss)`` becomes an event on the scheduler, which passes it on to the client that
-waits, and there it reaches the session. All of this is Dask's own machinery: neither side needs a
-plugin, and a report arrives before the result of the task that sent it.
+The thread that calls ``fit`` creates a `Mailbox` and puts its `Address`, a few bytes, into the
+tasks. In a task, ``address.report(loss)`` logs an event on the scheduler, which forwards it to the
+waiting client, where it reaches the block. Dask provides all of this without a plugin on either
+side, and a report arrives before the result of the task that sent it.
 """
 
 from __future__ import annotations
@@ -22,55 +22,57 @@ _ACTION = "slaq-loss"
 
 @dataclass(frozen=True)
 class Address:
-    """Where the losses of some tasks go. Goes into the tasks; can be pickled.
+    """Picklable address of a `Mailbox`, for tasks that report losses.
 
     Attributes
     ----------
     inbox : str
-        Name of the inbox.
+        Name of the mailbox.
     topic : str or None
-        Topic of events that the inbox's client listens to; None without a client.
+        Event topic that the mailbox's client has subscribed to; None without a client.
     """
 
     inbox: str
     topic: str | None
 
     def report(self, loss: float, *, with_result: bool = False) -> None:
-        """Send a loss from inside a task; microseconds, and never an error.
+        """Send a loss from inside a task. Takes microseconds and never raises.
 
         Parameters
         ----------
         loss : float
         with_result : bool, optional
-            For the last act of a task: the loss travels in one message with the result. Sent on its
-            own it would hold that up, as a worker waits between two messages.
+            Send the loss in one message with the result; use it only at the end of a task. A
+            message of its own would delay the result, since a worker pauses between two messages.
         """
         try:
             message = {"action": _ACTION, "inbox": self.inbox, "loss": float(loss)}
             worker = _worker()
-            if worker is None:  # a scheduler without workers: threads of this process
+            if worker is None:  # a local scheduler runs tasks in threads of this process
                 _deliver(message)
             elif self.topic is not None and with_result:
                 worker.loop.add_callback(_send_with_next, worker, self.topic, message)
             elif self.topic is not None:
                 worker.log_event(self.topic, message)
-        except Exception:  # a loss that is no number, a worker that closes: no task's concern
+        except Exception:  # not a number, or a closing worker: must not fail the task
             pass
 
 
 class Mailbox:
-    """What takes in losses from tasks for a block, for as long as somebody holds on to it.
+    """Receiver of losses that tasks report to a block.
+
+    It receives losses for as long as something keeps a reference to it.
 
     Parameters
     ----------
-    block : Block
+    block : ReportSession
         Its ``report`` is called in the thread of the client's event loop, in the order in which
-        the losses came in, and in a copy of the context in which the inbox was made.
+        the losses arrive, and in a copy of the context in which the mailbox was created.
 
     Attributes
     ----------
-    route : Route
-        To be given to tasks.
+    route : Address
+        Address to put into the tasks.
     """
 
     def __init__(self, block: ReportSession) -> None:
@@ -80,20 +82,23 @@ class Mailbox:
         _inboxes[self.route.inbox] = self
 
     def take(self, loss: float) -> None:
-        """Hand a loss to the block, if it is still open."""
+        """Report a loss to the block if it is still open."""
         if self._block.open:
             self._context.copy().run(pass_on, self._block, loss)
 
 
 def _subscribe() -> str | None:
-    """Let the current client, if there is one, listen to a topic of its own."""
+    """Subscribe the current client to a topic of its own.
+
+    Returns the topic, or None without a client.
+    """
     from distributed import default_client
 
     try:
         client = default_client()
     except ValueError:
         return None
-    # Not the topic that Dask names after the client: it gets an event when the client has gone.
+    # Not the client's own topic, on which Dask logs an event after the client has gone.
     topic = f"{_ACTION}-{client.id}"
     client.subscribe_topic(topic, _hear)
     return topic
@@ -112,7 +117,7 @@ def _deliver(message: dict[str, Any]) -> None:
 
 
 def _send_with_next(worker: Any, topic: str, message: dict[str, Any]) -> None:
-    """What `Worker.log_event` does, without waking what sends: the next message does that."""
+    """Do what ``Worker.log_event`` does, but leave it to the next message to wake the sender."""
     stream = worker.batched_stream
     if hasattr(stream, "buffer"):
         stream.buffer.append({"op": "log-event", "topic": topic, "msg": message})
@@ -121,7 +126,7 @@ def _send_with_next(worker: Any, topic: str, message: dict[str, Any]) -> None:
 
 
 def _worker() -> Any:
-    """Return the worker that this task runs on."""
+    """Return the worker that runs this task, or None outside a worker."""
     from distributed import get_worker
 
     try:
