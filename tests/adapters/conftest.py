@@ -1,4 +1,4 @@
-"""A small cluster in this process, and data that is a function of a seed."""
+"""Fixtures: a small cluster in this process, and data generated from a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops of asynchronous clients: each test has a cluster of its own."""
+"""Loops of asynchronous clients report, each test on its own cluster."""
 
 from __future__ import annotations
 

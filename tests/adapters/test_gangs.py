@@ -1,4 +1,4 @@
-"""Jobs whose library pins one long task to each worker, beside an elastic job."""
+"""Jobs whose library pins one long task to each worker run alongside an elastic job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks: whose losses they get, and that they leave no trace."""
+"""Each `instrument` block receives the losses of its own fits, and leaves no patch behind."""
 
 from __future__ import annotations
 

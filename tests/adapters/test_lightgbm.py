@@ -1,4 +1,4 @@
-"""LightGBM's Dask estimators report every round, from the worker, by a callback of its own."""
+"""LightGBM's Dask estimators report every round from the worker, through a LightGBM callback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""skorch nets and Lightning trainers report each epoch by one callback."""
+"""skorch nets and Lightning trainers report each epoch through one callback."""
 
 from __future__ import annotations
 

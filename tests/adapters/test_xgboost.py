@@ -1,4 +1,4 @@
-"""xgboost.dask reports every round, from the worker, by a callback of xgboost's own."""
+"""xgboost.dask reports every round from the worker, through an xgboost callback."""
 
 from __future__ import annotations
 

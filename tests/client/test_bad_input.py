@@ -1,4 +1,4 @@
-"""Every mistake raises at the caller, in a sentence that names the value and what is allowed."""
+"""Every mistake raises at the caller, with a message that names the value and what is allowed."""
 
 from __future__ import annotations
 

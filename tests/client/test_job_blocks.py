@@ -1,4 +1,4 @@
-"""Job blocks of synchronous clients: from threads, from tasks, nested, used again."""
+"""Job blocks of synchronous clients work from threads and tasks, nested, and when reused."""
 
 from __future__ import annotations
 

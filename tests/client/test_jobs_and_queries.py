@@ -1,4 +1,4 @@
-"""Job blocks of asynchronous clients and other processes; reports, status, history, bindings."""
+"""Jobs of asynchronous clients and other processes report, and queries describe them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: reports and task times in, grants out."""
+"""The engine turns reports and task times into grants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs: what jobs were granted, bounded and read in pieces."""
+"""The history of epochs is bounded and can be read in pieces."""
 
 from __future__ import annotations
 

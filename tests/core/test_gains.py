@@ -1,4 +1,4 @@
-"""From forecasts to what a policy weighs: interpolation, and work to the target."""
+"""Gains are interpolated from forecasts correctly, and so is the work to reach a target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's numbers do not depend, to the last bit, on its row or on the other jobs of a batch."""
+"""A job's numbers depend neither on its row nor on other jobs of the batch, to the last bit."""
 
 from __future__ import annotations
 

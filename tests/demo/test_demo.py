@@ -1,4 +1,4 @@
-"""The demo from end to end, on small data."""
+"""The demo works from end to end on small data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the terminal shows."""
+"""The terminal shows the state of every job."""
 
 from __future__ import annotations
 

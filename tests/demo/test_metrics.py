@@ -1,4 +1,4 @@
-"""The demo's figures, from runs made by hand."""
+"""The demo computes its metrics correctly from handmade runs."""
 
 from __future__ import annotations
 

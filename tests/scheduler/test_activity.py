@@ -1,4 +1,4 @@
-"""Seconds in which jobs had tasks, on a clock turned by hand."""
+"""`Activity` counts the seconds in which jobs had tasks, on a manual clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell relies on in Dask, one test a fact.
+"""The scheduler package relies on these facts about Dask, one test per fact.
 
 None of these tests uses the plugin: when a Dask release changes a fact, its test fails by name.
 """

@@ -1,4 +1,4 @@
-"""What else Dask can do goes on working, and is charged to its job, while jobs run."""
+"""Other features of Dask keep working while jobs run, and their tasks are charged to their job."""
 
 from __future__ import annotations
 

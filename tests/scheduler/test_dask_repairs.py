@@ -1,4 +1,4 @@
-"""Dask's counts of tasks by prefix may outlive `client.restart()`; its prefixes do not."""
+"""Scheduling survives errors in Dask's own bookkeeping, such as stale counts after a restart."""
 
 from __future__ import annotations
 

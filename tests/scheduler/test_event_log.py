@@ -1,4 +1,4 @@
-"""The journal, alone and under the plugin: what is recorded is replayed to the same decisions."""
+"""The journal is bounded and robust, and replaying it gives the same decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers, clients and tasks that fail mid-run: every other result arrives, nothing stays."""
+"""When workers, clients or tasks fail mid-run, other results arrive and no state remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two jobs side by side: every task runs where its job holds a slot, or is lent one, then."""
+"""Every task of two concurrent jobs runs in a slot that its job then holds or is lent."""
 
 from __future__ import annotations
 

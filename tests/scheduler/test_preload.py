@@ -1,4 +1,4 @@
-"""``dask scheduler --preload dask_slaq``: the same jobs, from the shell."""
+"""``dask scheduler --preload dask_slaq`` schedules jobs as a registered plugin does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Never worse than plain Dask: no effect without jobs, and on any error all is given back."""
+"""Never worse than plain Dask: no effect without jobs, and any error gives all tasks back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one client says wrongly, or of another's jobs, disturbs nobody else."""
+"""An invalid request or report, or one for another client's job, affects its sender alone."""
 
 from __future__ import annotations
 

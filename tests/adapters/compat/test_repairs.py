@@ -1,4 +1,4 @@
-"""Repairs of dask-ml: each fails without, works with, and is undone when switched off."""
+"""Each dask-ml repair is needed, works, and is undone when switched off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Incremental` reports every block from the workers."""
+"""`Incremental` reports the loss of every block from the workers."""
 
 from __future__ import annotations
 

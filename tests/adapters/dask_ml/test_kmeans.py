@@ -1,4 +1,4 @@
-"""dask-ml's KMeans reports every Lloyd iteration."""
+"""dask-ml's `KMeans` reports the inertia of every Lloyd iteration."""
 
 from __future__ import annotations
 

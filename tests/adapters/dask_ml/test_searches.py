@@ -1,4 +1,4 @@
-"""Searches report their best score."""
+"""Hyperparameter searches report their best score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installing and undoing, on a toy library: no Dask needed."""
+"""Patches of loops are installed and undone, shown on a toy library without Dask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses that tasks report on workers reach the block of the client."""
+"""Losses that tasks report on workers reach the client's block."""
 
 from __future__ import annotations
 

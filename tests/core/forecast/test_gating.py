@@ -1,4 +1,4 @@
-"""The gate: what it may say whatever its coefficients are, and what it must not see."""
+"""The gating network is bounded for any coefficients, and ignores the units of losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of reports: the two ways to store them keep the same."""
+"""The report history is the same whether reports are added one by one or in batches."""
 
 from __future__ import annotations
 

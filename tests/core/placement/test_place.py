@@ -1,4 +1,4 @@
-"""Worker sets: what every placement keeps, and what it prefers."""
+"""Placement always keeps its invariants, and prefers worker sets that change little."""
 
 from __future__ import annotations
 

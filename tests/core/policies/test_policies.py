@@ -1,4 +1,4 @@
-"""One check-list that every policy passes, and what each one promises beyond it."""
+"""Every policy passes a common checklist and keeps its own promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Water-filling against a heap, enumeration and plain bisection; hulls against chords."""
+"""Water-filling agrees with a heap, enumeration and bisection; hulls agree with chords."""
 
 from __future__ import annotations
 

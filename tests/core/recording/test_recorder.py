@@ -1,4 +1,4 @@
-"""Recording an engine and replaying what was recorded."""
+"""Replaying a recorded engine reproduces its decisions."""
 
 from __future__ import annotations
 

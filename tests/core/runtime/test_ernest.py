@@ -1,4 +1,4 @@
-"""Ernest's law, batched, against SciPy one problem at a time."""
+"""Batched fits of Ernest's law agree with SciPy's fits of one problem at a time."""
 
 from __future__ import annotations
 

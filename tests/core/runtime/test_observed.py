@@ -1,4 +1,4 @@
-"""The runtime model: what an iteration costs, and how many of them threads buy."""
+"""The runtime model estimates the work per iteration and the iterations that threads buy."""
 
 from __future__ import annotations
 

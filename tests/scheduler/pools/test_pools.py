@@ -1,4 +1,4 @@
-"""Task pools: what is held, when it is bound, and where to."""
+"""Pools hold the right tasks, and bind them at the right time to the right worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No task waits for ever beside a free thread, whatever the dispatcher thinks of it."""
+"""No task waits forever while a thread that it may use is free, even if the dispatcher fails."""
 
 from __future__ import annotations
 
