@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dask_slaq.adapters import instrument as instrument
+    from dask_slaq.client import explain as explain
     from dask_slaq.client import history as history
     from dask_slaq.client import job as job
+    from dask_slaq.client import pause as pause
     from dask_slaq.client import report as report
+    from dask_slaq.client import resume as resume
+    from dask_slaq.client import set_job as set
+    from dask_slaq.client import set_policy as set_policy
     from dask_slaq.client import status as status
+    from dask_slaq.client import stop as stop
+    from dask_slaq.core.errors import StopTraining as StopTraining
     from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
     from dask_slaq.simulation import simulate as simulate
     from dask_slaq.versions import show_versions as show_versions
@@ -23,24 +30,37 @@ if TYPE_CHECKING:
 # Module of each public name. Imported on first use, so that a scheduler starts fast.
 _PUBLIC = {
     "SlaqPlugin": "dask_slaq.scheduler.plugin",
+    "StopTraining": "dask_slaq.core.errors",
+    "explain": "dask_slaq.client",
     "history": "dask_slaq.client",
     "instrument": "dask_slaq.adapters",
     "job": "dask_slaq.client",
+    "pause": "dask_slaq.client",
     "report": "dask_slaq.client",
+    "resume": "dask_slaq.client",
+    "set_policy": "dask_slaq.client",
     "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
     "status": "dask_slaq.client",
+    "stop": "dask_slaq.client",
 }
 
 __all__ = [
     "SlaqPlugin",
+    "StopTraining",
+    "explain",
     "history",
     "instrument",
     "job",
+    "pause",
     "report",
+    "resume",
+    "set",
+    "set_policy",
     "show_versions",
     "simulate",
     "status",
+    "stop",
 ]
 
 
@@ -49,10 +69,12 @@ def __getattr__(name: str) -> Any:
         return import_module("dask_slaq.scheduler.preload").dask_setup
     if name == "__version__":
         return import_module("importlib.metadata").version("dask-slaq")
+    if name == "set":  # an alias, as the module that defines it needs the builtin
+        return import_module("dask_slaq.client").set_job
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC, "__version__"])
+    return sorted([*globals(), *_PUBLIC, "set", "__version__"])

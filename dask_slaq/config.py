@@ -18,6 +18,7 @@ from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.forecast import NORMALIZERS
+from dask_slaq.core.owners import OwnerTerms, check_owners
 from dask_slaq.core.policies import policy
 
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
@@ -54,6 +55,9 @@ class Settings:
     log: str | None
     log_size: int
     log_files: int
+    owner: str | None
+    owners: dict[str, OwnerTerms] | None
+    operators: tuple[str, ...]
 
 
 def settings(**given: Any) -> Settings:
@@ -132,7 +136,7 @@ def convert(key: str, value: Any) -> Any:
         return read(value)
     # Errors of Dask's parsers and Python's conversions on values of other types.
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        if isinstance(error, UnknownPolicy):
+        if isinstance(error, UnknownPolicy | InvalidSetting):
             raise
         name = key.replace("_", "-")
         raise InvalidSetting(f"slaq.{name} must be {what}, not {_cut(value)}") from error
@@ -210,6 +214,22 @@ def _file(value: Any) -> str | None:
     return name
 
 
+def _text(value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= 256):
+        raise ValueError
+    return value
+
+
+def _owners(value: Any) -> dict[str, OwnerTerms] | None:
+    return None if value is None else check_owners(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
+        raise ValueError
+    return tuple(value)
+
+
 # Reader of each setting, and the allowed values in words. Upper bounds are far above any practical
 # value. They reject durations that exceed timers and sizes that exceed memory before these fail
 # elsewhere.
@@ -231,4 +251,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "log": (_file, "the name of a file, or null"),
     "log_size": (_whole(10_000, 10**12, parse_bytes), "a size from 10 kB to 1 TB, such as 100 MiB"),
     "log_files": (_whole(2, 10_000), "a whole number from 2 to 10000"),
+    "owner": (_text, "a string of 1 to 256 characters, or null"),
+    "owners": (_owners, "a mapping of owner to weight and max-threads, or null"),
+    "operators": (_names, "a list of owners"),
 }

@@ -1,4 +1,4 @@
-"""Client API for training programs: `job`, `report`, `status`, `history`, `bindings`."""
+"""Client API: jobs and their reports, queries, and steering of running jobs."""
 
 from dask_slaq.client.job import Job as Job
 from dask_slaq.client.job import job as job
@@ -6,3 +6,9 @@ from dask_slaq.client.job import report as report
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import status as status
+from dask_slaq.client.steering import explain as explain
+from dask_slaq.client.steering import pause as pause
+from dask_slaq.client.steering import resume as resume
+from dask_slaq.client.steering import set_job as set_job
+from dask_slaq.client.steering import set_policy as set_policy
+from dask_slaq.client.steering import stop as stop

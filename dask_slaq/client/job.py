@@ -20,10 +20,19 @@ import dask
 from dask_slaq.adapters import observing
 from dask_slaq.adapters.compat import repairs
 from dask_slaq.client.connection import current_client, request
+from dask_slaq.client.steering import (
+    explain,
+    owner_of_client,
+    pause,
+    resume,
+    set_job,
+    stop,
+)
+from dask_slaq.client.stopping import listen
 from dask_slaq.client.validation import finite
-from dask_slaq.core.errors import SlaqError, UnknownJob
+from dask_slaq.core.errors import SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
-from dask_slaq.core.validation import check_name, check_resources
+from dask_slaq.core.validation import check_name, check_owner, check_resources
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -60,6 +69,7 @@ class Job:
         target: float | None = None,
         max_iter: int | None = None,
         gang: bool = False,
+        owner: str | None = None,
         client: Client | None = None,
     ) -> None:
         check_name(name)
@@ -75,6 +85,7 @@ class Job:
             "gang": gang,
             "resources": check_resources(resources),
         }
+        self.owner = check_owner(owner)
         self._given_client = client
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
@@ -82,6 +93,7 @@ class Job:
         self._run = ""
         self._lost = False
         self._fits = 0
+        self._asked_to_stop = False
 
     def report(self, loss: float) -> None:
         """Report the loss of the next iteration without blocking; lower is better.
@@ -98,9 +110,56 @@ class Job:
             The loss is not a finite number. Nothing is reported.
         UnknownJob
             The job is not running: the call is outside its block.
+        StopTraining
+            The job was stopped. The loss was reported.
         """
         if self._say("slaq-report", loss=finite(loss)):
             self.iteration += 1
+        if self._asked_to_stop:
+            raise StopTraining(f"job {self.name!r} was stopped: end the training loop")
+
+    def ask_to_stop(self) -> None:
+        """Let the next report raise `StopTraining`."""
+        self._asked_to_stop = True
+
+    def set(
+        self,
+        *,
+        weight: float | None = None,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        target: float | None = None,
+    ) -> Any:
+        """Change settings of the job while it runs. See `set_job`.
+
+        Parameters
+        ----------
+        weight : float, optional
+        min_share, max_share : float, optional
+            Threads.
+        target : float, optional
+            Loss to reach.
+        """
+        given = {"weight": weight, "min_share": min_share, "max_share": max_share}
+        return set_job(self.name, **given, target=target, client=self._client)
+
+    def pause(self) -> Any:
+        """Pause the job: its running tasks end, and none starts until it is resumed."""
+        return pause(self.name, client=self._client)
+
+    def resume(self) -> Any:
+        """Resume the job."""
+        return resume(self.name, client=self._client)
+
+    def stop(self) -> Any:
+        """Let the next report raise `StopTraining`."""
+        return stop(self.name, client=self._client)
+
+    @property
+    def position(self) -> Any:
+        """Number of jobs that are served before it; None if it has no ready task."""
+        answer = explain(self.name, client=self._client)
+        return answer["position"] if isinstance(answer, dict) else _position(answer)
 
     def _say(self, op: str, **what: float | None) -> bool:
         """Send a message to the scheduler. Returns whether it was queued."""
@@ -165,7 +224,10 @@ class Job:
         # Lets the scheduler distinguish this block from earlier and later ones of the same name.
         self._run = uuid.uuid4().hex
         known = {"name": self.name, "client": client.id, "run": self._run}
-        await request(client, "slaq_open", **known, **self._settings)
+        owner = self.owner or owner_of_client()
+        await request(client, "slaq_open", **known, **self._settings, owner=owner)
+        self._asked_to_stop = False
+        listen(client, self._run, self)
 
     async def _close(self, client: Client) -> None:
         if client.status == "running" and not self._over(client):
@@ -221,6 +283,7 @@ def job(
     target: float | None = None,
     max_iter: int | None = None,
     gang: bool = False,
+    owner: str | None = None,
     client: Client | None = None,
 ) -> Job:
     """Create a job: a block of code whose Dask tasks and losses belong to one training run.
@@ -244,6 +307,8 @@ def job(
         it. Detected automatically for a job with a single fit of a supported library.
     gang : bool
         Whether tasks that are ready together must start together.
+    owner : str, optional
+        Who the job belongs to. Defaults to the ``slaq.owner`` setting, or else ``user@host``.
     client : distributed.Client, optional
         Client of the job. Defaults to the current client.
 
@@ -272,6 +337,7 @@ def job(
         target=target,
         max_iter=max_iter,
         gang=gang,
+        owner=owner,
         client=client,
     )
 
@@ -298,3 +364,8 @@ def report(loss: float) -> None:
             "use job.report"
         )
     current.report(loss)
+
+
+async def _position(answer: Any) -> int | None:
+    position: int | None = (await answer)["position"]
+    return position

@@ -41,6 +41,7 @@ class SnapshotBuilder:
         order: Order,
         forecast: Forecast,
         speeds: Speeds,
+        weight: FloatArray,
         room: FloatArray,
         capacity: int,
         now: float,
@@ -56,6 +57,7 @@ class SnapshotBuilder:
         forecast : Forecast
             Forecasts of the jobs in ``order.reported``.
         speeds : Speeds
+        weight : (n_jobs,) array
         room : (n_jobs,) array
             Threads of the workers that each job may use.
         capacity : int
@@ -83,6 +85,7 @@ class SnapshotBuilder:
             self.move_pause,
         )
         cap = np.minimum(np.minimum(room, column["most"][rows]), speeds.useful)
+        cap[column["paused"][rows]] = 0.0
         floor = column["floor"][rows]
         if self.strict:
             floor = np.where(column["demand"][rows] > 0, np.maximum(floor, LEAST), floor)
@@ -96,7 +99,7 @@ class SnapshotBuilder:
         return Snapshot(
             jobs=order.names,
             capacity=capacity,
-            weight=column["weight"][rows],
+            weight=weight,
             floor=np.minimum(floor, cap),
             cap=cap,
             known=column["reports"][rows] & (speeds.work > 0),

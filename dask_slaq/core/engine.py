@@ -10,7 +10,8 @@ The state is one row per job in shared arrays. Each decision is a vectorized pas
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from dask_slaq.core.forecast import LossPredictor, Predictor, quality
 from dask_slaq.core.grants import Decision, Grant, Grants
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.jobs import Jobs, Order
+from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import Allocation, Policy, Snapshot, with_efficiency_cap
 from dask_slaq.core.policies import policy as policy_named
@@ -58,6 +60,8 @@ class Engine:
     strict : bool
         Whether jobs run only on the workers of their sets. If so, every job with ready or running
         tasks gets a part of a thread, because another job may be waiting for its results.
+    owners : mapping of str to OwnerTerms, optional
+        Weights and limits of owners. None lets jobs compete whoever owns them.
 
     Attributes
     ----------
@@ -96,6 +100,7 @@ class Engine:
         predictor: Predictor | None = None,
         move_pause: float = 0.0,
         strict: bool = False,
+        owners: Mapping[str, OwnerTerms] | None = None,
     ) -> None:
         if not (epoch > 0 and math.isfinite(epoch)):
             raise InvalidSetting(f"epoch must be a positive number of seconds, not {epoch!r}")
@@ -112,10 +117,12 @@ class Engine:
         self.floor = floor
         self.move_pause = move_pause
         self.strict = strict
+        self.owners = None if owners is None else Owners(owners)
         self.jobs = Jobs()
         self._build_snapshot = SnapshotBuilder(normalizer, epoch, move_pause, strict)
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor() if predictor is None else predictor
+        self._gain: Callable[[FloatArray], FloatArray] | None = None
         self._sets: Placement | None = None
         self._workers: Workers | None = None
         self._last: float | None = None
@@ -131,6 +138,7 @@ class Engine:
         target: float | None = None,
         max_iter: int | None = None,
         reports: bool = True,
+        owner: str = "",
     ) -> None:
         """Add a job.
 
@@ -150,6 +158,8 @@ class Engine:
             Maximum number of iterations, if known.
         reports : bool
             False for work without a loss; it gets a fair share.
+        owner : str
+            Who the job belongs to.
 
         Raises
         ------
@@ -162,6 +172,7 @@ class Engine:
             self._predictor.add(job, target=target)
         self.jobs.add(
             job,
+            owner,
             weight=weight,
             floor=min_share or 0.0,
             most=math.inf if max_share is None else max_share,
@@ -180,7 +191,13 @@ class Engine:
         ------
         UnknownJob
         """
-        if self.jobs[job].reports:
+        row, column = self.jobs.row(job), self.jobs.table.column
+        if self.owners is not None:
+            attained = self.jobs.runtimes.column["attained"][row]
+            self.owners.charge(
+                self.jobs.owner[job], float(attained - column["attained_by_owner"][row])
+            )
+        if column["reports"][row]:
             self._predictor.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
@@ -261,6 +278,61 @@ class Engine:
         check_job_settings(max_iter=max_iter)
         return self._set("max_iter", job, math.inf if max_iter is None else max_iter)
 
+    def set_job(
+        self,
+        job: str,
+        *,
+        weight: float | None = None,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        target: float | None = None,
+    ) -> None:
+        """Change settings of a running job; those that are None stay. See `add_job`.
+
+        Parameters
+        ----------
+        job : str
+        weight : float, optional
+        min_share, max_share : float, optional
+            Threads. A `min_share` of 0 and a `max_share` of inf remove the limit.
+        target : float, optional
+            Loss, in raw units.
+
+        Raises
+        ------
+        UnknownJob, InvalidSetting
+            Nothing was changed.
+        """
+        column, row, now = self.jobs.table.column, self.jobs.row(job), self.jobs[job]
+        floor = now.min_share if min_share is None else min_share
+        most = now.max_share if max_share is None else max_share
+        most = None if most == math.inf else most
+        check_job_settings(now.weight if weight is None else weight, floor, most, target)
+        column["floor"][row] = floor or 0.0
+        column["most"][row] = math.inf if most is None else most
+        if weight is not None:
+            column["weight"][row] = weight
+        if target is not None:
+            column["target"][row] = target
+
+    def pause(self, job: str, paused: bool = True) -> None:
+        """Grant a job no threads from the next decision on, or again if not `paused`.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.jobs.table.column["paused"][self.jobs.row(job)] = paused
+
+    def set_policy(self, policy: str | Policy) -> None:
+        """Decide by another policy from the next decision on.
+
+        Raises
+        ------
+        UnknownPolicy
+        """
+        self.policy = policy_named(policy) if isinstance(policy, str) else policy
+
     def _set(self, setting: str, job: str, value: float) -> bool:
         column, row = self.jobs.table.column[setting], self.jobs.row(job)
         changed = bool(column[row] != value)
@@ -299,20 +371,22 @@ class Engine:
         self.jobs.runtimes.observe_iterations()
         elapsed, self._last = self._since(now), now
         self.jobs.runtimes.advance(order.rows, elapsed)
-        credit_entitlement(self.jobs, capacity, elapsed)
+        weight = self.jobs.table.column["weight"][order.rows]
+        if self.owners is not None:
+            weight = self.owners.weights(self.jobs, order)
+        credit_entitlement(self.jobs, weight, capacity, elapsed)
         self._predictor.fit()
         if not order.names:
-            self.grants, self._sets = Grants(), None
+            self.grants, self._sets, self._gain = Grants(), None, None
             return self.grants
         self.jobs.runtimes.learn(order.rows)
         forecast = self._predictor.forecast(order.reported)
         speeds = self.jobs.runtimes.speeds(order.rows)
         room = order.room(workers, eligible or {})
         snapshot = self._build_snapshot(
-            self.jobs, order, forecast, speeds, room, capacity, now, self.policy.needs
+            self.jobs, order, forecast, speeds, weight, room, capacity, now, self.policy.needs
         )
-        blind = self.policy.name in BLIND
-        allocation = self.policy(snapshot) if blind else with_efficiency_cap(self.policy, snapshot)
+        allocation = self._allocate(snapshot, order)
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         whole = (allocation.share >= 1) & snapshot.known & (not self.strict)
@@ -321,12 +395,35 @@ class Engine:
             order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
         )
         decision = self._decision(
-            order, snapshot, Allocation(share, allocation.index), sets, elapsed
+            order, snapshot, Allocation(share, allocation.index), sets, capacity, elapsed
         )
         self.jobs.runtimes.grant(order.rows, share, decision.tokens)
         before, self.grants = self.grants, Grants(decision, order.position)
+        self._gain = snapshot.gain
         self._sets = sets
         return self.grants.since(before)
+
+    def next_thread(self) -> dict[str, float]:
+        """Return the predicted fall of each job's normalized loss in an epoch by one more thread.
+
+        It counts from the share of the last decision. Jobs without a forecast are left out.
+        """
+        decision = self.grants.decision
+        if decision is None or self._gain is None:
+            return {}
+        more = self._gain(decision.share + 1.0) - self._gain(decision.share)
+        known = np.isfinite(decision.predicted)
+        return {name: more.item(i) for name, i in self.grants.position.items() if known[i]}
+
+    def _allocate(self, snapshot: Snapshot, order: Order) -> Allocation:
+        """Return the allocation of the policy, within the shares of owners if there are any."""
+        allocate: Callable[[Snapshot], Allocation] = self.policy
+        if self.policy.name not in BLIND:
+            allocate = partial(with_efficiency_cap, self.policy)
+        allocation = allocate(snapshot)
+        if self.owners is None:
+            return allocation
+        return Allocation(self.owners.divide(allocate, snapshot, order), allocation.index)
 
     def _since(self, now: float) -> float:
         """Return the seconds since the last reallocation, at least 0; 0 before the first one."""
@@ -340,6 +437,7 @@ class Engine:
         snapshot: Snapshot,
         allocation: Allocation,
         sets: Placement,
+        capacity: int,
         elapsed: float,
     ) -> Decision:
         """Return the grants of all jobs, with tokens refilled for the `elapsed` seconds."""
@@ -354,7 +452,7 @@ class Engine:
             tokens=refill_tokens(
                 self.jobs, share, snapshot.reporting, self.floor, self.epoch, elapsed
             ),
-            most=column["most"][rows],
+            most=np.where(column["paused"][rows], 0.0, column["most"][rows]),
             iteration=seen["reports"][rows],
             loss=seen["loss"][rows],
             normalized=snapshot.normalized,
@@ -362,4 +460,7 @@ class Engine:
             sets=sets,
             blind=self.policy.name in BLIND,
             epoch=self.epoch,
+            owners={}
+            if self.owners is None
+            else self.owners.refill(self.jobs, order, capacity, self.epoch, elapsed),
         )

@@ -11,7 +11,9 @@ __all__ = [
     "InvalidSetting",
     "NoPlugin",
     "NonFiniteLoss",
+    "NotAllowed",
     "SlaqError",
+    "StopTraining",
     "UnknownJob",
     "UnknownPolicy",
 ]
@@ -47,3 +49,11 @@ class InvalidSetting(SlaqError, ValueError):
 
 class NoPlugin(SlaqError, RuntimeError):
     """Use of a scheduler that does not run the plugin."""
+
+
+class NotAllowed(SlaqError, PermissionError):
+    """Change of a job or of the policy by someone who may not change it."""
+
+
+class StopTraining(SlaqError):
+    """Request to end a training loop, raised by the next report of a job that was stopped."""

@@ -24,14 +24,25 @@ EXPLORED = 2.0
 LENT = 1.0
 
 
-def credit_entitlement(jobs: Jobs, capacity: float, elapsed: float) -> None:
-    """Credit jobs with their fair share of `capacity` (threads) for `elapsed` (seconds).
+def credit_entitlement(jobs: Jobs, weight: FloatArray, capacity: float, elapsed: float) -> None:
+    """Credit jobs with their fair share of `capacity` for `elapsed` seconds.
 
-    Only jobs that have tasks get credit, and for at most as many threads as they have tasks.
+    Only jobs that have tasks and are not paused get credit, and for at most as many threads as
+    they have tasks.
+
+    Parameters
+    ----------
+    jobs : Jobs
+    weight : numpy.ndarray
+        Weights (n_jobs,).
+    capacity : float
+        Threads of all workers.
+    elapsed : float
+        Seconds.
     """
     rows, column = jobs.order().rows, jobs.table.column
-    demand = column["demand"][rows]
-    weight = np.where(demand > 0, column["weight"][rows], 0.0)
+    demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
+    weight = np.where(demand > 0, weight, 0.0)
     total = weight.sum()
     if total > 0:
         column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
@@ -88,6 +99,7 @@ def refill_tokens(
     attained = jobs.runtimes.column["attained"][rows]
     least = column["floor"][rows]
     floor = np.where(reporting, least, share)
+    floor[column["paused"][rows]] = 0.0
     # A job that used more than its share owes it: the jobs that lent it fell behind.
     debt = LENT * np.maximum(floor - least, 0.0) * epoch
     used = attained - column["attained_before"][rows]
@@ -95,5 +107,6 @@ def refill_tokens(
     bucket = np.minimum(left + floor * elapsed, floor * epoch)
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
     behind = credit * column["entitled"][rows] - attained
+    behind[column["paused"][rows]] = 0.0
     tokens: FloatArray = np.maximum(np.maximum(behind, bucket), 0.0)
     return tokens

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.owners import OwnerGrant
 from dask_slaq.core.placement import Placement
 
 __all__ = ["Decision", "Grant", "Grants", "Terms"]
@@ -87,6 +88,8 @@ class Decision:
         Whether the policy uses weights only.
     epoch : float
         Seconds until the next decision, for which the prediction holds.
+    owners : mapping of str to OwnerGrant
+        Grants of the owners; empty unless owners are configured.
     """
 
     reports: BoolArray
@@ -101,6 +104,7 @@ class Decision:
     sets: Placement
     blind: bool
     epoch: float
+    owners: Mapping[str, OwnerGrant] = field(default_factory=dict)
 
     def grant(self, i: int) -> Grant:
         """Return the grant of the job at position `i`."""
@@ -205,6 +209,11 @@ class Grants(Mapping[str, Grant]):
 
     def __repr__(self) -> str:
         return f"Grants({dict(self)!r})"
+
+    @property
+    def owners(self) -> Mapping[str, OwnerGrant]:
+        """Grants of the owners; empty unless owners are configured."""
+        return {} if self.decision is None else self.decision.owners
 
     def terms(self) -> Iterator[Terms]:
         """Yield the terms of each grant, which are much cheaper to make than the grants."""

@@ -29,6 +29,8 @@ class Order(NamedTuple):
     position: dict[str, int]  # position of each name
     reported: tuple[str, ...]  # names of the jobs that were added as reporting a loss
     reporting: IntArray  # (n_reported,) positions of the jobs in `reported`
+    owners: tuple[str, ...]  # owners of the jobs
+    owner: IntArray  # (n_jobs,) position of each job's owner in `owners`
 
     def room(self, workers: Workers, eligible: Mapping[str, Collection[str]]) -> FloatArray:
         """Return the threads (n_jobs,) that each job may use. See `Engine.reallocate`."""
@@ -48,7 +50,8 @@ class Jobs(Mapping[str, "Job"]):
         Columns ``weight``, ``floor`` (threads, 0 for none), ``most`` (cap in threads, inf for
         none), ``target`` (loss, nan for none), ``max_iter`` (inf for unknown), ``reports``,
         ``demand``, ``entitled`` and ``arrival``: see `Job`. Also ``bucket``, the tokens left of
-        the floor, and ``attained_before``, core-seconds charged until the last decision.
+        the floor, and ``attained_before`` and ``attained_by_owner``, core-seconds charged until
+        the last decision.
     runtimes : Runtimes
         Observed iterations and tasks, in the same rows.
     """
@@ -68,9 +71,12 @@ class Jobs(Mapping[str, "Job"]):
                 "bucket": ((), np.float64, math.inf),
                 "attained_before": number,
                 "arrival": number,
+                "paused": ((), np.bool_, False),
+                "attained_by_owner": number,
             }
         )
         self.runtimes = Runtimes()
+        self.owner: dict[str, str] = {}
         self._row: dict[str, int] = {}
         self._sorted: list[str] = []
         self._order: Order | None = None
@@ -107,19 +113,21 @@ class Jobs(Mapping[str, "Job"]):
                 f"a job named {name!r} is running already; names are unique on one scheduler"
             )
 
-    def add(self, name: str, **settings: float) -> None:
-        """Add a job, with values for some columns of `table`."""
+    def add(self, name: str, owner: str = "", **settings: float) -> None:
+        """Add a job of an owner, with values for some columns of `table`."""
         row = self.table.acquire()
         self.runtimes.acquire()  # both tables acquire and release together, so rows agree
         for column, value in settings.items():
             self.table.column[column][row] = value
         self._row[name] = row
+        self.owner[name] = owner
         self._sorted.append(name)
         self._order = None
 
     def remove(self, name: str) -> None:
         """Remove a job."""
         row = self._row.pop(name)
+        del self.owner[name]
         self.table.release(row)
         self.runtimes.forget(row)
         self._order = None
@@ -137,7 +145,10 @@ class Jobs(Mapping[str, "Job"]):
             if len(reporting) < len(names):
                 reported = tuple(names[i] for i in reporting.tolist())
             position = dict(zip(names, range(len(names)), strict=True))
-            self._order = Order(names, rows, position, reported, reporting)
+            owners = tuple(sorted(set(self.owner.values())))
+            number = dict(zip(owners, range(len(owners)), strict=True))
+            owner = np.fromiter((number[self.owner[name]] for name in names), np.int64, len(names))
+            self._order = Order(names, rows, position, reported, reporting, owners, owner)
         return self._order
 
     def age(self, rows: IntArray, now: float) -> FloatArray:
@@ -192,6 +203,7 @@ class Job:
     iteration: int = _seen("reports", "Reports so far.")
     loss: float = _seen("loss", "Last raw loss, nan before the first.")
     demand: float = _cell("demand", "Tasks that are ready or running now.")
+    paused: bool = _cell("paused", "Whether it is given no threads until it is resumed.")
     arrival: float = _cell("arrival", "When it came, seconds on the caller's clock.")
     entitled: float = _cell(
         "entitled", "Core-seconds that a fair scheduler would have given it while it had work."

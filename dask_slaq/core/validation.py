@@ -8,10 +8,12 @@ from collections.abc import Mapping
 
 from dask_slaq.core.errors import InvalidSetting
 
-__all__ = ["LONGEST_NAME", "check_name", "check_resources", "shown"]
+__all__ = ["LONGEST_NAME", "STEER_TOPIC", "check_name", "check_owner", "check_resources", "shown"]
 
 #: Maximum number of characters in the name of a job.
 LONGEST_NAME = 256
+#: Topic of events by which the scheduler asks clients to stop their jobs.
+STEER_TOPIC = "slaq-steer"
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100
@@ -34,6 +36,23 @@ def check_name(name: object) -> None:
             f"a job's name must be a string of 1 to {LONGEST_NAME} characters that does not start "
             f"with 'other:', not {shown(name)}"
         )
+
+
+def check_owner(owner: object) -> str:
+    """Return the name of an owner, empty for None.
+
+    Raises
+    ------
+    InvalidSetting
+        If it is not a string of at most `LONGEST_NAME` characters.
+    """
+    if owner is None:
+        return ""
+    if not isinstance(owner, str) or not 0 < len(owner) <= LONGEST_NAME:
+        raise InvalidSetting(
+            f"owner must be a string of 1 to {LONGEST_NAME} characters, not {shown(owner)}"
+        )
+    return owner
 
 
 def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:

@@ -10,6 +10,9 @@ import asyncio
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.explain import explain, position, reason
+from dask_slaq.scheduler.status import owners_of_jobs
+from dask_slaq.scheduler.steering import check_operator, steer
 from dask_slaq.scheduler.validation import Dropped, check_opening
 
 if TYPE_CHECKING:
@@ -39,6 +42,9 @@ class Messages:
             "slaq_status": self.status,
             "slaq_history": self.history,
             "slaq_bindings": self.bindings,
+            "slaq_explain": self.explain,
+            "slaq_steer": self.steer,
+            "slaq_policy": self.policy,
         }
 
     def register(self) -> None:
@@ -106,8 +112,31 @@ class Messages:
             "capacity": plugin.scheduler.total_nthreads,
             "holding": plugin.pools.holding.on,
             "failed": plugin.failed,
-            "jobs": plugin.jobs.status(),
+            "jobs": {
+                name: {**job, "reason": reason(plugin, name), "position": position(plugin, name)}
+                for name, job in plugin.jobs.status().items()
+            },
+            "owners": owners_of_jobs(plugin.jobs),
         }
+
+    async def explain(self, job: Any) -> dict[str, Any]:
+        """Return why a job has what it has, or waits. See `explain`."""
+        self.plugin.check_registered()
+        return explain(self.plugin, job)
+
+    async def steer(self, job: Any, client: Any, what: Any, by: Any = "", **settings: Any) -> None:
+        """Change, pause, resume or stop a job. See `steer`."""
+        plugin = self.plugin
+        plugin.check_registered()
+        operators = plugin.settings.operators
+        steer(plugin.jobs, job, what, settings, client=client, by=by, operators=operators)
+        plugin.job_changed()
+
+    async def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
+        """Change the policy."""
+        self.plugin.check_registered()
+        check_operator(self.plugin.settings.operators, by, "change the policy")
+        self.plugin.set_policy(str(policy))
 
     async def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""

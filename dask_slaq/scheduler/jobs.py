@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
-from dask_slaq.core.validation import shown
+from dask_slaq.core.validation import STEER_TOPIC, shown
 from dask_slaq.scheduler.dispatch import Pool
+from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.status import status_of_job, values_of_jobs
+from dask_slaq.scheduler.usage import UsageByOwner
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -68,6 +70,11 @@ class ScheduledJobs:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
         self.reports: dict[str, int] = {}
         self._runs: dict[str, str] = {}
+        self.owner: dict[str, str] = {}
+        self._owner_of_client: dict[str, str] = {}
+        self.stopping: set[str] = set()
+        self.pace: dict[str, Pace] = {}
+        self.usage = UsageByOwner()
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
         self._settings, self._changed = settings, changed
@@ -82,15 +89,18 @@ class ScheduledJobs:
         resources: dict[str, float],
         gang: bool = False,
         run: str | None = None,
+        owner: str = "",
         **given: Any,
     ) -> None:
         """Begin a job; raises what is wrong with it."""
-        self.engine.add_job(name, monotonic(), **given)
+        self.engine.add_job(name, monotonic(), owner=owner, **given)
+        self._owner_of_client[client] = self.owner[name] = owner
         self.epochs.begin(name, time())
         self.resources[name] = resources
         self.reports[name] = 0
         self._runs[name] = run or uuid.uuid4().hex
-        pool = self.pools.add(name, client, weight=given.get("weight", 1.0), gang=gang)
+        weight = given.get("weight", 1.0)
+        pool = self.pools.add(name, client, weight=weight, gang=gang, owner=owner)
         # From the start, and not only once it was granted something.
         pool.most = given.get("max_share") or math.inf
         pool.floor = bool(given.get("min_share"))
@@ -131,7 +141,14 @@ class ScheduledJobs:
         self.resources.pop(name, None)
         self.reports.pop(name, None)
         self._runs.pop(name, None)
+        self.stopping.discard(name)
+        self.pace.pop(name, None)
+        owner = self.owner.pop(name, "")
         if name in self.engine.jobs:
+            if self.engine.jobs[name].reports:
+                usage, grant = self.usage.of(owner), self.engine.grants.get(name)
+                usage.finished_jobs += 1
+                usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
             self.engine.remove_job(name, monotonic())
 
     def _heir(self, name: str) -> Pool | None:
@@ -161,7 +178,28 @@ class ScheduledJobs:
         self.reports[job] += 1
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
-        self.engine.report(job, loss, monotonic())
+        now = monotonic()
+        self.engine.report(job, loss, now)
+        self.pace.setdefault(job, Pace(now)).step(now)
+
+    def charge(self, name: str, seconds: float, at_once: float) -> None:
+        """Charge a job and its owner for a finished task. See `Engine.observe_task`."""
+        self.engine.observe_task(name, seconds, at_once)
+        self.usage.of(self.owner.get(name, "")).core_seconds += seconds
+
+    def pause(self, name: str, paused: bool) -> None:
+        """Pause or resume a job: its running tasks end, and no other task starts."""
+        self.engine.pause(name, paused)
+        self.pools.pools[name].paused = paused
+        self._changed()
+
+    def stop(self, name: str) -> None:
+        """Ask the client of a job to end its training loop at the next report."""
+        self.stopping.add(name)
+        event = {"job": name, "run": self._runs[name], "what": "stop"}
+        self.scheduler.log_event(STEER_TOPIC, event)
+        if self.pools.pools[name].paused:
+            self.pause(name, False)  # otherwise it might never report again
 
     def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
         """Take in how many iterations more a job will report at most; None if that is unknown.
@@ -218,9 +256,10 @@ class ScheduledJobs:
 
     def _open_other(self, name: str, client: str) -> Pool:
         """A pool for a client's tasks of no job: they get a fair share while jobs run."""
-        self.engine.add_job(name, monotonic(), weight=self._settings.other_weight, reports=False)
-        weight = self._settings.other_weight
-        pool = self.pools.add(name, client, reports=False, weight=weight)
+        weight, owner = self._settings.other_weight, self._owner_of_client.get(client, "")
+        self.engine.add_job(name, monotonic(), weight=weight, reports=False, owner=owner)
+        self.owner[name] = owner
+        pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner)
         pool.floor = bool(self._settings.reserve)
         self._changed()
         return pool
@@ -229,8 +268,14 @@ class ScheduledJobs:
 
     @property
     def contended(self) -> bool:
-        """Whether tasks must be held: not for one job alone, nor under the policy ``none``."""
-        if self._settings.policy == "none":
+        """Whether tasks must be held: not for one job alone, nor under the policy ``none``.
+
+        They are in any case while a job is paused or an owner has a limit.
+        """
+        limited = any(group.most < math.inf for group in self.pools.groups.values())
+        if limited or any(pool.paused for pool in self.pools.pools.values()):
+            return True
+        if self.engine.policy.name == "none":
             return False
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()
@@ -260,7 +305,7 @@ class ScheduledJobs:
             eligible=self._eligible(),
             affinity={n: pool.bytes_at for n, pool in self.pools.pools.items()},
         )
-        self.pools.apply(grants.terms())
+        self.pools.apply(grants.terms(), grants.owners, self.engine.jobs.owner)
         if not self.epochs:
             self.record()
 
@@ -302,6 +347,5 @@ class ScheduledJobs:
         return list(self.reports)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Every job and the tasks of none now: see `status_of_job`."""
-        pools = self.pools.pools
-        return {name: status_of_job(self.engine, pools[name], name) for name in pools}
+        """Return the status of every job and of unowned tasks. See `status_of_job`."""
+        return {name: status_of_job(self, name) for name in self.pools.pools}

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ log_files
             short=chosen.short_task,
             ahead=chosen.ahead,
             fair=chosen.policy == "fair",
-            charge=self.engine.observe_task,
+            charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
             is_registered=lambda: self.registered and self.failed is None,
             log_length=chosen.bindings,
@@ -159,6 +160,7 @@ log_files
             floor=chosen.floor,
             predictor=self.predictor,
             strict=not chosen.lend,
+            owners=chosen.owners,
         )
         self.activity = None
         if self.journal is None:
@@ -166,6 +168,19 @@ log_files
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
         self.activity = Activity(now)
         return Recorder(engine, self.journal.write, now, self.activity, **about)
+
+    def set_policy(self, policy: str) -> None:
+        """Decide by another policy from now on.
+
+        Raises
+        ------
+        UnknownPolicy
+        """
+        self.engine.set_policy(policy)
+        self.settings = replace(self.settings, policy=policy)
+        self.pools.dispatcher.set_fair(policy == "fair")
+        self._announce()
+        self._changed()
 
     def _announce(self) -> None:
         """Tell clients that the scheduler has the plugin."""
@@ -354,6 +369,10 @@ log_files
         if not self.jobs.reports:
             self.jobs.forget_all()
             self.timer.stop()
+        self._changed()
+
+    def job_changed(self) -> None:
+        """Decide soon, because settings of a job changed."""
         self._changed()
 
     @guarded

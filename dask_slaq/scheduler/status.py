@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.time_to_target import iterations_to_loss
+from dask_slaq.scheduler.usage import Usage
+
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
+    from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.pools import Pool
 
 
-def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
+def status_of_job(jobs: ScheduledJobs, name: str) -> dict[str, Any]:
     """Return the current status of a job.
 
     Parameters
     ----------
-    engine : Engine
-    pool : Pool
-        Pool of the job.
+    jobs : ScheduledJobs
     name : str
         Name of the job.
 
@@ -34,8 +39,12 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
         the normalized loss by the next epoch), ``share`` (threads), ``index`` (order of dispatch),
         ``workers`` (addresses of the worker set), ``running`` and ``ready`` (numbers of tasks),
         ``attained`` (core-seconds used), ``reports`` (False for unowned tasks), ``weight``,
-        ``why`` (reason for the grant, as text).
+        ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
+        ``eta`` (None, or low, expected and high seconds to the target), ``owner``, ``state``
+        (``running``, ``waiting`` for a slot, ``idle`` while its driver computes, ``paused``,
+        ``stopping``), ``why`` (reason for the grant, as text).
     """
+    engine, pool = jobs.engine, jobs.pools.pools[name]
     job = engine.jobs[name]
     grant = engine.grants.get(name)
     return {
@@ -52,8 +61,76 @@ def status_of_job(engine: Engine, pool: Pool, name: str) -> dict[str, Any]:
         "attained": job.runtime.attained,
         "reports": job.reports,
         "weight": job.weight,
+        "min_share": job.min_share,
+        "max_share": job.max_share,
+        "target": job.target,
+        "eta": eta(jobs, name),
+        "owner": jobs.owner.get(name, ""),
+        "state": state_of_job(jobs, name),
         "why": grant.why if grant else "just arrived: explored",
     }
+
+
+def state_of_job(jobs: ScheduledJobs, name: str) -> str:
+    """Return the state of a job in one word, see `status_of_job`."""
+    pool = jobs.pools.pools[name]
+    if name in jobs.stopping:
+        return "stopping"
+    if pool.paused:
+        return "paused"
+    if pool.running or pool.passed:
+        return "running"
+    return "waiting" if pool.ready else "idle"
+
+
+def eta(jobs: ScheduledJobs, name: str) -> list[float | None] | None:
+    """Return the low, expected and high seconds until a job reaches its target.
+
+    Single values are None where the forecast does not reach the target. The whole is None for a
+    job without a target or forecast.
+    """
+    target, pace = jobs.engine.jobs[name].target, jobs.pace.get(name)
+    if target is None or pace is None or pace.seconds <= 0:
+        return None
+    found = iterations_to_loss(jobs.engine._predictor, name, target)
+    if found is None:
+        return None
+    return [n * pace.seconds if math.isfinite(n) else None for n in found]
+
+
+def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
+    """Return the standing of every owner that has or had jobs.
+
+    Returns
+    -------
+    dict of str to dict
+        By owner: ``weight``, ``max_threads`` (None for no limit), ``jobs`` (running ones),
+        ``deserved``, ``got``, ``lent`` and ``borrowed`` (threads, means of recent epochs; None
+        unless ``slaq.owners`` is configured), ``core_seconds``, ``finished_jobs``,
+        ``loss_reduction`` (sum over finished jobs, in normalized loss).
+    """
+    engine, usage = jobs.engine, jobs.usage.as_dict()
+    running = Counter(jobs.owner[name] for name in jobs.names())
+    found = {}
+    for owner in {**usage, **running}:
+        terms = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
+        grant = engine.grants.owners.get(owner)
+        standing: dict[str, Any] = dict.fromkeys(("deserved", "got", "lent", "borrowed"))
+        if grant is not None:
+            standing = {
+                "deserved": grant.deserved,
+                "got": grant.got,
+                "lent": max(grant.deserved - grant.got, 0.0),
+                "borrowed": max(grant.got - grant.deserved, 0.0),
+            }
+        found[owner] = {
+            "weight": terms.weight,
+            "max_threads": terms.max_threads if math.isfinite(terms.max_threads) else None,
+            "jobs": running[owner],
+            **standing,
+            **usage.get(owner, asdict(Usage())),
+        }
+    return found
 
 
 def values_of_jobs(

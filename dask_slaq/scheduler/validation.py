@@ -9,14 +9,17 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import check_job_settings
-from dask_slaq.core.validation import check_name, check_resources, shown
+from dask_slaq.core.validation import check_name, check_owner, check_resources, shown
 
 __all__ = ["Dropped", "check_opening"]
 
 logger = logging.getLogger(__name__)
 
 #: Settings that a request to open a job may contain alongside the name and the client.
-ALLOWED = ("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources", "run")
+ALLOWED = (
+    *("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources"),
+    *("run", "owner"),
+)
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
@@ -60,9 +63,14 @@ def check_opening(
     run = given.get("run")
     if not (run is None or (isinstance(run, str) and len(run) <= 64)):
         raise InvalidSetting(f"run must be a string of at most 64 characters, not {shown(run)}")
-    settings = {k: v for k, v in given.items() if k not in ("resources", "run")}
+    settings = {k: v for k, v in given.items() if k not in ("resources", "run", "owner")}
     check_job_settings(**settings)
-    return {**plain(settings), "resources": check_resources(given.get("resources")), "run": run}
+    return {
+        **plain(settings),
+        "resources": check_resources(given.get("resources")),
+        "run": run,
+        "owner": check_owner(given.get("owner")),
+    }
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Recordings of an engine: every event and decision, and their exact replay."""
+"""Recordings of all events and decisions of an engine, and their exact replay."""
 
 from dask_slaq.core.recording.events import VERSION, Event
 from dask_slaq.core.recording.recorder import Recorder

@@ -16,7 +16,7 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 Event = dict[str, Any]
 
 #: Version of the form of the events, and of the rules by which decisions follow from them.
-VERSION = 5
+VERSION = 6
 
 
 class BadEvent(SlaqError, ValueError):
@@ -55,6 +55,12 @@ def _mapping(of: Allowed) -> Allowed:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+def _owner_terms(value: Any) -> bool:
+    if not (isinstance(value, list) and len(value) == 2):
+        return False
+    return _number(1e-6, 1e6).test(value[0]) and _number(1e-6, 1e6, null=True).test(value[1])
 
 
 def _grant(value: Any) -> bool:
@@ -96,6 +102,13 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     # Up to version 3: somebody looked at a job, which changed decisions then.
     "taken": {},
     "floor": {"job": _TEXT, "threads": _AMOUNT},
+    # Settings of a running job were changed: all of them.
+    "set": {
+        "job": _TEXT, "weight": _number(0, 1e300), "min_share": _number(0, 1e300, null=True),
+        "max_share": _number(0, 1e300, null=True), "target": _number(-1e300, 1e300, null=True),
+    },
+    "pause": {"job": _TEXT, "paused": _FLAG},
+    "policy": {"policy": _TEXT},
     "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
     "demand": {"job": _TEXT, "tasks": _COUNT},
     # With `threads` of all workers, and the grants that changed.
@@ -114,7 +127,11 @@ EVENTS: dict[str, dict[str, Allowed]] = {
 #: What an event holds beside that where it is known (`idle` and `offered`, see `Activity`), or
 #: where it changed: threads of each worker, workers of each job, bytes of a job by worker.
 MAY_HOLD: dict[str, dict[str, Allowed]] = {
-    "start": {"continued": _FLAG},
+    "start": {
+        "continued": _FLAG,
+        "owners": _mapping(Allowed("a list of a weight and a limit or null", _owner_terms)),
+    },
+    "arrive": {"owner": _TEXT},
     "report": {"idle": _SECONDS},
     "decide": {
         "offered": _COUNT, "workers": _mapping(_whole(1, 1_000_000)),

@@ -1,7 +1,8 @@
-"""Recording: all that an engine is told and decides, as events from which it can be redone."""
+"""Recorder of all calls to an engine and all its decisions, as events that can be replayed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
@@ -13,40 +14,52 @@ __all__ = ["Recorder"]
 
 
 class Activity(Protocol):
-    """What a recording tells of tasks beside their times; it does not bear on decisions."""
+    """Measurements of tasks that a recording includes but that do not affect decisions.
+
+    `add` and `remove` are called when a job arrives and when it ends. Every `now` is in seconds on
+    the clock of the recorder.
+    """
 
     def add(self, job: str, now: float) -> None: ...
     def remove(self, job: str, now: float) -> None: ...
     def idle(self, job: str, now: float) -> float:
-        """Seconds since it was last asked in which a job had no task ready or running."""
+        """Return the seconds since the last call in which a job had no task ready or running."""
         ...
 
     def offered(self, threads: int, now: float) -> float:
-        """Thread-seconds since it was last asked for which there were tasks."""
+        """Return the thread-seconds since the last call for which there were tasks.
+
+        Parameters
+        ----------
+        threads : int
+            Threads of all workers.
+        now : float
+            Seconds.
+        """
         ...
 
 
 class Recorder:
-    """An engine that tells of all it does. What is not here is the engine's own.
+    """Engine that records every call and decision. Other attributes are those of the engine.
 
     Parameters
     ----------
     engine : Engine
-        Without jobs.
+        Engine without jobs.
     write : callable
-        Called with each event once it has happened; it must not change the event.
+        Called with each event after it happened. It must not change the event.
     now : float
         Seconds, on the clock of all later calls.
-    occupancy : Activity, optional
-        Asked for what it knows.
+    activity : Activity, optional
+        Source of the optional measurements.
     **about
-        More to put into the first event.
+        Additional fields of the first event.
 
     Notes
     -----
-    Task times are summed up, and the engine is told of a job's sum at its next report, the next
-    decision or its end, so that an engine that is told the same events sees the same floats.
-    A call that raises what the engine raises is not recorded.
+    Task times are summed up per job. The sum is passed to the engine at the job's next report, at
+    the next decision or at the job's end, so that a replay computes with the same floats. Calls
+    that raise are not recorded.
     """
 
     def __init__(
@@ -76,6 +89,7 @@ class Recorder:
             floor=engine.floor,
             strict=engine.strict,
             move_pause=engine.move_pause,
+            **_owners_of(engine),
             predictor=f"{kind.__module__}.{kind.__qualname__}",
             **about,
         )
@@ -94,21 +108,30 @@ class Recorder:
         target: float | None = None,
         max_iter: int | None = None,
         reports: bool = True,
+        owner: str = "",
     ) -> None:
-        """As `Engine.add_job`."""
-        limits = {"min_share": min_share, "max_share": max_share, "target": target}
-        self.engine.add_job(job, now, weight=weight, max_iter=max_iter, reports=reports, **limits)
+        """Add a job and record it. See `Engine.add_job`."""
+        limits: dict[str, Any] = {"min_share": min_share, "max_share": max_share, "target": target}
+        self.engine.add_job(
+            job, now, weight=weight, max_iter=max_iter, reports=reports, owner=owner, **limits
+        )
         shares = {name: None if value is None else float(value) for name, value in limits.items()}
         if self._activity is not None:
             self._activity.add(job, now)
         self._say(
-            "arrive", time=now, job=job, weight=float(weight), reports=bool(reports), **shares
+            "arrive",
+            time=now,
+            job=job,
+            weight=float(weight),
+            reports=bool(reports),
+            **shares,
+            **({"owner": owner} if owner else {}),
         )
         if max_iter is not None:
             self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
 
     def remove_job(self, job: str, now: float) -> None:
-        """As `Engine.remove_job`."""
+        """Remove a job and record it. See `Engine.remove_job`."""
         self.engine.jobs.row(job)
         self._catch_up(job)
         self.engine.remove_job(job, now)
@@ -118,7 +141,7 @@ class Recorder:
         self._say("leave", time=now, job=job)
 
     def report(self, job: str, loss: float, now: float) -> None:
-        """As `Engine.report`."""
+        """Report a loss and record it. See `Engine.report`."""
         self.engine.jobs.row(job)
         self._catch_up(job)
         self.engine.report(job, loss, now)
@@ -126,27 +149,55 @@ class Recorder:
         self._say("report", time=now, job=job, loss=float(loss), **known)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
-        """As `Engine.observe_task`, of which the engine is told later."""
+        """Add a task to the sum that is passed to the engine later. See `Engine.observe_task`."""
         self.engine.jobs.row(job)
         count, total, most = self._tasks.get(job, (0, 0.0, 0.0))
         self._tasks[job] = count + 1, total + float(seconds), max(most, float(at_once))
 
     def observe_demand(self, job: str, tasks: float) -> None:
-        """As `Engine.observe_demand`."""
+        """Pass on the demand of a job and record it if it changed. See `Engine.observe_demand`."""
         self.engine.observe_demand(job, tasks)
         if self._demand.get(job, 0) != tasks:
             self._demand[job] = tasks
             self._say("demand", job=job, tasks=float(tasks))
 
     def set_floor(self, job: str, threads: float) -> None:
-        """As `Engine.set_floor`."""
+        """Set the floor of a job and record it if it changed. See `Engine.set_floor`."""
         if self.engine.set_floor(job, threads):
             self._say("floor", job=job, threads=float(threads))
 
     def set_max_iter(self, job: str, max_iter: int | None) -> None:
-        """As `Engine.set_max_iter`."""
+        """Set the last iteration of a job and record it if it changed. See `Engine.set_max_iter`."""
         if self.engine.set_max_iter(job, max_iter):
             self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
+
+    def set_job(
+        self,
+        job: str,
+        *,
+        weight: float | None = None,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        target: float | None = None,
+    ) -> None:
+        """Change settings of a job and record them. See `Engine.set_job`."""
+        self.engine.set_job(
+            job, weight=weight, min_share=min_share, max_share=max_share, target=target
+        )
+        now = self.engine.jobs[job]
+        limits = {"min_share": now.min_share, "max_share": now.max_share, "target": now.target}
+        shares = {name: None if value is None else float(value) for name, value in limits.items()}
+        self._say("set", job=job, weight=float(now.weight), **shares)
+
+    def pause(self, job: str, paused: bool = True) -> None:
+        """Pause or resume a job and record it. See `Engine.pause`."""
+        self.engine.pause(job, paused)
+        self._say("pause", job=job, paused=bool(paused))
+
+    def set_policy(self, policy: str) -> None:
+        """Change the policy and record it. See `Engine.set_policy`."""
+        self.engine.set_policy(policy)
+        self._say("policy", policy=policy)
 
     def reallocate(
         self,
@@ -156,7 +207,7 @@ class Recorder:
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
     ) -> Grants:
-        """As `Engine.reallocate`."""
+        """Decide the grants and record the changes. See `Engine.reallocate`."""
         self._catch_up(*self._tasks)
         changes = self.engine.reallocate(workers, now, eligible=eligible, affinity=affinity)
         self._say(
@@ -172,7 +223,7 @@ class Recorder:
         self._write({"event": event, **what})
 
     def _catch_up(self, *jobs: str) -> None:
-        """Tell the engine of the tasks of these jobs that have ended."""
+        """Pass the summed task times of `jobs` to the engine and record them."""
         for job in jobs:
             if ended := self._tasks.pop(job, None):
                 count, seconds, at_once = ended
@@ -186,7 +237,7 @@ class Recorder:
         eligible: Mapping[str, Collection[str]],
         affinity: Mapping[str, Mapping[str, float]],
     ) -> Event:
-        """What of these differs from the last decision, and the time offered since then."""
+        """Return the arguments that differ from the last decision, and the time offered since."""
         changed: Event = {}
         if self._activity is not None:
             changed["offered"] = self._activity.offered(sum(workers.values()), now)
@@ -204,8 +255,18 @@ class Recorder:
         return changed
 
 
+def _owners_of(engine: Engine) -> Event:
+    if engine.owners is None:
+        return {}
+    terms = engine.owners.terms.items()
+    limits = {
+        o: [t.weight, t.max_threads if math.isfinite(t.max_threads) else None] for o, t in terms
+    }
+    return {"owners": limits}
+
+
 def grant_to_dict(grant: Grant) -> Event:
-    """What an event says of a grant."""
+    """Return the fields of a grant that are recorded."""
     return {
         "share": grant.share,
         "index": grant.index,

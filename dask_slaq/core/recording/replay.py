@@ -1,19 +1,21 @@
-"""Replaying: recorded events drive a fresh engine, and its decisions are compared."""
+"""Replay of recorded events on a new engine, whose decisions are compared with the recorded ones."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor
+from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.recording.events import VERSION, BadEvent, Event, check
 from dask_slaq.core.recording.recorder import grant_to_dict
 
 __all__ = ["Difference", "Replay", "replay"]
 
-#: The default predictor, and the name that it has in logs up to version 4.
+#: Name of the default predictor, and its name in logs up to version 4.
 _OWN = (
     f"{LossPredictor.__module__}.{LossPredictor.__qualname__}",
     "dask_slaq.core.loss.LossPredictor",
@@ -22,18 +24,19 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a replayed decision is not the recorded one.
+    """Difference between a replayed decision and the recorded one.
 
     Attributes
     ----------
     decision : int
-        Its number, from 1.
+        Number of the decision, from 1.
     time : float
         Seconds, on the clock of the recording.
     job : str
     field : str
-        Of the grant; `grant` where only one of both granted the job something new.
+        Field of the grant, or "grant" if only one of the two decisions changed the job's grant.
     recorded, replayed : object
+        Values of the field; None for a missing grant or field.
     """
 
     decision: int
@@ -51,19 +54,19 @@ class Difference:
 
 
 class Replay:
-    """Feeds events to a fresh engine, one after another.
+    """Replay of a log, event by event.
 
     Attributes
     ----------
     decisions, reproduced, skipped : int
-        Decisions that were replayed, those of them that came out as recorded, and those that
-        could not be replayed.
+        Number of decisions replayed, of replayed decisions equal to the recorded ones, and of
+        decisions that could not be replayed.
     why : str
-        Why they could not.
+        Reason why decisions were skipped.
     difference : Difference or None
-        The first one.
+        The first difference.
     version : int
-        The oldest version of the log among its recordings.
+        Oldest format version of the recordings in the log, at most `VERSION`.
     """
 
     def __init__(self) -> None:
@@ -79,12 +82,12 @@ class Replay:
         self._affinity: dict[str, dict[str, float]] = {}
 
     def feed(self, event: Any) -> None:
-        """Take the next event.
+        """Replay the next event.
 
         Raises
         ------
         SlaqError
-            `BadEvent`, or what the engine raises: no recorder wrote it there.
+            If no recorder writes this event here: `BadEvent`, or an error of the engine.
         """
         kind = check(event)
         if kind == "start":
@@ -109,7 +112,7 @@ class Replay:
         if event["version"] > VERSION:
             raise BadEvent(f"version {event['version']} of the log is newer than {VERSION}")
         self.version = min(self.version, event["version"])
-        if event.get("continued"):  # another file of the same recording
+        if event.get("continued"):  # another file of one recording
             if not self._begun:
                 self.why = "the beginning of the recording is gone"
             self._begun = True
@@ -126,6 +129,7 @@ class Replay:
             floor=event["floor"],
             move_pause=event["move_pause"],
             strict=event["strict"],
+            owners=_owners(event.get("owners")),
         )
 
     def _decide(self, engine: Engine, event: Event) -> None:
@@ -147,12 +151,12 @@ class Replay:
 
 
 def replay(events: Iterable[Any]) -> Replay:
-    """Replay all events.
+    """Replay all events of a log.
 
     Raises
     ------
     SlaqError
-        Where an event is not one that a recorder writes.
+        See `Replay.feed`.
     """
     found = Replay()
     for event in events:
@@ -161,19 +165,31 @@ def replay(events: Iterable[Any]) -> Replay:
 
 
 def _tell(engine: Engine, kind: str, event: Event) -> None:
-    """Tell an engine what happened between two decisions."""
-    if kind == "taken":  # nobody tells it any more
+    """Apply an event other than a decision to an engine."""
+    if kind == "taken":  # no longer has an effect
+        return
+    if kind == "policy":
+        engine.set_policy(event["policy"])
         return
     job = event["job"]
     if kind == "arrive":
         names = ("weight", "min_share", "max_share", "target", "reports")
-        engine.add_job(job, event["time"], **{name: event[name] for name in names})
+        given = {name: event[name] for name in names}
+        engine.add_job(job, event["time"], owner=event.get("owner", ""), **given)
     elif kind == "tasks":
         engine.observe_task(job, event["seconds"], event["at_once"])
     elif kind == "report":
         engine.report(job, event["loss"], event["time"])
     elif kind == "floor":
         engine.set_floor(job, event["threads"])
+    elif kind == "set":
+        limits = {
+            "min_share": event["min_share"] or 0.0,
+            "max_share": math.inf if event["max_share"] is None else event["max_share"],
+        }
+        engine.set_job(job, weight=event["weight"], target=event["target"], **limits)
+    elif kind == "pause":
+        engine.pause(job, event["paused"])
     elif kind == "max_iter":
         engine.set_max_iter(job, event["max_iter"])
     elif kind == "demand":
@@ -182,10 +198,19 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
         engine.remove_job(job, event["time"])
 
 
+def _owners(limits: dict[str, list[float | None]] | None) -> dict[str, OwnerTerms] | None:
+    if limits is None:
+        return None
+    return {
+        owner: OwnerTerms(weight or 1.0, math.inf if most is None else most)
+        for owner, (weight, most) in limits.items()
+    }
+
+
 def _first_difference(
     recorded: dict[str, Any], replayed: dict[str, Any]
 ) -> tuple[str, str, Any, Any] | None:
-    """Job, field and both values of where two decisions differ first, by name."""
+    """Return job, field and both values of the first difference by name; None if there is none."""
     for job in sorted({*recorded, *replayed}):
         was, now = recorded.get(job), replayed.get(job)
         if was is None or now is None:

@@ -1,4 +1,4 @@
-"""How long iterations take on how many threads, as observed and by Ernest's law."""
+"""Runtime models: speed of each job as a function of its threads, observed and by Ernest's law."""
 
 from dask_slaq.core.runtime.observed import SPREAD, Runtimes
 from dask_slaq.core.runtime.prior import clearly_better

@@ -1,9 +1,9 @@
-"""Ernest's scaling law for many jobs at once: how an iteration's time depends on its threads.
+"""Ernest's scaling law for many jobs at once: time of an iteration as a function of its threads.
 
 One iteration on N threads takes ``a + b/N + c.log N + d.N`` seconds: a serial part, parallel
-work, a tree of sums, and what every further thread costs; none is negative (Ernest, NSDI 2016).
-Times are fitted by least squares on relative errors from sums of squares and products, so that
-nothing is kept of single observations.
+work, a tree of sums, and a cost per thread, all nonnegative (Ernest, NSDI 2016). Times are
+fitted by least squares on relative errors. The fit needs only sums of squares and products, so
+single observations are not kept.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Terms of the law: constant, 1/N, log N, N.
+#: Number of terms of the law: constant, 1/N, log N, N.
 N_TERMS = 4
-#: The law of a job that scales linearly, in units of its time on one thread.
+#: Law of a job that scales linearly, in units of its time on one thread.
 LINEAR: FloatArray = np.array([0.0, 1.0, 0.0, 0.0])
-#: Pairs of terms, the observation itself being the last: what `moments` holds, in this order.
+#: Pairs of terms in the order of `moments`. The last term is the observation itself.
 _LEFT, _RIGHT = np.triu_indices(N_TERMS + 1)
-#: How often a job's unit of time occurs in each of these.
+#: Power of a job's unit of time in each pair.
 _POWER = (_LEFT < N_TERMS).astype(float) + (_RIGHT < N_TERMS)
-#: How often each pair stands in a square matrix.
+#: Number of times that each pair occurs in a square matrix.
 _TIMES = np.where(_LEFT == _RIGHT, 1.0, 2.0)
-#: A term that the others explain but for this fraction is left out: it cannot be told apart.
+#: A term of which the others explain all but this fraction is left out: it is not identifiable.
 _SAME = 1e-10
-#: Jobs fitted at once: what fits in a processor's cache.
+#: Jobs fitted together: their arrays fit in a processor's cache.
 _CHUNK = 2048
 
 
 def features(threads: ArrayLike) -> FloatArray:
-    """The terms of the law at `threads` (n,), at least 1: array (n, 4).
+    """Return the terms of the law, (n, 4), at `threads` (n,), each at least 1.
 
     Examples
     --------
@@ -63,7 +63,14 @@ def features(threads: ArrayLike) -> FloatArray:
 
 
 def fitted_seconds(law: FloatArray, threads: FloatArray) -> FloatArray:
-    """Seconds of an iteration by each `law` (n, 4) on `threads` (n,), at least 1."""
+    """Return the time (n,) of an iteration by each law, in the units of the law.
+
+    Parameters
+    ----------
+    law : (n, 4) array
+    threads : (n,) array
+        At least 1.
+    """
     seconds = law[..., 0] + law[..., 1] / threads + law[..., 3] * threads
     if law[..., 2].any():
         seconds += law[..., 2] * np.log(threads)
@@ -71,7 +78,7 @@ def fitted_seconds(law: FloatArray, threads: FloatArray) -> FloatArray:
 
 
 def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
-    """What one observation of each job adds to its sums.
+    """Return the moments of one observation per job; those of several observations add up.
 
     Parameters
     ----------
@@ -83,8 +90,8 @@ def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
     Returns
     -------
     (n, 15) array
-        Products of the terms over the seconds, and of a 1: a law is fitted where its terms over
-        the seconds sum to 1, so that errors count in proportion to the time.
+        Products of all pairs of the terms divided by the seconds, and 1. In a perfect fit the
+        divided terms sum to 1, so errors count in proportion to the time.
     """
     terms = np.empty((len(threads), N_TERMS + 1))
     np.divide(features(threads), seconds[:, None], out=terms[:, :N_TERMS])
@@ -93,25 +100,45 @@ def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
 
 
 def rescaled(sums: FloatArray, unit: FloatArray) -> FloatArray:
-    """Moments (n, 15) of the same observations with their seconds divided by `unit` (n,)."""
+    """Return the moments (n, 15) of the same observations in other units of time.
+
+    Parameters
+    ----------
+    sums : (n, 15) array
+        Moments.
+    unit : (n,) array
+        Seconds per new unit.
+    """
     out: FloatArray = sums * np.asarray(unit, dtype=float)[:, None] ** _POWER
     return out
 
 
 def pooled(sums: FloatArray, unit: FloatArray) -> FloatArray:
-    """Moments (15,) of all observations together, each job's seconds divided by its `unit` (n,)."""
+    """Return the moments (15,) of all jobs together, each in its own unit of time.
+
+    Parameters
+    ----------
+    sums : (n, 15) array
+        Moments of each job.
+    unit : (n,) array
+        Seconds per unit of each job.
+    """
     powers = np.column_stack([np.ones_like(unit), unit, unit * unit])
     return total(sums * powers[:, _POWER.astype(int)])
 
 
 def total(terms: FloatArray) -> FloatArray:
-    """Sum of the rows of `terms` (n, k), to the last bit the same in whatever order they are."""
+    """Return the sum of the rows of `terms` (n, k), bit for bit independent of their order."""
     found: FloatArray = np.sort(terms, axis=0).sum(axis=0)
     return found
 
 
 def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The normal equations in moments (n, 15): Gram (n, 4, 4), right side (n, 4), count (n,)."""
+    """Return the normal equations of moments (n, 15).
+
+    They are the Gram matrices (n, 4, 4), the right sides (n, 4) and the numbers of observations
+    (n,).
+    """
     full = np.empty((len(sums), N_TERMS + 1, N_TERMS + 1))
     full[:, _LEFT, _RIGHT] = sums
     full[:, _RIGHT, _LEFT] = sums
@@ -119,7 +146,14 @@ def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
-    """Sum of squared relative errors (n,) that each `law` (n, 4) leaves, at least 0."""
+    """Return the sum of squared relative errors (n,) that each law leaves, at least 0.
+
+    Parameters
+    ----------
+    sums : (n, 15) array
+        Moments.
+    law : (n, 4) array
+    """
     less = np.concatenate([law, np.full((len(law), 1), -1.0)], axis=1)
     pairs = less[:, _LEFT] * less[:, _RIGHT]
     left: FloatArray = np.maximum((sums * pairs * _TIMES).sum(axis=1), 0.0)
@@ -127,7 +161,14 @@ def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
 
 
 def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
-    """Factor (n,) by which a common `shape` (4,) fits each job's moments best; 1 for none.
+    """Return the factor (n,) by which a law fits each job best; 1 without observations.
+
+    Parameters
+    ----------
+    sums : (n, 15) array
+        Moments.
+    shape : (4,) array
+        Law of all jobs.
 
     Examples
     --------
@@ -143,13 +184,13 @@ def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
 
 
 def fit(sums: FloatArray) -> FloatArray:
-    """Laws (n, 4) with the least squared relative errors, by moments (n, 15)."""
+    """Return the laws (n, 4) with the least squared relative errors for moments (n, 15)."""
     gram, right, _ = square(sums)
     return nnls(gram, right)
 
 
 def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
-    """Non-negative least squares of many small problems, exactly.
+    """Solve many small nonnegative least-squares problems exactly.
 
     Parameters
     ----------
@@ -160,14 +201,15 @@ def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
     Returns
     -------
     (n, k) array
-        The non-negative `x` with the least ``x.gram.x - 2 x.right``. Terms that cannot be told
-        apart from others are 0.
+        The nonnegative `x` with the least ``x.gram.x - 2 x.right``. Terms that other terms
+        explain are 0.
 
     Notes
     -----
-    The solution is the best non-negative one among the solutions of all subsets of terms. The
-    subsets form a tree; each is one sweep of Gauss-Jordan away from its parent, for all jobs at
-    once. That is cheap for four terms, where an active set that differs by job is not.
+    The solution is the best nonnegative one among the unconstrained solutions of all subsets of
+    terms. The subsets form a tree, in which each differs from its parent by one sweep of
+    Gauss-Jordan for all jobs at once. With four terms this is cheaper than an active-set method,
+    whose sets would differ between jobs.
 
     Examples
     --------
@@ -182,12 +224,12 @@ def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
 
 
 class _Subsets:
-    """The search through the subsets of terms; jobs are the last axis of its arrays."""
+    """Search of `nnls` through the subsets of terms. Jobs are the last axis of its arrays."""
 
     def __init__(self, gram: FloatArray, right: FloatArray) -> None:
         n, self.k = right.shape
         diagonal = np.sqrt(np.einsum("nii->ni", gram))
-        # Terms of one size each, so that what is left of one shows whether it says anything new.
+        # All terms have size 1, so the rest of a term after a sweep shows whether it is redundant.
         self.unit = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
         table = np.empty((self.k + 1, self.k + 1, n))
         table[: self.k, : self.k] = np.moveaxis(
@@ -201,7 +243,7 @@ class _Subsets:
         self._visit(table, (), 0, np.ones(n, dtype=bool))
 
     def best(self) -> FloatArray:
-        """The solutions, (n, k)."""
+        """Return the solutions, (n, k)."""
         x: FloatArray = np.zeros(self.unit.shape)
         for number, (subset, solution) in enumerate(self.solutions):
             mine = np.flatnonzero(self.which == number)
@@ -213,10 +255,11 @@ class _Subsets:
     def _visit(
         self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: NDArray[np.bool_]
     ) -> None:
-        """Try every subset that has `chosen` and some of the terms from `first` on.
+        """Try all subsets that contain `chosen` and at least one of the terms from `first` on.
 
-        Rows of `table` are the chosen terms, those from `first` on, and the residual; columns the
-        terms from `first` on and the right side. A term that was passed over needs neither.
+        The rows of `table` are the chosen terms, the terms from `first` on, and the residual. Its
+        columns are the terms from `first` on and the right side. Skipped terms have neither. Jobs
+        that are not `sound` are ignored, because a chosen term is redundant for them.
         """
         for term in range(first, self.k):
             done, ahead = len(chosen), term - first
@@ -239,7 +282,7 @@ class _Subsets:
 
 
 def optimum(law: FloatArray) -> FloatArray:
-    """Threads (n,) on which each `law` (n, 4) takes least time; inf if more always help.
+    """Return the threads (n,) on which each `law` (n, 4) is fastest; inf if more always help.
 
     Examples
     --------
@@ -247,17 +290,25 @@ def optimum(law: FloatArray) -> FloatArray:
     array([ 4.,  4., inf])
     """
     work, tree, each = law[:, 1], law[:, 2], law[:, 3]
-    # Where d N^2 + c N - b = 0; this form of the root holds for small d too.
+    # The root of d N^2 + c N - b = 0, in a form that is also accurate for small d.
     below = tree + np.sqrt(tree * tree + 4.0 * each * work)
     best = np.divide(2.0 * work, below, out=np.full(len(law), np.inf), where=below > 0)
     return np.where((work > 0) | (tree + each == 0), best, 1.0)
 
 
 def efficient(law: FloatArray, part: float) -> FloatArray:
-    """Threads (n,) beyond which a further one adds less than `part` of what the mean one gives.
+    """Return the threads (n,), at least 1, beyond which a further one adds little speed.
 
-    Where ``b/N - c - d N`` is that part of ``a + b/N + c log N + d N``: a quadratic equation but
-    for the logarithm, which is taken from the solution before; ten are within a percent.
+    Parameters
+    ----------
+    law : (n, 4) array
+    part : float
+        A thread adds little if it adds less than this fraction of the mean speed per thread.
+
+    Notes
+    -----
+    Solves ``b/N - c - d N = part (a + b/N + c log N + d N)``. The equation is quadratic but for
+    the logarithm, which is taken from the previous of ten solutions: that is exact to a percent.
 
     Examples
     --------
@@ -277,7 +328,12 @@ def efficient(law: FloatArray, part: float) -> FloatArray:
 
 
 def bounded(law: FloatArray, least: FloatArray, threads: FloatArray) -> FloatArray:
-    """Laws (n, 4) that agree on `threads` (n,), but whose optimum is at `least` (n,) or above.
+    """Return laws (n, 4) whose optimum is at least `least`, with equal times on `threads`.
+
+    Parameters
+    ----------
+    law : (n, 4) array
+    least, threads : (n,) array
 
     Examples
     --------

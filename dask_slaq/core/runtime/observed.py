@@ -1,10 +1,10 @@
-"""Runtime model: how many iterations jobs complete on N threads, learned from what they did.
+"""Runtime model: iterations that jobs complete on N threads, learned from observations.
 
 One iteration of a job costs ``W = c.S`` core-seconds (§4.1 of the paper) and runs as ``P``
-parallel tasks, in ``ceil(P / N)`` waves on N threads. That is the model until a job's own times
-or the other jobs' clearly speak against it; then it is Ernest's law (`scaling`).
+parallel tasks, in ``ceil(P / N)`` waves on N threads. If the times of a job or of the other jobs
+clearly contradict this model, the job follows Ernest's law instead (see `ernest`).
 
-Rule 1: a job that waits for threads is not slow. Seconds are counted while it held some.
+Rule 1: a job that waits for threads is not slow. Only seconds in which it held threads count.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-#: Weight of the newest iteration in the running means: the last few iterations decide.
+#: Weight of the newest iteration in running means, which are thus dominated by the last few.
 NEWEST = 0.3
-#: Weight of an observation of scaling that is one epoch older: other thread counts come rarely.
+#: Factor per observation on the weight of older ones; near 1, since thread counts rarely change.
 MEMORY = 0.98
-#: Standard deviation of the log of thread counts from which on a job's times tell how it scales.
+#: Minimum standard deviation of the log thread counts of a job for its scaling to be identifiable.
 SPREAD = 0.2
-#: Factor beyond the fewest and the most threads tried up to which a job's optimum is believed.
+#: Factor beyond the fewest and the most threads tried up to which a job's optimum is trusted.
 GROWTH = 1.5
-#: Seconds; nothing is learned from iterations that take less.
+#: Seconds; shorter iterations are ignored.
 SHORTEST = 1e-9
-#: What is forgotten with the first interval, when the second is known.
+#: Columns that are reset when the second interval between reports replaces the first one.
 _SEEN = (
     "iterations", "core_seconds", "held_seconds", "least", "most", "sums", "wave_sums", "log_sums",
 )  # fmt: skip
-#: A job with so many observations is judged anew at every so-many-th decision only.
+#: From `YOUNG` observations on, the model of a job is chosen anew only every `SELDOM` observations.
 YOUNG, SELDOM = 12.0, 4
-#: Numbers that wait to be taken in, three an iteration; when there are more, it is done at once.
+#: Length of the list of ended iterations (three numbers each) at which it is taken in.
 MOST_WAITING = 300_000
-#: Jobs that are judged at once: what fits in a processor's cache.
+#: Jobs processed together: their arrays fit in a processor's cache.
 CHUNK = 2048
-#: Where in the moments are the sums of 1/N over seconds: squared, and times 1; and their number.
+#: Indices in the moments: the sum of squares of 1/N over seconds, its sum, and the count.
 _SQUARED, _ONCE, _COUNT = 5, 8, 14
 
 
 class Runtimes(Rows):
-    """What was seen of the iterations of all jobs; a row is one job.
+    """Observed iterations of all jobs, one row per job.
 
-    Columns to read as of now: ``reports`` and the last ``loss``; ``attained``, core-seconds charged
-    so far. As of the last `observe_iterations`: ``work``, core-seconds of one iteration, 0 until
-    one was seen from report to report; ``width``, tasks of one iteration that run in parallel, at
-    least 1; ``most``, the most threads an iteration had on average; ``scaled``, whether Ernest's
-    law holds for the job.
+    Columns that are always up to date: ``reports``; the last ``loss``; ``attained``, core-seconds
+    charged so far. As of the last `observe_iterations`: ``work``, core-seconds of one iteration, 0
+    if unknown; ``width``, parallel tasks of one iteration, at least 1. As of the last `learn`:
+    ``most``, the most threads that iterations had on average; ``scaled``, whether the job follows
+    Ernest's law.
     """
 
     def __init__(self) -> None:
@@ -67,23 +67,23 @@ class Runtimes(Rows):
                 "width": ((), np.float64, 1.0),
                 "attained": number,
                 "reports": ((), np.int64, 0),
-                "loss": ((), np.float64, np.nan),  # the last one, raw
-                "taken_in": ((), np.int64, 0),  # reports that `observe_iterations` took in
+                "loss": ((), np.float64, np.nan),  # of the last report, raw
+                "taken_in": ((), np.int64, 0),  # reports processed by `observe_iterations`
                 # Since the last report.
                 "charged": number,
                 "at_once": number,
-                # Threads now, whether it is served at all, and seconds so far in which it was.
+                # Threads now, whether the job is served, and seconds so far in which it was.
                 "share": number,
                 "served": number,
                 "held": number,
                 "held_at_report": number,
-                # Whole iterations since they were last learned from.
+                # Whole iterations since the last `learn`.
                 "iterations": number,
                 "core_seconds": number,
                 "held_seconds": number,
                 "most_share": number,
-                "unjudged": ((), np.int64, 0),  # observations since its form was chosen
-                # What was learned.
+                "unjudged": ((), np.int64, 0),  # observations since the model was chosen
+                # Learned.
                 "least": ((), np.float64, np.inf),
                 "most": number,
                 "sums": ((15,), np.float64, 0.0),
@@ -93,13 +93,15 @@ class Runtimes(Rows):
                 "scaled": ((), np.bool_, 0.0),
             }
         )
-        # Three numbers an iteration in one flat list: tuples would busy the garbage collector.
+        # Three numbers per iteration in one flat list: tuples would burden the garbage collector.
         self._ended: list[float] = []
         self._population = Population()
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
-        """Charge one task: its compute ``seconds``, and how many of the job's tasks that are
-        worth a slot were ready or running with it."""
+        """Charge one task of `seconds` compute time to a job.
+
+        `at_once` is the number of the job's tasks worth a slot that were ready or running with it.
+        """
         column = self.column
         column["attained"][row] += seconds
         column["charged"][row] += seconds
@@ -107,8 +109,10 @@ class Runtimes(Rows):
             column["at_once"][row] = at_once
 
     def end_iteration(self, row: int, elapsed: float = 0.0, loss: float = np.nan) -> None:
-        """Note that an iteration ended `elapsed` seconds after the last `advance`, with which
-        `loss`. O(1)."""
+        """Record the end of an iteration `elapsed` seconds after the last `advance`. O(1).
+
+        `loss` is the loss that the job reported with it.
+        """
         column = self.column
         self._ended += (row, elapsed, column["charged"].item(row))
         column["reports"][row] += 1
@@ -117,15 +121,15 @@ class Runtimes(Rows):
             self.observe_iterations()
 
     def observe_iterations(self) -> None:
-        """Take in the iterations that ended, all at once.
+        """Process the iterations that ended since the last call, all together.
 
         Notes
         -----
-        Several at once count for something else than one after another. So nothing that only reads
-        may call this, or looking at a job would change what is decided.
-        What was charged since the last report is the work of those ended since. The first interval
-        also holds start-up (imports, compilation, data loading), so it only counts until another
-        one is known.
+        The result depends on which iterations are processed together. So read-only methods must
+        not call this: otherwise, inspecting a job would change decisions.
+        The core-seconds charged since the last processed report are the work of the iterations
+        that ended since then. The first interval includes start-up (imports, compilation, data
+        loading), so it counts only until another one is known.
         """
         if not self._ended:
             return
@@ -148,7 +152,7 @@ class Runtimes(Rows):
         self._observe_work(rows, np.where(start_up, n - 1, n), lasted, charged)
         column["taken_in"][rows] += n
         at_once, width = column["at_once"][rows], column["width"][rows]
-        # Wide at once, narrow slowly: a barrier's last task must not shrink the estimate.
+        # Widen at once, narrow slowly: the last task before a barrier must not shrink the estimate.
         wider = np.maximum(np.maximum(at_once, width + NEWEST * (at_once - width)), 1.0)
         column["width"][rows] = np.where(at_once > 0, wider, width)
         column["at_once"][rows] = 0.0
@@ -156,7 +160,7 @@ class Runtimes(Rows):
     def _observe_work(
         self, rows: IntArray, n: IntArray, lasted: FloatArray, charged: FloatArray
     ) -> None:
-        """Share what was charged among the `n` iterations ended, which took so long."""
+        """Update the work per iteration from `n` iterations, which took `lasted` served seconds."""
         column = self.column
         some = charged > 0.0
         rows, n, lasted, charged = rows[some], n[some], lasted[some], charged[some]
@@ -172,18 +176,18 @@ class Runtimes(Rows):
         column["held_seconds"][rows] += lasted
 
     def advance(self, rows: IntArray, elapsed: float) -> None:
-        """Let `elapsed` seconds go by with the threads that jobs hold."""
+        """Add `elapsed` seconds with the present grants to the served time of jobs."""
         self.column["held"][rows] += self.column["served"][rows] * elapsed
 
     def grant(self, rows: IntArray, share: FloatArray, tokens: FloatArray) -> None:
-        """Jobs hold so many threads from now on, and are served so many core-seconds anyway."""
+        """Set the `share` (n_jobs,) and the `tokens` (n_jobs,) that jobs hold from now on."""
         column = self.column
         column["share"][rows] = share
         column["served"][rows] = (share > 0) | (tokens > 0)
         column["most_share"][rows] = np.maximum(column["most_share"][rows], share)
 
     def forget(self, row: int) -> None:
-        """Release the row of a job that is gone; how it scaled stays known of its kind."""
+        """Release the row of a job that ended. Its scaling remains part of the prior."""
         self.observe_iterations()
         at = np.array([row])
         if self._telling(at)[0]:
@@ -191,7 +195,7 @@ class Runtimes(Rows):
         self.release(row)
 
     def learn(self, rows: IntArray) -> None:
-        """Learn from the iterations that `rows` ended since the last call."""
+        """Update laws and models from the iterations that `rows` ended since the last call."""
         new = rows[self.column["iterations"][rows] > 0]
         if not len(new):
             return
@@ -212,7 +216,7 @@ class Runtimes(Rows):
             self._judge(some)
 
     def speeds(self, rows: IntArray) -> Speeds:
-        """How fast jobs iterate, by what is known now; a new one as the others usually do."""
+        """Return the present speeds of jobs. New jobs are assumed to be like the other ones."""
         column = self.column
         work, width = column["work"][rows], column["width"][rows]
         new = work == 0
@@ -230,7 +234,7 @@ class Runtimes(Rows):
         return Speeds(work, width, useful, scaled, law)
 
     def _observe(self, rows: IntArray) -> IntArray:
-        """Take in the iterations since the last call as one observation; the rows that had one."""
+        """Record one observation per job since the last call. Returns the rows that had one."""
         column = self.column
         core, held = column["core_seconds"][rows], column["held_seconds"][rows]
         most = np.maximum(column["most_share"][rows], column["width"][rows])
@@ -254,21 +258,23 @@ class Runtimes(Rows):
         return rows
 
     def _optima(self, rows: IntArray) -> FloatArray:
-        """Threads on which those of the jobs that do not scale linearly are fastest, as far as that
-        is believed."""
+        """Return the fastest thread counts of the jobs in `rows` that follow Ernest's law.
+
+        Each is at most `GROWTH` times the most threads tried.
+        """
         rows = rows[self.column["scaled"][rows]]
         most = self.column["most"][rows] * GROWTH
         return np.minimum(scaling.optimum(self.column["law"][rows]), np.maximum(most, 1.0))
 
     def _telling(self, rows: IntArray) -> BoolArray:
-        """Whether jobs were seen of late on thread counts that differ."""
+        """Return which jobs were recently observed on clearly different thread counts."""
         count = self.column["sums"][rows, _COUNT]
         squares, logs = (sums[rows] for sums in self.column["log_sums"].T)
         telling: BoolArray = squares * count - logs * logs > (SPREAD * count) ** 2
         return telling
 
     def _judge(self, rows: IntArray) -> None:
-        """Choose each job's form: the simplest that its own times and the others' support."""
+        """Choose the simplest model that the times of each job and of the others support."""
         column = self.column
         sums, waved = column["sums"][rows], column["wave_sums"][rows]
         count = sums[:, _COUNT]
@@ -298,7 +304,7 @@ def _chunks(rows: IntArray) -> list[IntArray]:
 
 
 def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray) -> FloatArray:
-    """Sum of squared relative errors (n,) that the best multiple of one term leaves."""
+    """Return the sum of squared relative errors (n,) that the best multiple of one term leaves."""
     explained = np.divide(once * once, squared, out=np.zeros_like(once), where=squared > 0)
     left: FloatArray = np.maximum(count - explained, 0.0)
     return left

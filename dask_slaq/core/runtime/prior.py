@@ -1,7 +1,7 @@
-"""How the jobs of a cluster usually scale: where a new job starts, and what doubtful ones lean on.
+"""Prior for the scaling of new jobs and of jobs with few observations, from all jobs of a cluster.
 
-Jobs differ in size but are often of a kind, so their times are put on one scale and pooled. Only
-jobs seen on several thread counts tell anything of scaling; what they told is remembered.
+Jobs differ in size but often scale alike, so their times are put on one scale and pooled. Only
+jobs observed on several thread counts are informative. Their moments are kept when they end.
 """
 
 from __future__ import annotations
@@ -16,56 +16,71 @@ __all__ = ["GOOD", "Population", "clearly_better"]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-#: Observations that the scaling of other jobs is worth to each one.
+#: Weight of the prior in the fit of each job, in observations.
 PRIOR = 0.5
-#: Observations of linear scaling with which the first jobs start; those remembered of jobs that
-#: are gone or no longer telling, and the part of these that is replaced in an epoch.
+#: Weight of linear scaling at the start and maximum weight of past jobs, in observations, and the
+#: maximum fraction of the memory of past jobs that current jobs replace in one update.
 FIRST, KEPT, REMEMBER = 2.0, 100.0, 0.05
-#: Relative error below which linear scaling is good enough, and what noise is taken for granted.
+#: Relative error below which linear scaling is good enough, and relative noise assumed beforehand.
 GOOD, NOISE = 0.1, 0.1
-#: Observations that the noise taken for granted counts for.
+#: Weight of the assumed noise, in observations.
 NOISE_WEIGHT = 4.0
-#: Noise variances by which Ernest's law must explain more: three more terms, looked at often.
+#: Noise variances by which Ernest's law must reduce the squared errors. It has three more terms
+#: and is tested often.
 CLEARLY = 20.0
-#: Standard deviations below the mean of a normal law at which is its lower quartile.
+#: Distance of the lower quartile of a normal distribution from its mean, in standard deviations.
 QUARTILE = 0.674
-#: Least part of the parallel work among the terms of a law.
+#: Minimum fraction of the parallel work in the sum of a law's terms.
 PARALLEL = 0.01
 
 
 class Population:
-    """What all jobs have in common.
+    """Common scaling law of all jobs.
 
     Attributes
     ----------
     nonlinear : bool
-        Whether they clearly do not scale linearly.
+        Whether the jobs clearly do not scale linearly.
     shape : (4,) array
-        Their law, in units of the time on a usual number of threads.
+        The common law, in units of the time on the usual number of threads.
     """
 
     def __init__(self) -> None:
-        threads = np.array([1.0, 2.0, 4.0])  # more would deny what is seen on many
+        threads = np.array([1.0, 2.0, 4.0])  # higher counts would outweigh what is observed there
         linear = scaling.moments(threads, 1.0 / threads)
         self.nonlinear = False
         self.shape: FloatArray = scaling.LINEAR
         self._remembered: FloatArray = linear.mean(axis=0) * FIRST
         self._pool: FloatArray = self._remembered
-        # Squares, sum and number of the logs of optima, of jobs that are gone and of all.
+        # Sums of squares, sum and number of the logs of optima: of past jobs, and of all jobs.
         self._optima_gone: FloatArray = np.zeros(3)
         self._optima: FloatArray = np.zeros(3)
 
     def remember(self, sums: FloatArray, optima: FloatArray) -> None:
-        """Keep the moments (n, 15) of jobs that are gone, and the optima (n,) of some."""
+        """Add past jobs to the memory.
+
+        Parameters
+        ----------
+        sums : (n, 15) array
+            Moments of the jobs.
+        optima : (m,) array
+            Fastest thread counts of the jobs that do not scale linearly.
+        """
         self._remembered = _at_most(self._remembered + self._on_one_scale(sums), KEPT)
         self._optima_gone = _at_most(self._optima_gone + _logs(optima), KEPT)
 
     def learn(self, sums: FloatArray, usual: float, optima: FloatArray) -> None:
-        """Fit the common shape to the moments (n, 15) of jobs that tell of it, and see on how many
-        threads those that do not scale linearly are fastest, `optima` (m,).
+        """Fit the common law to the memory and to the current jobs.
 
-        Jobs are put on one scale by the time they would take on the `usual` number of threads:
-        how long they would take on one is an extrapolation.
+        Parameters
+        ----------
+        sums : (n, 15) array
+            Moments of the jobs observed on several thread counts.
+        usual : float
+            Usual number of threads. Jobs are put on one scale by their time on it, since their
+            time on one thread would be an extrapolation.
+        optima : (m,) array
+            Fastest thread counts of the jobs that do not scale linearly.
         """
         self._optima = self._optima_gone + _logs(optima)
         unit = scaling.fitted_seconds(self.shape, np.array(usual))
@@ -80,19 +95,25 @@ class Population:
         law = _with_parallel_part(scaling.fit(pool))
         linear = scaling.LINEAR[None, :] * scaling.scale_of(pool, scaling.LINEAR)[:, None]
         error = scaling.residual(pool, linear), scaling.residual(pool, law)
-        # What is known of the jobs is not given up because they stay where they are.
+        # Hysteresis: jobs that stay on their thread counts give no new evidence of nonlinearity.
         still = self.nonlinear and error[0][0] - error[1][0] > 0.25 * GOOD**2 * count[0]
         self.nonlinear = bool(still or clearly_better(*error, count)[0])
         shape = law[0] if self.nonlinear else scaling.LINEAR
         self.shape = shape / scaling.fitted_seconds(shape, np.array(usual))
 
     def optimum(self) -> float:
-        """Whole threads on which jobs are usually fastest; inf if more always help."""
+        """Return the number of whole threads on which jobs are usually fastest.
+
+        inf if more threads always help.
+        """
         return max(float(np.floor(scaling.optimum(self.shape[None, :])[0])), 1.0)
 
     def first(self) -> float:
-        """Threads that a job of which nothing is known can be said to use: on three of four of
-        those that were seen, it was so many or more. More are not just idle: jobs slow down.
+        """Return the number of threads that a new job is assumed to use well.
+
+        It is the lower quartile of the fastest thread counts of the jobs observed so far: three
+        of four jobs are fastest on this number or more. Threads beyond a job's optimum are not
+        merely idle: they slow the job down. inf as long as jobs scale linearly.
         """
         squares, logs, count = self._optima.tolist()
         if not (self.nonlinear and count):
@@ -102,18 +123,31 @@ class Population:
         return max(float(np.floor(np.exp(mean - QUARTILE * spread))), 1.0)
 
     def laws(self, sums: FloatArray) -> FloatArray:
-        """Laws (n, 4) by the jobs' own moments (n, 15) and a little of what all have in common."""
+        """Return laws (n, 4) fitted to the moments (n, 15) of each job and, lightly, the prior."""
         unit = scaling.scale_of(sums, self.shape)
         others = _at_most(self._pool, PRIOR)[None, :]
         return _with_parallel_part(scaling.fit(sums + scaling.rescaled(others, 1.0 / unit)))
 
     def _on_one_scale(self, sums: FloatArray) -> FloatArray:
-        """The moments (15,) of all jobs together, each in units of its own scale."""
+        """Return the moments (15,) of all jobs together, each in units of its own scale."""
         return scaling.pooled(sums, scaling.scale_of(sums, self.shape))
 
 
 def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> BoolArray:
-    """Whether `other` (n,) leaves so much less of `count` squared errors that it is no chance."""
+    """Return whether a model fits significantly better than another one.
+
+    Parameters
+    ----------
+    error, other : (n,) array
+        Sums of squared relative errors that the present model and the other one leave.
+    count : (n,) array
+        Number of observations in the sums.
+
+    Returns
+    -------
+    (n,) array of bool
+        Whether `other` is lower by more than noise explains.
+    """
     noise = NOISE_WEIGHT * NOISE**2 + np.minimum(error, other)
     variance = noise / (NOISE_WEIGHT + np.maximum(count - 2.0, 0.0))
     better: BoolArray = error - other > np.maximum(CLEARLY * variance, GOOD**2 * count)
@@ -121,18 +155,18 @@ def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> B
 
 
 def _with_parallel_part(law: FloatArray) -> FloatArray:
-    """Laws (n, 4) by which no job is infinitely fast on few threads."""
+    """Raise the parallel part of laws (n, 4) in place, so that no predicted time is 0."""
     law[:, 1] = np.maximum(law[:, 1], PARALLEL * law.sum(axis=1))
     return law
 
 
 def _logs(optima: FloatArray) -> FloatArray:
-    """Squares, sum and number (3,) of their logs."""
+    """Return the sum of squares, the sum and the number (3,) of the logs of `optima` (m,)."""
     logs = np.log(optima)
     return scaling.total(np.column_stack([logs * logs, logs, np.ones_like(logs)]))
 
 
 def _at_most(sums: FloatArray, count: float) -> FloatArray:
-    """Moments, the last of which is a number, scaled down to so many observations."""
+    """Scale moments down to at most `count` observations, which their last element counts."""
     scaled: FloatArray = sums * min(1.0, count / max(sums[-1], count))
     return scaled

@@ -1,4 +1,4 @@
-"""How fast jobs iterate on N threads, by waves of tasks or by Ernest's law."""
+"""Speed of jobs as a function of their threads, by waves of tasks or by Ernest's law."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ __all__ = ["Progress", "Speeds", "among", "waves"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Waves; a thread count that is an average is whole but for rounding.
+#: Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.
 ROUNDING = 1e-9
-#: A thread is worth having, while others want it, if it adds this part of what the mean one gives.
+#: Minimum speed that a further thread must add, as a fraction of the mean speed per thread, to be
+#: granted while other jobs want it.
 WORTHWHILE = 0.25
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """How fast jobs iterate on threads. Arrays are (n_jobs,).
+    """Speed of several jobs as a function of their threads.
 
     Attributes
     ----------
-    work : array
-        Core-seconds of one iteration, 0 where not yet known.
-    width : array
+    work : (n_jobs,) array
+        Core-seconds of one iteration, 0 where unknown.
+    width : (n_jobs,) array
         Parallel tasks of one iteration, at least 1.
-    useful : array
-        Threads beyond which a job is not said to be faster, at least 1; inf where nothing is known.
+    useful : (n_jobs,) array
+        Threads beyond which no higher speed is predicted, at least 1; inf where unknown.
     scaled : (n_scaled,) array of int
-        Jobs for which Ernest's law holds.
+        Positions of the jobs that follow Ernest's law, increasing.
     law : (n_scaled, 4) array
-        Their laws.
+        Laws of the jobs in `scaled`.
     """
 
     work: FloatArray
@@ -46,11 +47,12 @@ class Speeds:
     law: FloatArray
 
     def __call__(self, threads: FloatArray) -> FloatArray:
-        """Iterations a second on `threads` (n_jobs,), possibly fractional (time-shared).
+        """Return the iterations per second of each job on `threads` (n_jobs,).
 
-        Nondecreasing and concave; 0 where the work is not known. Slots are filled task by task
-        and lent at barriers, so a fraction of a wave is not lost: the upper hull of the wave
-        counts, which is the straight line up to `width`.
+        Threads may be fractional (time-shared). The speed is nondecreasing and concave in them,
+        and 0 where the work is unknown. Slots are filled task by task and lent at barriers, so a
+        partial wave is not lost: the speed by waves is replaced by its upper hull, a straight
+        line up to `width`.
         """
         threads = np.minimum(threads, self.useful)
         if self._all_known:
@@ -69,7 +71,7 @@ class Speeds:
 
     @property
     def efficient(self) -> FloatArray:
-        """Threads (n_jobs,), at most `useful`, beyond which a further one adds little."""
+        """Threads (n_jobs,), at most `useful`, beyond which a further one adds little speed."""
         most = self.useful.copy()
         if len(self.scaled):
             well = np.maximum(np.floor(scaling.efficient(self.law, WORTHWHILE)), 1.0)
@@ -77,19 +79,28 @@ class Speeds:
         return most
 
     def of(self, rows: IntArray) -> Speeds:
-        """Of some of the jobs alone."""
+        """Return the speeds of the jobs at positions `rows`."""
         scaled, mine = among(self.scaled, rows, len(self.work))
         return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, self.law[mine])
 
     def fewest(self, threads: FloatArray) -> FloatArray:
-        """The fewest threads (n_jobs,) on which an iteration takes as many waves as on `threads`;
-        inf where no waves were seen."""
+        """Return the fewest threads on which an iteration takes as many waves as on `threads`.
+
+        Parameters
+        ----------
+        threads : (n_jobs,) array
+
+        Returns
+        -------
+        (n_jobs,) array
+            inf for jobs that follow Ernest's law.
+        """
         least: FloatArray = np.ceil(self.width / waves(self.width, threads))
         least[self.scaled] = np.inf
         return least
 
     def core_seconds(self, threads: FloatArray) -> FloatArray:
-        """Core-seconds of one iteration on `threads` (n_jobs,); 0 where not known."""
+        """Return the core-seconds of one iteration on `threads` (n_jobs,); 0 where unknown."""
         cost = self.work.copy()
         if len(self.scaled):
             n = np.clip(threads[self.scaled], 1.0, self.useful[self.scaled])
@@ -99,13 +110,15 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Progress:
-    """Core-seconds of work that jobs do in a second, on threads (n_jobs,).
+    """Rate of work of several jobs as a function of their threads.
+
+    Call it with threads (n_jobs,). It returns core-seconds of work per second.
 
     Attributes
     ----------
     speeds : Speeds
     work : (n_jobs,) array
-        Core-seconds that an iteration counts for.
+        Core-seconds that one iteration counts for.
     """
 
     speeds: Speeds
@@ -115,12 +128,28 @@ class Progress:
         return self.speeds(threads) * self.work
 
     def of(self, rows: IntArray) -> Progress:
-        """Of some of the jobs alone."""
+        """Return the rates of the jobs at positions `rows`."""
         return Progress(self.speeds.of(rows), self.work[rows])
 
 
 def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntArray]:
-    """Which of `rows` are `listed`, in increasing order, and where; both by their places.
+    """Find the jobs of one selection that are in another one.
+
+    Parameters
+    ----------
+    listed : (n_listed,) array of int
+        Jobs, increasing.
+    rows : (n,) array of int
+        Jobs, in any order.
+    n_jobs : int
+        Number of all jobs.
+
+    Returns
+    -------
+    found : (n_found,) array of int
+        Positions in `rows` of the jobs that are in `listed`, increasing.
+    at : (n_found,) array of int
+        Positions of the same jobs in `listed`.
 
     Examples
     --------
@@ -138,7 +167,18 @@ def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntA
 
 
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
-    """Waves in which one iteration runs on whole threads: ``ceil(P / N)``.
+    """Return the number of waves in which one iteration runs on whole threads: ``ceil(P / N)``.
+
+    Parameters
+    ----------
+    width : array_like
+        Parallel tasks P of one iteration.
+    threads : array_like
+        Threads N; fewer than 1 count as 1.
+
+    Returns
+    -------
+    array
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from dask_slaq.scheduler.dispatch.dispatcher import Dispatcher
 from dask_slaq.scheduler.dispatch.durations import Durations, Like
+from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.keeping import BACK_WITHIN
 from dask_slaq.scheduler.dispatch.places import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Entry, Kind, Pool
@@ -15,6 +16,7 @@ __all__ = [
     "Dispatcher",
     "Durations",
     "Entry",
+    "Group",
     "Kind",
     "Like",
     "Pool",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
 # Classes of turns, in the order in which they are served.
-BEHIND, WITHIN_CAP, OVER_CAP = range(3)
+BEHIND, OWNER_BEHIND, WITHIN_CAP, OVER_CAP = range(4)
 
 
 class Dispatcher:
@@ -64,6 +64,10 @@ class Dispatcher:
         self.left: set[str] = set()
         self.kept = False
 
+    def set_fair(self, fair: bool) -> None:
+        """Serve jobs by their service alone from now on, or no longer."""
+        self.fair = self.keeping.fair = self.overtaking.fair = fair
+
     def choices(
         self, pools: Collection[Pool], addresses: Iterable[str], served: float
     ) -> Iterator[Choice]:
@@ -99,12 +103,16 @@ class Dispatcher:
             self.keeping.end(places.free)
         self.left = set(places.by_address)
 
-    def _turn(self, pool: Pool) -> tuple[Any, ...] | None:
+    def turn(self, pool: Pool) -> tuple[Any, ...] | None:
         """Return the sort key of a pool, lowest first; None if the pool may not be served."""
+        if not pool.may_start():
+            return None
         order = -pool.index, pool.service, bool(pool.running), pool.name
         if pool.is_short_of_floor() if self.fair else pool.is_behind():
             # Among jobs behind on their floor, those that run nothing come first.
             return (BEHIND, bool(pool.running), *order)
+        if pool.group is not None and pool.group.is_behind() and pool.is_within_cap():
+            return (OWNER_BEHIND, False, *order)
         if pool.is_within_cap():
             return (WITHIN_CAP, False, *order)
         return (OVER_CAP, False, *order) if self.lend else None
@@ -113,7 +121,7 @@ class Dispatcher:
         self, pools: Collection[Pool], places: Places, *, move: bool = False
     ) -> Iterator[Choice]:
         """Yield choices for the pools in turn, one task per turn, until slots or tasks run out."""
-        turns = ((self._turn(pool), pool) for pool in pools if pool.ready or pool.passed)
+        turns = ((self.turn(pool), pool) for pool in pools if pool.ready or pool.passed)
         queue = [(turn, pool) for turn, pool in turns if turn is not None]
         heapq.heapify(queue)
         while queue and places:
@@ -129,7 +137,7 @@ class Dispatcher:
             found = self.matching.choose(pool, places, move)
             if found is None:
                 if _has_rootish(pool):
-                    # Such a job waits for a free thread. No task of another job is sent ahead in its place.
+                    # The job waits for a free thread: no other job's task is sent ahead instead.
                     places.keep_free()
                 continue
             entry, ws = found
@@ -143,7 +151,7 @@ class Dispatcher:
             yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
             while (more := self._next_trivial(pool, entry, ws, places)) is not None:
                 yield Choice(pool, more, ws, reason, monotonic())
-            next_turn = self._turn(pool) if pool.ready else None
+            next_turn = self.turn(pool) if pool.ready else None
             if next_turn is not None:
                 heapq.heappush(queue, (next_turn, pool))
 
@@ -159,7 +167,12 @@ class Dispatcher:
             return None
         if places.free and not place.free:
             return None
-        if len(pool.kinds) > 1 or before.homes or self.matching.bound or not pool.is_within_cap():
+        if (
+            len(pool.kinds) > 1
+            or before.homes
+            or self.matching.bound
+            or not (pool.is_within_cap() and pool.may_start())
+        ):
             return None
         ready = pool.kinds.get(ANY)
         entry = None if ready is None or ready.homes else ready.anywhere()

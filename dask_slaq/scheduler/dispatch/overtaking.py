@@ -74,7 +74,7 @@ class Overtaking:
         queueing: list[WorkerState] | None = None  # workers where tasks wait
         busy: dict[float, bool] = {}  # cache of `_any_as_long_as` by seconds
         for pool in pools:
-            if not pool.ready or pool.gang or not pool.is_within_cap():
+            if not pool.ready or pool.gang or not (pool.is_within_cap() and pool.may_start()):
                 continue
             if not (pool.running or pool.passed):
                 if queueing is None:

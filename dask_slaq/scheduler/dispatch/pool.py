@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.dispatch.durations import Durations, Like
+from dask_slaq.scheduler.dispatch.group import Group
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -194,6 +195,10 @@ class Pool:
         Granted tokens not yet used, in core-seconds.
     floor : bool
         Whether a floor was set explicitly, in addition to the fair share.
+    paused : bool
+        Whether no ready task may start.
+    group : Group, optional
+        The jobs of the same owner, if owners are configured.
     service : float
         Core-seconds used over weight, as a start tag of fair queueing; see `FairQueueing`.
     is_new : bool
@@ -227,6 +232,8 @@ class Pool:
     tokens: float = 0.0
     most: float = math.inf
     floor: bool = False
+    paused: bool = False
+    group: Group | None = None
     service: float = 0.0
     is_new: bool = True
     left_at: float = -math.inf
@@ -239,6 +246,10 @@ class Pool:
     def demand(self) -> int:
         """Number of tasks that are ready or on workers, except seceded ones."""
         return len(self.ready) + len(self.running) + sum(map(len, self.passed.values()))
+
+    def may_start(self) -> bool:
+        """Return whether the job is not paused and its owner is below its limit."""
+        return not self.paused and (self.group is None or self.group.has_room())
 
     def is_within_cap(self) -> bool:
         """Return whether the job runs fewer tasks than its cap."""
@@ -261,6 +272,8 @@ class Pool:
         """Charge the job for core-seconds used; negative to refund."""
         self.service += seconds / self.weight
         self.tokens -= seconds
+        if self.group is not None:
+            self.group.tokens -= seconds
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""

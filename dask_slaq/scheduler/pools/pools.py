@@ -9,8 +9,9 @@ Dask, and the error is logged once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch import (
@@ -18,6 +19,7 @@ from dask_slaq.scheduler.dispatch import (
     Choice,
     Dispatcher,
     Durations,
+    Group,
     Kind,
     Pool,
     Slots,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
     from dask_slaq.core.grants import Terms
+    from dask_slaq.core.owners import OwnerGrant
 
 #: Minimum number of seconds for which tasks are still held after all other jobs have ended.
 LINGER = 10.0
@@ -96,6 +99,7 @@ class Pools:
         self.dispatcher = Dispatcher(scheduler, self.slots, lend=lend, short=short, fair=fair)
         self.watchdog = Watchdog(scheduler, lend=lend)
         self.pools: dict[str, Pool] = {}
+        self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.queueing = FairQueueing()
         self.durations = Durations()  # shared by all jobs, as long as there are any
@@ -117,6 +121,7 @@ class Pools:
         reports: bool = True,
         weight: float = 1.0,
         gang: bool = False,
+        owner: str = "",
     ) -> Pool:
         """Open a pool for a job.
 
@@ -130,6 +135,7 @@ class Pools:
         weight : float
         gang : bool
             Whether the ready tasks of the job must start together.
+        owner : str
         """
         if not self.pools:
             self.slots.sent_any(self.scheduler.workers.values())
@@ -138,6 +144,9 @@ class Pools:
             name, client, reports, gang, weight, durations=Durations(self.durations)
         )
         pool.workers = frozenset(self.scheduler.workers)
+        if (group := self.groups.get(owner)) is not None:
+            group.pools.append(pool)
+            pool.group = group
         self.queueing.begin(pool)
         return pool
 
@@ -146,6 +155,8 @@ class Pools:
         pool = self.pools.pop(name, None)
         if pool is None:
             return
+        if pool.group is not None:
+            pool.group.pools.remove(pool)
         if not self.pools:
             self.wakeups.cancel_all()
         if heir is not None:
@@ -197,8 +208,23 @@ class Pools:
         tasks = [ts for pool in self.pools.values() for ts in pool.unfinished]
         self.holding.switch(holding, tasks)
 
-    def apply(self, grants: Iterable[Terms]) -> None:
-        """Put changed grants into force, beginning with the next free slot."""
+    def apply(
+        self,
+        grants: Iterable[Terms],
+        owners: Mapping[str, OwnerGrant] = MappingProxyType({}),
+        owner_of: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Put grants into force, beginning with the next free slot.
+
+        Parameters
+        ----------
+        grants : iterable of Terms
+            Grants of jobs that changed.
+        owners : mapping of str to OwnerGrant
+            Grants of all owners; empty unless owners are configured.
+        owner_of : mapping of str to str
+            Owner of each job.
+        """
         for grant in grants:
             pool = self.pools[grant.job]
             pool.share = grant.share
@@ -210,6 +236,14 @@ class Pools:
         for pool in self.pools.values():
             # Also refill grants that did not change. Running tasks are not yet charged.
             pool.tokens = pool.granted - sum(pool.running.values())
+        self.groups = {
+            owner: Group(most=grant.max_threads, tokens=grant.tokens)
+            for owner, grant in owners.items()
+        }
+        for name, pool in self.pools.items() if self.groups else ():
+            pool.group = group = self.groups[owner_of[name]]
+            group.pools.append(pool)
+            group.tokens -= sum(pool.running.values())
         self.wakeups.soon()
 
     def tick(self, factor: float) -> int:

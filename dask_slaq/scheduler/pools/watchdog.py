@@ -58,6 +58,8 @@ class Watchdog:
                 found = self._first(pool, free)
 
     def _first(self, pool: Pool, free: Collection[WorkerState]) -> tuple[Entry, WorkerState] | None:
+        if not pool.may_start():
+            return None
         for entry in islice(pool.first_ready(), LOOKED_AT):
             if (ws := self._could_run_on(pool, entry, free)) is not None:
                 return entry, ws

@@ -1,0 +1,141 @@
+"""Steering of running jobs from a client, and explanations."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from dask_slaq.client.connection import current_client, request
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["explain", "owner_of_client", "pause", "resume", "set_job", "set_policy", "stop"]
+
+
+def owner_of_client() -> str:
+    """Return to whom the jobs of this process belong: ``slaq.owner``, or ``user@host``."""
+    configured = dask.config.get("slaq.owner", None)
+    if configured is not None:
+        return str(configured)
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a user without an entry in the password database
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"[:256]
+
+
+def explain(job: str, client: Client | None = None) -> dict[str, Any]:
+    """Return why a job has the threads that it has, or waits.
+
+    Parameters
+    ----------
+    job : str
+        Name of a running job.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    dict
+        ``text`` is for people; the other keys are described in
+        `dask_slaq.scheduler.explain.explain`.
+
+    Raises
+    ------
+    UnknownJob, NoPlugin
+
+    Examples
+    --------
+    >>> print(explain("logreg-C0.1")["text"])  # doctest: +SKIP
+    """
+    client = current_client(client)
+    return client.sync(request, client, "slaq_explain", job=job)
+
+
+def set_job(
+    job: str,
+    *,
+    weight: float | None = None,
+    min_share: float | None = None,
+    max_share: float | None = None,
+    target: float | None = None,
+    client: Client | None = None,
+) -> Any:
+    """Change settings of a running job. Settings that are None stay as they are.
+
+    Parameters
+    ----------
+    job : str
+        Name of a running job.
+    weight : float, optional
+        Relative importance, > 0.
+    min_share, max_share : float, optional
+        Floor and cap, in threads. A `min_share` of 0 and a `max_share` of inf remove the limit.
+    target : float, optional
+        Loss to reach.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Raises
+    ------
+    UnknownJob, NotAllowed, InvalidSetting, NoPlugin
+        Nothing was changed.
+    """
+    given = {"weight": weight, "min_share": min_share, "max_share": max_share, "target": target}
+    return _steer(client, job, "set", **{k: v for k, v in given.items() if v is not None})
+
+
+def pause(job: str, client: Client | None = None) -> Any:
+    """Pause a job: its running tasks end, and none starts until it is resumed.
+
+    Parameters
+    ----------
+    job : str
+        Name of a running job.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Raises
+    ------
+    UnknownJob, NotAllowed, NoPlugin
+    """
+    return _steer(client, job, "pause")
+
+
+def resume(job: str, client: Client | None = None) -> Any:
+    """Resume a paused job. See `pause`."""
+    return _steer(client, job, "resume")
+
+
+def stop(job: str, client: Client | None = None) -> Any:
+    """Stop a job: its next report raises `StopTraining` in its training loop. See `pause`."""
+    return _steer(client, job, "stop")
+
+
+def set_policy(policy: str, client: Client | None = None) -> Any:
+    """Change the policy of the scheduler, without a restart.
+
+    Parameters
+    ----------
+    policy : str
+        Name of a policy, such as ``"fair"``.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Raises
+    ------
+    UnknownPolicy, NotAllowed, NoPlugin
+    """
+    client = current_client(client)
+    who = {"client": client.id, "by": owner_of_client()}
+    return client.sync(request, client, "slaq_policy", policy=policy, **who)
+
+
+def _steer(client: Client | None, job: str, what: str, **settings: float) -> Any:
+    client = current_client(client)
+    who = {"client": client.id, "by": owner_of_client()}
+    return client.sync(request, client, "slaq_steer", job=job, what=what, **who, **settings)

@@ -1,0 +1,42 @@
+"""Stop requests from the scheduler, which end a training loop at its next report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from dask_slaq.core.validation import STEER_TOPIC
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from dask_slaq.client.job import Job
+
+__all__ = ["listen"]
+
+# Jobs in their blocks by run, for each client.
+_running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
+
+
+def listen(client: Client, run: str, job: Job) -> None:
+    """Call `job.ask_to_stop` when the scheduler asks for it.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Client of the job.
+    run : str
+        Identifier of the job's block.
+    job : Job
+    """
+    jobs = _running.get(client)
+    if jobs is None:
+        jobs = _running[client] = WeakValueDictionary()
+        client.subscribe_topic(STEER_TOPIC, lambda event, jobs=jobs: _handle(jobs, event))
+    jobs[run] = job
+
+
+def _handle(jobs: WeakValueDictionary[str, Job], event: Any) -> None:
+    _, message = event
+    if message.get("what") == "stop" and (job := jobs.get(message.get("run"))) is not None:
+        job.ask_to_stop()

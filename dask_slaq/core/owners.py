@@ -1,0 +1,194 @@
+"""Owners: people or groups who share the cluster by weights and limits.
+
+Each owner deserves a weighted fair share of the threads, at most its limit and what its jobs can
+use. Deserved core-seconds are served before any policy's index, so the policy decides within an
+owner's share, and over the threads that other owners leave. An owner that lent threads gets its
+share back first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_settings import is_number
+from dask_slaq.core.jobs import Jobs, Order
+from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
+from dask_slaq.core.validation import shown
+
+__all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Name of the settings for all owners that are not listed.
+DEFAULT = "default"
+#: Seconds' worth of its deserved threads that an owner gets back at most.
+SAVED = 10.0
+
+
+class OwnerTerms(NamedTuple):
+    """Settings of one owner."""
+
+    weight: float = 1.0
+    max_threads: float = math.inf
+
+
+class OwnerGrant(NamedTuple):
+    """Grant of one owner until the next decision."""
+
+    deserved: float  # threads
+    tokens: float  # core-seconds to be served before any index
+    max_threads: float  # hard limit; inf for none
+    got: float  # threads used, mean of recent epochs
+
+
+@dataclass
+class Owners:
+    """Shares of all owners.
+
+    Parameters
+    ----------
+    terms : mapping of str to OwnerTerms
+        Settings by owner. An owner ``ann@host`` also matches ``ann``; all others have the terms
+        of ``default``.
+    """
+
+    terms: Mapping[str, OwnerTerms]
+    _balance: dict[str, float] = field(default_factory=dict)
+    _got: dict[str, float] = field(default_factory=dict)
+
+    def of(self, owner: str) -> OwnerTerms:
+        """Return the terms of an owner."""
+        for name in (owner, owner.partition("@")[0], DEFAULT):
+            if name in self.terms:
+                return self.terms[name]
+        return OwnerTerms()
+
+    def weights(self, jobs: Jobs, order: Order) -> FloatArray:
+        """Return the weights (n_jobs,) of jobs: owners' weights, divided among their jobs."""
+        column, rows = jobs.table.column, order.rows
+        weight = np.where(column["paused"][rows], 0.0, column["weight"][rows])
+        total = _sums(order.owner, weight, len(order.owners))[order.owner]
+        mine = np.array([self.of(owner).weight for owner in order.owners])[order.owner]
+        weights: FloatArray = np.ones(len(rows))
+        np.divide(weight * mine, total, out=weights, where=weight > 0)
+        return weights
+
+    def divide(
+        self, policy: Callable[[Snapshot], Allocation], snapshot: Snapshot, order: Order
+    ) -> FloatArray:
+        """Return the shares (n_jobs,) of all jobs, by `policy` within the share of each owner.
+
+        Parameters
+        ----------
+        policy : callable
+        snapshot : Snapshot
+        order : Order
+        """
+        most = _sums(order.owner, np.minimum(snapshot.cap, snapshot.capacity), len(order.owners))
+        deserved = self._fill(order, most, snapshot.capacity)
+        share = np.zeros(len(snapshot.jobs))
+        for i, threads in enumerate(deserved.tolist()):
+            rows = np.flatnonzero(order.owner == i)
+            share[rows] = policy(replace(snapshot.of(rows), capacity=threads)).share
+        return share
+
+    def refill(
+        self, jobs: Jobs, order: Order, capacity: float, epoch: float, elapsed: float
+    ) -> dict[str, OwnerGrant]:
+        """Refill tokens after `elapsed` seconds, and return the grants of all owners with jobs.
+
+        Parameters
+        ----------
+        jobs : Jobs
+        order : Order
+        capacity : float
+            Threads of all workers.
+        epoch, elapsed : float
+            Seconds.
+        """
+        column, rows, n = jobs.table.column, order.rows, len(order.owners)
+        demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
+        deserved = self._fill(order, _sums(order.owner, demand, n), capacity)
+        attained = jobs.runtimes.column["attained"][rows]
+        used = _sums(order.owner, attained - column["attained_by_owner"][rows], n)
+        column["attained_by_owner"][rows] = attained
+        grants = {}
+        for owner, fair, seconds in zip(
+            order.owners, deserved.tolist(), used.tolist(), strict=True
+        ):
+            left = max(self._balance.get(owner, 0.0) - seconds, -fair * epoch)
+            balance = min(
+                left + fair * max(elapsed, epoch * (owner not in self._got)), SAVED * fair
+            )
+            self._balance[owner] = balance
+            got = self._got.get(owner, 0.0)
+            if elapsed > 0:
+                got += (1 - math.exp(-elapsed / (10 * epoch))) * (seconds / elapsed - got)
+            self._got[owner] = got
+            most = self.of(owner).max_threads
+            grants[owner] = OwnerGrant(fair, max(balance, 0.0), most, got)
+        for gone in self._got.keys() - grants.keys():
+            del self._balance[gone], self._got[gone]
+        return grants
+
+    def charge(self, owner: str, seconds: float) -> None:
+        """Charge an owner for core-seconds of a job that ends before the next decision."""
+        if owner in self._balance:
+            self._balance[owner] -= seconds
+
+    def _fill(self, order: Order, most: FloatArray, capacity: float) -> FloatArray:
+        """Return the threads (n_owners,) that owners deserve, at most `most` each."""
+        terms = [self.of(owner) for owner in order.owners]
+        weight = np.array([each.weight for each in terms])
+        limit = np.array([each.max_threads for each in terms])
+        return fair_fill(weight, 0.0 * weight, np.minimum(limit, most), capacity)
+
+
+def _sums(owner: IntArray, values: FloatArray, n: int) -> FloatArray:
+    """Return the sums (n,) of `values` by the position of their owner."""
+    sums: FloatArray = np.bincount(owner, values, n).astype(np.float64)
+    return sums
+
+
+def check_owners(value: object) -> dict[str, OwnerTerms]:
+    """Return the settings of owners as terms by name.
+
+    Parameters
+    ----------
+    value : object
+        Mapping of owner to a mapping with ``weight`` and ``max-threads``, as in the configuration.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidSetting(f"owners must be a mapping of owner to settings, not {shown(value)}")
+    found = {}
+    for owner, given in value.items():
+        if not (isinstance(owner, str) and isinstance(given, Mapping | None)):
+            raise InvalidSetting(
+                "owners must map each owner to settings such as {'weight': 2, 'max-threads': 8}, "
+                f"not {shown(owner)} to {shown(given)}"
+            )
+        terms = {str(key).replace("-", "_"): number for key, number in (given or {}).items()}
+        for key, number in terms.items():
+            if key not in OwnerTerms._fields:
+                raise InvalidSetting(
+                    f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads"
+                )
+            if not (is_number(number) and 0 < number <= 1e6):
+                raise InvalidSetting(
+                    f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
+                    f"most 1e6, not {shown(number)}"
+                )
+        found[owner] = OwnerTerms(**{key: float(number) for key, number in terms.items()})
+    return found

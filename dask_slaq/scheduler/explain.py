@@ -1,0 +1,176 @@
+"""Explanation of a job's grant: what it waits for, what is in force, and what would change it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.errors import UnknownJob
+from dask_slaq.core.validation import shown
+from dask_slaq.scheduler.status import status_of_job
+
+if TYPE_CHECKING:
+    from dask_slaq.scheduler.dispatch import Pool
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["explain", "position", "reason"]
+
+
+def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
+    """Return why a job has the threads that it has, or waits.
+
+    Parameters
+    ----------
+    plugin : SlaqPlugin
+    name : str
+        Name of a running job.
+
+    Returns
+    -------
+    dict
+        The values of `status_of_job`, and ``reason`` (one sentence: what it waits for),
+        ``position`` (number of jobs that are served before it), ``next_slot`` (expected seconds
+        until a thread is free, None if unknown), ``next_thread`` (predicted fall of the
+        normalized loss in one epoch by one more thread, None without a forecast), ``rival`` (the
+        job with the best use of another thread: ``job`` and ``next_thread``, or None),
+        ``would_change`` (list of sentences), ``text`` (all of it, for people).
+
+    Raises
+    ------
+    UnknownJob
+    """
+    jobs = plugin.jobs
+    if not isinstance(name, str) or name not in jobs.pools.pools:
+        running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"
+        raise UnknownJob(f"no job named {shown(name)} is running; running are: {running}")
+    found = status_of_job(jobs, name)
+    pools = jobs.pools.pools
+    gains = plugin.engine.next_thread()
+    mine = gains.pop(name, None)
+    best = max(gains, key=gains.__getitem__, default=None)
+    found.update(
+        job=name,
+        policy=plugin.engine.policy.name,
+        epoch=plugin.engine.epoch,
+        reason=reason(plugin, name),
+        position=position(plugin, name),
+        next_slot=_next_slot(plugin),
+        next_thread=mine,
+        rival=None if best is None else {"job": best, "next_thread": gains[best]},
+        jobs=len(pools),
+    )
+    found["would_change"] = _would_change(plugin, found, pools[name])
+    found["text"] = _text(found)
+    return found
+
+
+def reason(plugin: SlaqPlugin, name: str) -> str:
+    """Return in one sentence what a job does or waits for."""
+    jobs, pool = plugin.jobs, plugin.jobs.pools.pools[name]
+    if plugin.failed is not None:
+        return "plain Dask schedules its tasks: the plugin failed"
+    if name in jobs.stopping:
+        return "stops at its next report"
+    if pool.paused:
+        return "paused: resume it to start its tasks"
+    if not (pool.ready or pool.running or pool.passed):
+        waits = any(ts.state == "waiting" for ts in pool.unfinished)
+        return "its tasks wait for inputs" if waits else "its driver computes: it has no ready task"
+    if not pool.ready:
+        return "runs: no further task is ready"
+    if not jobs.pools.holding.on:
+        return "runs under plain Dask: no other job competes"
+    return _waits_for(plugin, pool)
+
+
+def _waits_for(plugin: SlaqPlugin, pool: Pool) -> str:
+    """Return what the ready tasks of a pool wait for."""
+    running = plugin.scheduler.running
+    if not any(kind.allows(ws) for kind in pool.kinds for ws in running):
+        needs = plugin.jobs.resources.get(pool.name)
+        missing = f" with {_resources(needs)}" if needs else ""
+        return f"waits for workers{missing}: none that runs may compute its tasks"
+    if pool.group is not None and not pool.group.has_room():
+        return f"waits: its owner runs {pool.group.most:g} tasks, which is the owner's limit"
+    if len(pool.running) >= pool.most:
+        return f"runs {len(pool.running)} tasks, at its cap max_share of {pool.most:g} threads"
+    if pool.gang and not pool.running:
+        return f"waits until {len(pool.ready)} threads are free at once (gang)"
+    doing = f"runs {len(pool.running)} tasks" if pool.running else "waits"
+    ahead = position(plugin, pool.name)
+    if ahead:
+        return f"{doing}: {ahead} jobs are served first when a thread is free"
+    return f"{doing}: its next task gets the next free thread that it may use"
+
+
+def position(plugin: SlaqPlugin, name: str) -> int | None:
+    """Return the number of jobs that are served before this one; None if it has no ready task."""
+    pools, turn = plugin.jobs.pools.pools, plugin.pools.dispatcher.turn
+    pool = pools[name]
+    mine = turn(pool) if pool.ready else None
+    if mine is None:
+        return None
+    others = (turn(other) for other in pools.values() if other.ready and other is not pool)
+    return sum(1 for other in others if other is not None and other < mine)
+
+
+def _next_slot(plugin: SlaqPlugin) -> float | None:
+    """Return the expected seconds until any worker has a free thread; None if unknown."""
+    slots = plugin.pools.slots
+    soonest = min((slots.next_end(ws) for ws in plugin.scheduler.running), default=math.inf)
+    return soonest if math.isfinite(soonest) else None
+
+
+def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list[str]:
+    """Return what would give the job more threads."""
+    if pool.paused:
+        return [f"slaq.resume({found['job']!r})"]
+    hints = []
+    if len(pool.running) >= pool.most:
+        hints.append(f"a higher max_share: slaq.set({found['job']!r}, max_share=...)")
+    if pool.group is not None and not pool.group.has_room():
+        hints.append("a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner")
+    if not found["reports"]:
+        hints.append("a loss to predict from: report it, see dask_slaq.job")
+    elif pool.ready:
+        hints.append(f"a higher weight (now {found['weight']:g}) or min_share")
+    if pool.ready and found["jobs"] > 1:
+        hints.append("the end of another job, or more workers")
+    return hints
+
+
+def _resources(needs: dict[str, float]) -> str:
+    return ", ".join(f"{name}: {amount:g}" for name, amount in needs.items())
+
+
+def _text(found: dict[str, Any]) -> str:
+    """Return an explanation as lines of text."""
+    lines = [f"{found['job']} ({found['owner'] or 'no owner'}): {found['reason']}"]
+    lines.append(
+        f"  granted {found['share']:.3g} threads by {found['policy']}: {found['why']}; "
+        f"{found['running']} tasks run, {found['ready']} are ready"
+    )
+    if found["next_thread"] is not None:
+        line = f"  another thread would lower its loss by {found['next_thread']:.2g} in an epoch"
+        if found["rival"] is not None:
+            rival = found["rival"]
+            line += f"; the best other use, {rival['job']}: {rival['next_thread']:.2g}"
+        lines.append(line + " (of its predicted range)")
+    limits = [f"weight {found['weight']:g}"]
+    for name in ("min_share", "max_share"):
+        if found[name] is not None:
+            limits.append(f"{name} {found[name]:g} threads")
+    lines.append("  in force: " + ", ".join(limits))
+    if found["target"] is not None:
+        lines.append(f"  target {found['target']:g}: {_eta(found['eta'])}")
+    if found["position"] is not None and found["next_slot"] is not None:
+        lines.append(f"  the next thread is expected to be free in {found['next_slot']:.2g} s")
+    lines += [f"  would change it: {hint}" for hint in found["would_change"]]
+    return "\n".join(lines)
+
+
+def _eta(seconds: list[float | None] | None) -> str:
+    if seconds is None:
+        return "no forecast yet"
+    low, expected, high = ("not in sight" if s is None else f"{s:.3g} s" for s in seconds)
+    return f"expected in {expected} (from {low} to {high})"

@@ -1,0 +1,107 @@
+"""Steering of running jobs: who may change them, and what is changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
+from dask_slaq.core.validation import shown
+from dask_slaq.scheduler.validation import plain
+
+if TYPE_CHECKING:
+    from dask_slaq.scheduler.jobs import ScheduledJobs
+
+__all__ = ["ACTIONS", "check_operator", "steer"]
+
+#: What can be done to a running job.
+ACTIONS = ("set", "pause", "resume", "stop")
+#: Settings that can be changed while a job runs.
+CHANGEABLE = ("weight", "min_share", "max_share", "target")
+
+
+def check_operator(operators: Collection[str], by: object, what: str) -> None:
+    """Raise `NotAllowed` unless `by` is an operator; everyone is if none are configured.
+
+    Parameters
+    ----------
+    operators : collection of str
+        Owners, as ``ann@host`` or ``ann``.
+    by : object
+        Who asks.
+    what : str
+        What was asked for, as the object of "may".
+    """
+    if not operators or matches(by, operators):
+        return
+    raise NotAllowed(f"{shown(by)} may not {what}: only operators may ({', '.join(operators)})")
+
+
+def matches(owner: object, names: Collection[str]) -> bool:
+    """Return whether an owner such as ``ann@host`` is among `names`, with or without the host."""
+    return isinstance(owner, str) and (owner in names or owner.partition("@")[0] in names)
+
+
+def steer(
+    jobs: ScheduledJobs,
+    job: object,
+    what: object,
+    settings: Mapping[str, Any],
+    *,
+    client: object,
+    by: object,
+    operators: Collection[str],
+) -> None:
+    """Change a running job.
+
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    job : str
+    what : {"set", "pause", "resume", "stop"}
+    settings : mapping
+        For ``"set"``: new values for some of `CHANGEABLE`.
+    client : str
+        Id of the client that asks.
+    by : str
+        Its owner.
+    operators : collection of str
+        Who may steer the jobs of others; everyone if empty.
+
+    Raises
+    ------
+    UnknownJob, NotAllowed, InvalidSetting
+        Nothing was changed.
+    """
+    if not jobs.runs(job):
+        running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"
+        raise UnknownJob(f"no job named {shown(job)} is running; running are: {running}")
+    name = str(job)
+    if what not in ACTIONS:
+        raise InvalidSetting(f"{shown(what)} cannot be done to a job; allowed are: {ACTIONS}")
+    if client != jobs.pools.pools[name].client and by != jobs.owner[name]:
+        owner = f"{what} job {shown(name)} of {jobs.owner[name] or 'another client'}"
+        check_operator(operators, by, owner)
+    if what != "set" and settings:
+        raise InvalidSetting(f"settings are for 'set' alone, not {shown(what)}")
+    if what == "set":
+        _set(jobs, name, settings)
+    elif what == "stop":
+        jobs.stop(name)
+    else:
+        jobs.pause(name, what == "pause")
+
+
+def _set(jobs: ScheduledJobs, name: str, settings: Mapping[str, Any]) -> None:
+    for key in settings:
+        if key not in CHANGEABLE:
+            raise InvalidSetting(
+                f"{shown(key)} cannot be changed while a job runs; allowed are: "
+                + ", ".join(CHANGEABLE)
+            )
+    jobs.engine.set_job(name, **plain(settings))
+    pool, now = jobs.pools.pools[name], jobs.engine.jobs[name]
+    pool.weight = now.weight
+    pool.floor = bool(now.min_share)
+    pool.most = math.inf if now.max_share is None else now.max_share

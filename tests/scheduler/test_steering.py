@@ -1,0 +1,216 @@
+"""Steering: owners get what they deserve, and running jobs can be changed, paused and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+
+import dask
+import pytest
+from distributed import Client, Event
+from distributed.utils_test import inc
+from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
+from dask_slaq.core.policies import POLICIES
+from dask_slaq.simulation import virtual
+
+TWO = [("127.0.0.1", 1)] * 2
+
+
+def on_virtual_clock(scenario, workers=(2, 2), **settings):
+    """Run ``scenario(cluster, plugin)`` with a plugin of these settings."""
+
+    async def run():
+        async with virtual.Cluster(list(workers)) as cluster, cluster.client() as client:
+            await client.register_plugin(slaq.SlaqPlugin(**settings))
+            return await scenario(cluster, cluster.scheduler.plugins["slaq"])
+
+    return virtual.run(run)
+
+
+def used(plugin):
+    return {owner: usage.core_seconds for owner, usage in plugin.jobs.usage.items()}
+
+
+async def many_tasks(client, name, seconds, count):
+    with dask.annotate(slaq_job=name):
+        return client.map(asyncio.sleep, [seconds] * count, pure=False)
+
+
+@pytest.mark.parametrize("policy", [p for p in POLICIES if p != "none"])
+def test_owners_get_what_they_deserve(policy):
+    owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
+
+    async def scenario(cluster, plugin):
+        async with cluster.client() as one, cluster.client() as two:
+            async with (
+                slaq.job("a1", owner="ann@x", client=one) as a1,
+                slaq.job("a2", owner="ann@x", client=one),
+                slaq.job("a3", owner="ann@x", client=one),
+                slaq.job("b1", owner="bob@y", client=two) as b1,
+            ):
+                futures = []
+                for client, name in ((one, "a1"), (one, "a2"), (one, "a3"), (two, "b1")):
+                    futures += await many_tasks(client, name, 0.3, 500)
+                for i in range(10):  # ann's job improves, bob's does not
+                    a1.report(0.5**i)
+                    b1.report(1.0 - 0.001 * i)
+                await asyncio.sleep(2)
+                before = used(plugin)
+                await asyncio.sleep(30)
+                after = used(plugin)
+                del futures
+                return {owner: after[owner] - before[owner] for owner in after}
+
+    got = on_virtual_clock(scenario, policy=policy, owners=owners)
+    assert sum(got.values()) == pytest.approx(120, rel=0.03)
+    assert got["bob@y"] == pytest.approx(90, rel=0.05)
+
+
+def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
+    owners = {"ann": {"max-threads": 1}, "default": {"weight": 2}}
+    seen = []
+
+    async def scenario(cluster, plugin):
+        async with cluster.client() as one, cluster.client() as two:
+            async with slaq.job("a", owner="ann", client=one):
+                alone = await many_tasks(one, "a", 0.1, 400)
+                await asyncio.sleep(3)
+                seen.append(used(plugin)["ann"])
+                assert (await slaq.status(one))["jobs"]["a"]["reason"].startswith(
+                    "waits: its owner runs 1 tasks"
+                )
+                async with slaq.job("b", owner="bob", client=two):
+                    more = await many_tasks(two, "b", 0.1, 300)
+                    await asyncio.sleep(8)
+                    seen.append(used(plugin)["bob"])
+                    standing = (await slaq.status(one))["owners"]
+                del alone, more
+                return standing
+
+    standing = on_virtual_clock(scenario, policy="max-total", owners=owners)
+    alone, bob = seen
+    assert alone == pytest.approx(3, abs=0.3)
+    assert bob == pytest.approx(24, abs=1.5)
+    assert standing["ann"]["max_threads"] == 1
+    assert standing["bob"]["deserved"] == pytest.approx(3, abs=0.1)
+
+
+def test_a_paused_job_gets_nothing_until_it_is_resumed():
+    async def scenario(cluster, plugin):
+        client = cluster.default_client()
+        async with slaq.job("a", client=client) as a:
+            futures = await many_tasks(client, "a", 0.1, 200)
+            await asyncio.sleep(1)
+            await a.pause()
+            await asyncio.sleep(0.5)
+            before = used(plugin)[plugin.jobs.owner["a"]]
+            await asyncio.sleep(5)
+            assert used(plugin)[plugin.jobs.owner["a"]] == before
+            assert (await slaq.status(client))["jobs"]["a"]["state"] == "paused"
+            await a.resume()
+            await asyncio.wait_for(client.gather(futures), 10)
+
+    async def with_client(cluster, plugin):
+        async with cluster.client() as client:
+            cluster.default_client = lambda: client
+            await scenario(cluster, plugin)
+
+    on_virtual_clock(with_client, policy="fair")
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_stopped_job_ends_at_its_next_report(c, s, a, b):
+    await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+        await slaq.stop("a", client=c)
+        await until(lambda: job._asked_to_stop)
+        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
+            job.report(0.5)
+        plugin = s.plugins["slaq"]
+        await until(lambda: plugin.jobs.reports["a"] == 2)
+        assert (await slaq.status(c))["jobs"]["a"]["state"] == "stopping"
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c, min_share=0.5) as job:
+        await job.set(weight=3, max_share=1)
+        status = (await slaq.status(c))["jobs"]["a"]
+        assert (status["weight"], status["min_share"], status["max_share"]) == (3, 0.5, 1)
+        for wrong in ({"weight": -1}, {"min_share": 2}, {"target": float("nan")}):
+            with pytest.raises(InvalidSetting):
+                await slaq.set("a", client=c, **wrong)
+        with pytest.raises(InvalidSetting, match="cannot be changed"):
+            await c.scheduler.slaq_steer(job="a", client=c.id, what="set", gang=True)
+        assert (await slaq.status(c))["jobs"]["a"] == status | {
+            "why": (await slaq.status(c))["jobs"]["a"]["why"]
+        }
+        await job.set(max_share=float("inf"))
+        assert plugin.engine.jobs["a"].max_share is None
+        with pytest.raises(UnknownJob, match="'x' is running; running are: 'a'"):
+            await slaq.pause("x", client=c)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_only_owners_and_operators_steer(c, s, a, b):
+    plugin = await start_plugin(c, s, operators=["root"])
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as other,
+        slaq.job("a", client=c, owner="ann@x"),
+    ):
+        with dask.config.set({"slaq.owner": "eve@x"}):
+            for change in (slaq.pause, slaq.stop):
+                with pytest.raises(NotAllowed, match="'eve@x' may not .* job 'a' of ann@x"):
+                    await change("a", client=other)
+            with pytest.raises(NotAllowed, match="only operators may \\(root\\)"):
+                await slaq.set_policy("fair", client=other)
+        assert not plugin.pools.pools["a"].paused
+        with dask.config.set({"slaq.owner": "ann@x"}):
+            await slaq.pause("a", client=other)
+        with dask.config.set({"slaq.owner": "root@y"}):
+            await slaq.resume("a", client=other)
+            await slaq.set_policy("fair", client=other)
+        assert (await slaq.status(c))["policy"] == "fair"
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_the_reason_says_what_a_job_waits_for(c, s, a):
+    await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            first = c.submit(wait_for, "go", key="first")
+        await state_of(s, first, "processing")
+        with tasks_of("b"):
+            waits = c.submit(inc, 1, key="waits")
+        await until(lambda: s.tasks["waits"].state == "no-worker")
+        found = await slaq.explain("b", client=c)
+        assert found["position"] == 0
+        assert "its next task gets the next free thread" in found["text"]
+        assert "would change it" in found["text"]
+        await slaq.pause("b", client=c)
+        assert "paused" in (await slaq.explain("b", client=c))["text"]
+        await slaq.resume("b", client=c)
+        await Event("go").set()
+        await c.gather([first, waits])
+        assert "driver computes" in (await slaq.explain("b", client=c))["reason"]
+        with pytest.raises(UnknownJob):
+            await slaq.explain("c", client=c)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_policy_changes_without_a_restart(c, s, a, b):
+    plugin = await start_plugin(c, s, policy="max-total")
+    async with jobs(c, "a", "b"):
+        await slaq.set_policy("fair", client=c)
+        assert plugin.pools.dispatcher.fair
+        with tasks_of("a"):
+            assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
+        with pytest.raises(slaq.core.errors.UnknownPolicy):
+            await slaq.set_policy("fastest", client=c)
+        assert (await slaq.status(c))["policy"] == "fair"
