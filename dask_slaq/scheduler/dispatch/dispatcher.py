@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.dispatch.filing import Filing
+from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.keeping import Keeping
 from dask_slaq.scheduler.dispatch.matching import Matching
 from dask_slaq.scheduler.dispatch.overtaking import Overtaking
@@ -105,7 +106,7 @@ class Dispatcher:
 
     def turn(self, pool: Pool) -> tuple[Any, ...] | None:
         """Return the sort key of a pool, lowest first; None if the pool may not be served."""
-        if not pool.may_start():
+        if pool.paused or not self._has_room(pool.group):
             return None
         order = -pool.index, pool.service, bool(pool.running), pool.name
         if pool.is_short_of_floor() if self.fair else pool.is_behind():
@@ -116,6 +117,15 @@ class Dispatcher:
         if pool.is_within_cap():
             return (WITHIN_CAP, False, *order)
         return (OVER_CAP, False, *order) if self.lend else None
+
+    def _has_room(self, group: Group | None) -> bool:
+        """Return whether the owner may start another task, or may when one ends in a moment."""
+        if group is None or group.has_room():
+            return True
+        if group.running + 1 > 2 * group.most:
+            return False
+        ending = (self.slots.ends_within(pool, self.slots.ahead) for pool in group.pools)
+        return group.running + 1 - sum(ending) <= group.most
 
     def _serve(
         self, pools: Collection[Pool], places: Places, *, move: bool = False

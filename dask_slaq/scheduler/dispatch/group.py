@@ -29,7 +29,12 @@ class Group:
 
     def has_room(self) -> bool:
         """Return whether another task may start."""
-        return self.most == math.inf or sum(len(p.running) for p in self.pools) + 1 <= self.most
+        return self.most == math.inf or self.running + 1 <= self.most
+
+    @property
+    def running(self) -> int:
+        """Number of tasks that hold a slot."""
+        return sum(len(pool.running) for pool in self.pools)
 
     def is_behind(self) -> bool:
         """Return whether the owner must be served before the order by index."""

@@ -76,6 +76,8 @@ class Overtaking:
         for pool in pools:
             if not pool.ready or pool.gang or not (pool.is_within_cap() and pool.may_start()):
                 continue
+            if pool.group is not None and not pool.group.is_behind():
+                continue  # its owner has had its share
             if not (pool.running or pool.passed):
                 if queueing is None:
                     some = self._any_as_long_as(TRIVIAL, bound, busy)

@@ -192,6 +192,12 @@ class Slots:
         sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
         return max((s.left(now) for s in sent), default=0.0)
 
+    def ends_within(self, pool: Pool, seconds: float) -> int:
+        """Return the number of running tasks of a pool that are expected to end that soon."""
+        now = monotonic()
+        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
+        return sum(1 for s in sent if s.start is not None and s.left(now) <= seconds)
+
     def sent_any(self, workers: Iterable[WorkerState]) -> None:
         """Record that workers were sent tasks, through slots or not."""
         self._crowded.update(ws for ws in workers if len(ws.processing) > ws.nthreads)
