@@ -22,6 +22,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
+from dask_slaq.core.validation import ALERT_TOPIC
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.decision_timer import DecisionTimer
@@ -230,6 +231,8 @@ log_files
                 exc_info=error,
             )
             self.timer.stop()
+            event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
+            self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.hold, False)
 

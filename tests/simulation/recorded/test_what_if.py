@@ -1,6 +1,6 @@
-"""Logs: what is read from them, what is wrong with them, and what other policies would have done.
+"""Logs are read completely, their errors are named, and what-if runs predict other policies.
 
-The logs are of simulated clusters, on which what would have been can be known.
+The logs come from simulated clusters, so the true outcome under other policies is known.
 """
 
 from __future__ import annotations
