@@ -235,9 +235,9 @@ class Job:
         self._run = uuid.uuid4().hex
         known = {"name": self.name, "client": client.id, "run": self._run}
         owner = self.owner or owner_of_client()
-        await request(client, "slaq_open", **known, **self._settings, owner=owner)
         self._asked_to_stop = False
         listen(client, self._run, self)
+        await request(client, "slaq_open", **known, **self._settings, owner=owner)
 
     async def _close(self, client: Client) -> None:
         if client.status == "running" and not self._over(client):

@@ -185,7 +185,7 @@ def test_what_cannot_be_simulated_is_counted(tmp_path):
     events = [e for e in events if not (e["event"] == "report" and e["job"] == "c")]
     events = [e for e in events if not (e["event"] == "leave" and e["job"] == "a")]
     notes = replay_log(written(tmp_path / "log", events))["notes"]
-    assert "left out: 1 of fewer than two reports, 1 clients' tasks of no job" in notes
+    assert "left out: 1 of fewer than two reports, 1 unowned tasks of clients" in notes
     assert "1 jobs had not ended: they end with their last report" in notes
 
 
