@@ -100,6 +100,47 @@ class Epochs:
         if name in self._ended:
             self._append(time, self._ended.pop(name))
 
+    def table(
+        self, seconds: float, most: int = 300
+    ) -> tuple[list[str], NDArray[Any], dict[str, NDArray[Any]]]:
+        """Return the last epochs as arrays.
+
+        Parameters
+        ----------
+        seconds : float
+            Only epochs that are at most this much older than the newest.
+        most : int
+            Maximum number of epochs. Of more, equally spaced ones are returned.
+
+        Returns
+        -------
+        names : list of str
+            Jobs, in order of appearance.
+        times : (n_epochs,) array
+            Unix seconds.
+        values : dict of str to (n_jobs, n_epochs) array
+            ``normalized_loss`` and ``running``, nan where a job did not run.
+        """
+        if not self._kept:
+            nothing = np.empty((0, 0))
+            return [], np.empty(0), {"normalized_loss": nothing, "running": nothing}
+        newest = self._kept[-1][0]
+        some = []
+        for time, rows in reversed(self._kept):
+            if newest - time > seconds:
+                break
+            some.append((time, rows))
+        some = some[:: -(-len(some) // most)][::-1]
+        rows = np.concatenate([rows for _, rows in some])
+        numbers, which = np.unique(rows["job"], return_inverse=True)
+        epoch = np.repeat(np.arange(len(some)), [len(rows) for _, rows in some])
+        values = {}
+        for name in ("normalized_loss", "running"):
+            values[name] = np.full((len(numbers), len(some)), np.nan)
+            values[name][which, epoch] = rows[name]
+        names = [self._names[number] for number in numbers.tolist()]
+        return names, np.array([time for time, _ in some]), values
+
     def read(self, time: float, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         """Return a piece of the history as plain values, which fit into a message.
 

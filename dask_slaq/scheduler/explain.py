@@ -100,15 +100,20 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
-        return f"waits: its owner runs {pool.group.most:g} tasks, which is the owner's limit"
+        return f"waits: its owner runs {_tasks(pool.group.running)}, at its limit of max-threads"
     if len(pool.running) >= pool.most:
-        return f"runs {len(pool.running)} tasks, at its cap max_share of {pool.most:g} threads"
+        return f"runs {_tasks(len(pool.running))}, at its cap max_share of {pool.most:g} threads"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
-    doing = f"runs {len(pool.running)} tasks" if pool.running else "waits"
+    doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
     if ahead:
-        return f"{doing}: {ahead} jobs are served first when a thread is free"
+        others = "job is" if ahead == 1 else "jobs are"
+        return f"{doing}: {ahead} {others} served first when a thread is free"
     return f"{doing}: its next task gets the next free thread that it may use"
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
 
 
 def positions(plugin: SlaqPlugin) -> dict[str, int]:

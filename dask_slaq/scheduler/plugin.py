@@ -24,6 +24,7 @@ from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
 from dask_slaq.core.validation import ALERT_TOPIC
 from dask_slaq.scheduler.activity import Activity
+from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.decision_timer import DecisionTimer
 from dask_slaq.scheduler.event_log import Journal
@@ -152,7 +153,7 @@ log_files
         self.pools.control.skip_held_when_workers_join()
         self._announce()
         self._started_on = scheduler
-        for add in (add_metrics, add_json):
+        for add in (add_metrics, add_json, add_pages):
             try:
                 add(scheduler)
             except Exception:  # nothing that people look at may touch scheduling

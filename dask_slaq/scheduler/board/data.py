@@ -1,0 +1,222 @@
+"""Data of the board, computed at most once per second for all open pages."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.forecast import Status
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["BoardData", "color_of", "data_of"]
+
+#: Seconds for which data are reused.
+FRESH = 0.9
+#: Seconds of the past that are shown, and maximum number of points per line.
+PAST, MOST_POINTS = 600.0, 300
+#: Epochs over which threads in use are averaged.
+AVERAGED = 10
+#: Maximum number of jobs or owners in stacked areas and bars.
+MOST_SHOWN = 20
+#: Number of different colors.
+N_COLORS = 20
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass
+class BoardData:
+    """Everything that the pages show; columns are lists, as Bokeh's data sources take them.
+
+    Attributes
+    ----------
+    note : str
+        What to say if there is nothing to show, or something is wrong.
+    losses, forecasts, bands, threads, shares, jobs : dict of str to list
+        Columns of the plots and the table.
+    """
+
+    note: str = ""
+    losses: dict[str, list[Any]] = field(default_factory=dict)
+    forecasts: dict[str, list[Any]] = field(default_factory=dict)
+    bands: dict[str, list[Any]] = field(default_factory=dict)
+    threads: dict[str, list[Any]] = field(default_factory=dict)
+    shares: dict[str, list[Any]] = field(default_factory=dict)
+    jobs: dict[str, list[Any]] = field(default_factory=dict)
+
+
+_cache: WeakKeyDictionary[Scheduler, tuple[float, BoardData]] = WeakKeyDictionary()
+
+
+def data_of(scheduler: Scheduler) -> BoardData:
+    """Return the data of a scheduler's board, at most `FRESH` seconds old."""
+    now = monotonic()
+    cached = _cache.get(scheduler)
+    if cached is None or now - cached[0] > FRESH:
+        plugin = scheduler.plugins.get("slaq")
+        data = _columns(plugin) if plugin is not None else _empty("SlaqPlugin is not registered.")
+        cached = _cache[scheduler] = now, data
+    return cached[1]
+
+
+def color_of(name: str) -> str:
+    """Return the color of a job, the same in all plots."""
+    from bokeh.palettes import Category20
+
+    # Not `hash`, which differs between processes.
+    return str(Category20[N_COLORS][sum(name.encode()) * 7 % N_COLORS])
+
+
+def _empty(note: str) -> BoardData:
+    return BoardData(
+        note,
+        losses={"x": [], "y": [], "job": [], "color": []},
+        forecasts={"x": [], "y": [], "job": [], "color": []},
+        bands={"x": [], "y": [], "job": [], "color": []},
+        threads={"x": [], "y": [], "job": [], "color": []},
+        shares={"name": [], "deserved": [], "got": [], "lent": [], "borrowed": []},
+        jobs={
+            key: []
+            for key in ("color", "job", "owner", "state", "iteration", "loss", "eta", "reason")
+        },
+    )
+
+
+def _columns(plugin: SlaqPlugin) -> BoardData:
+    status = plugin.messages.status_now()
+    data = _empty("")
+    if plugin.failed is not None:
+        data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
+    elif not status["jobs"]:
+        data.note = "No job is running."
+    names, times, values = plugin.jobs.epochs.table(PAST, MOST_POINTS)
+    now = times[-1] if len(times) else 0.0
+    _add_losses(data, names, times - now, values["normalized_loss"])
+    _add_threads(data, names, times - now, values["running"])
+    ahead = min(max(10.0, (now - times[0]) / 2), PAST / 5) if len(times) else 0.0
+    _add_forecasts(data, plugin, plugin.jobs.names(), ahead)
+    recent = {
+        name: float(np.nanmean(row[-AVERAGED:]))
+        for name, row in zip(names, values["running"], strict=True)
+        if np.isfinite(row[-AVERAGED:]).any()
+    }
+    _add_shares(data, status, recent)
+    for name, job in status["jobs"].items():
+        row = {
+            "color": color_of(name),
+            "job": name,
+            "owner": job["owner"],
+            "state": job["state"],
+            "iteration": job["iteration"],
+            "loss": f"{job['loss']:.4g}" if math.isfinite(job["loss"]) else "",
+            "eta": _eta(job["eta"]),
+            "reason": job["reason"],
+        }
+        for key, value in row.items():
+            data.jobs[key].append(value)
+    return data
+
+
+def _add_losses(data: BoardData, names: list[str], times: FloatArray, losses: FloatArray) -> None:
+    for name, line in zip(names, losses, strict=True):
+        known = np.flatnonzero(np.isfinite(line))
+        if len(known):
+            _append(data.losses, times[known], line[known], name)
+
+
+def _add_threads(data: BoardData, names: list[str], times: FloatArray, running: FloatArray) -> None:
+    """Add one polygon per job, stacked; jobs beyond `MOST_SHOWN` form one polygon together."""
+    if len(times) < 2:
+        return
+    used = np.nan_to_num(running)
+    kernel = np.ones(AVERAGED)
+    counts = np.convolve(np.ones(len(times)), kernel)[: len(times)]
+    mean = np.array([np.convolve(row, kernel)[: len(times)] / counts for row in used])
+    order = np.argsort(-mean.sum(axis=1), kind="stable")
+    shown = [(names[i], mean[i]) for i in order[:MOST_SHOWN].tolist()]
+    if len(order) > MOST_SHOWN:
+        shown.append(
+            (f"{len(order) - MOST_SHOWN} other jobs", mean[order[MOST_SHOWN:]].sum(axis=0))
+        )
+    bottom = np.zeros(len(times))
+    for name, row in shown:
+        top = bottom + row
+        x = np.concatenate([times, times[::-1]])
+        y = np.concatenate([bottom, top[::-1]])
+        _append(data.threads, x, y, name)
+        bottom = top
+
+
+def _add_forecasts(data: BoardData, plugin: SlaqPlugin, names: list[str], seconds: float) -> None:
+    """Add the predicted normalized loss of each job for the `seconds` to come, and its band."""
+    predictor, pace = plugin.engine._predictor, plugin.jobs.pace
+    names = [name for name in names if name in pace and pace[name].seconds > 0]
+    if not names:
+        return
+    forecast = predictor.forecast(names)
+    band = getattr(predictor, "band", None)
+    low, high = band(names) if band is not None else (None, None)
+    for i, name in enumerate(names):
+        span = float(forecast.start[i] - forecast.level[i] + forecast.remaining[i])
+        if forecast.status[i] != Status.OK or not span > 0:
+            continue
+        ahead = forecast.horizons * pace[name].seconds
+        near = ahead <= seconds
+        best = forecast.level[i] - forecast.remaining[i]
+        curve = forecast.level[i] - forecast.reduction[i]
+        _append(data.forecasts, ahead[near], ((curve - best) / span)[near], name)
+        if low is None or not (np.isfinite(low[i]).all() and np.isfinite(high[i]).all()):
+            continue
+        edges = [np.clip((edge[i] - best) / span, -0.1, 1.2)[near] for edge in (low, high)]
+        x = np.concatenate([ahead[near], ahead[near][::-1]])
+        _append(data.bands, x, np.concatenate([edges[0], edges[1][::-1]]), name)
+
+
+def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float]) -> None:
+    """Add what owners deserve and got, or jobs where owners do not share by weights."""
+    found = {
+        name: standing
+        for name, standing in status["owners"].items()
+        if standing["deserved"] is not None
+    }
+    if not found:
+        for name, job in status["jobs"].items():
+            got, deserved = recent.get(name, 0.0), job["share"]
+            found[name] = {
+                "deserved": deserved,
+                "got": got,
+                "lent": max(deserved - got, 0.0),
+                "borrowed": max(got - deserved, 0.0),
+            }
+    for name in sorted(found, key=lambda name: -found[name]["deserved"])[:MOST_SHOWN]:
+        data.shares["name"].append(name)
+        for key in ("deserved", "got", "lent", "borrowed"):
+            data.shares[key].append(round(found[name][key], 2))
+
+
+def _append(columns: dict[str, list[Any]], x: FloatArray, y: FloatArray, name: str) -> None:
+    columns["x"].append(x.tolist())
+    columns["y"].append(y.tolist())
+    columns["job"].append(name)
+    columns["color"].append(color_of(name))
+
+
+def _eta(seconds: list[float | None] | None) -> str:
+    if seconds is None:
+        return ""
+    low, expected, high = (None if s is None else f"{s:.3g} s" for s in seconds)
+    if expected == "0 s":
+        return "reached"
+    if expected is None:
+        return "not in sight" if low is None else f"{low} or later"
+    return f"{expected} ({low} to {high or '?'})"

@@ -1,0 +1,223 @@
+"""Documents of the board: one page with everything, and single plots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from bokeh.layouts import column, gridplot
+from bokeh.models import (
+    ColumnDataSource,
+    DataTable,
+    Div,
+    FactorRange,
+    HoverTool,
+    HTMLTemplateFormatter,
+    Range1d,
+    TableColumn,
+)
+from bokeh.plotting import figure
+from bokeh.transform import dodge
+from distributed.dashboard.components import add_periodic_callback
+from distributed.dashboard.components.scheduler import BOKEH_THEME, env
+from distributed.dashboard.components.shared import DashboardComponent
+
+from dask_slaq.scheduler.board.data import data_of
+from dask_slaq.scheduler.board.task_stream import JobTaskStream
+
+if TYPE_CHECKING:
+    from bokeh.document import Document
+    from distributed import Scheduler
+
+__all__ = ["board", "single_plots"]
+
+#: Milliseconds between two updates of a page.
+INTERVAL = 1000
+SECONDS = "seconds from now"
+NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cluster."
+COLORS = {"deserved": "#bbbbbb", "got": "#1f77b4", "lent": "#98df8a", "borrowed": "#ff9896"}
+
+
+class Losses(DashboardComponent):  # type: ignore[misc]
+    """Normalized loss of each job, with its forecast and an 80 % band."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        self.scheduler = scheduler
+        data = data_of(scheduler)
+        self.lines = ColumnDataSource(data.losses)
+        self.forecasts = ColumnDataSource(data.forecasts)
+        self.bands = ColumnDataSource(data.bands)
+        self.root = _figure("Remaining loss of each job, and its forecast", **kwargs)
+        # With no job there is nothing to scale to.
+        self.root.y_range = Range1d(-0.05, 1.1)
+        at = {"xs": "x", "ys": "y", "color": "color"}
+        self.root.patches(**at, fill_alpha=0.12, line_alpha=0.0, source=self.bands)
+        self.root.multi_line(**at, line_dash="dashed", alpha=0.7, source=self.forecasts)
+        lines = self.root.multi_line(**at, line_width=2, source=self.lines)
+        self.root.add_tools(HoverTool(renderers=[lines], tooltips=[("job", "@job")]))
+        self.root.yaxis.axis_label = "part of the predicted range"
+
+    def update(self) -> None:
+        """Read the newest data."""
+        data = data_of(self.scheduler)
+        self.lines.data = data.losses
+        self.forecasts.data = data.forecasts
+        self.bands.data = data.bands
+
+
+class Threads(DashboardComponent):  # type: ignore[misc]
+    """Tasks of each job that hold a slot over time, stacked."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        self.scheduler = scheduler
+        self.source = ColumnDataSource(data_of(scheduler).threads)
+        self.root = _figure(
+            "Tasks that hold a slot, by job (mean of ten epochs, stacked)", **kwargs
+        )
+        areas = self.root.patches(
+            xs="x", ys="y", color="color", fill_alpha=0.8, line_width=0, source=self.source
+        )
+        self.root.add_tools(HoverTool(renderers=[areas], tooltips=[("job", "@job")]))
+        self.root.yaxis.axis_label = "tasks"
+
+    def update(self) -> None:
+        """Read the newest data."""
+        self.source.data = data_of(self.scheduler).threads
+
+
+class Shares(DashboardComponent):  # type: ignore[misc]
+    """Threads that each owner, or job, deserves, got, lent and borrowed."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        self.scheduler = scheduler
+        columns = data_of(scheduler).shares
+        self.source = ColumnDataSource(columns)
+        self.names = FactorRange(factors=columns["name"][::-1])
+        kwargs = {"x_axis_label": "threads", **kwargs}
+        self.root = _figure("Deserved, got, lent and borrowed", y_range=self.names, **kwargs)
+        for i, (key, color) in enumerate(COLORS.items()):
+            self.root.hbar(
+                y=dodge("name", 0.3 - 0.2 * i, range=self.names),
+                right=key,
+                height=0.18,
+                color=color,
+                legend_label=key,
+                source=self.source,
+            )
+        self.root.legend.location = "bottom_right"
+        self.root.legend.background_fill_alpha = 0.6
+
+    def update(self) -> None:
+        """Read the newest data."""
+        columns = data_of(self.scheduler).shares
+        if self.names.factors != columns["name"][::-1]:
+            self.names.factors = columns["name"][::-1]
+        self.source.data = columns
+
+
+class Jobs(DashboardComponent):  # type: ignore[misc]
+    """Table of all jobs with the reason why each has what it has."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        self.scheduler = scheduler
+        self.source = ColumnDataSource(data_of(scheduler).jobs)
+        swatch = HTMLTemplateFormatter(
+            template='<div style="background:<%= value %>;height:1em;width:1em"></div>'
+        )
+        widths = {"job": 160, "owner": 130, "state": 80, "iteration": 70, "loss": 90}
+        columns = [TableColumn(field="color", title="", width=25, formatter=swatch)]
+        columns += [TableColumn(field=key, title=key, width=width) for key, width in widths.items()]
+        columns.append(TableColumn(field="eta", title="time to target", width=150))
+        columns.append(TableColumn(field="reason", title="what it does or waits for", width=700))
+        self.root = DataTable(
+            source=self.source,
+            columns=columns,
+            index_position=None,
+            **kwargs,
+        )
+
+    def update(self) -> None:
+        """Read the newest data."""
+        self.source.data = data_of(self.scheduler).jobs
+
+
+class Note(DashboardComponent):  # type: ignore[misc]
+    """Line of text above the plots."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        self.scheduler = scheduler
+        self.root = Div(text="", disable_math=True, styles={"padding": "4px 12px"}, **kwargs)
+        self.update()
+
+    def update(self) -> None:
+        """Read the newest data."""
+        from html import escape
+
+        note = data_of(self.scheduler).note
+        hint = f" {NO_JOBS}" if note == "No job is running." else ""
+        text = escape(note + hint) or (
+            "Tasks that are held until a slot of their job is free appear as "
+            "<i>no-worker</i>, hatched, on Dask's own pages."
+        )
+        if self.root.text != text:
+            self.root.text = text
+
+
+def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
+    """Fill the document of the whole board.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    extra : dict
+        Variables of the dashboard's template.
+    doc : bokeh.document.Document
+    """
+    note = Note(scheduler, sizing_mode="stretch_width", height=24)
+    plots = [kind(scheduler, sizing_mode="stretch_both") for kind in (Losses, Threads, Shares)]
+    stream = JobTaskStream(scheduler, sizing_mode="stretch_both")
+    table = Jobs(scheduler, sizing_mode="stretch_width", height=280)
+    for component in (note, *plots, stream, table):
+        add_periodic_callback(doc, component, INTERVAL)
+    grid = gridplot(
+        [[plots[0].root, plots[1].root], [plots[2].root, stream.root]],
+        sizing_mode="stretch_both",
+        toolbar_location="right",
+        merge_tools=False,
+    )
+    doc.add_root(column(note.root, grid, table.root, sizing_mode="stretch_both"))
+    doc.title = "Dask: Slaq"
+    doc.template = env.get_template("simple.html")
+    doc.template_variables.update(extra)
+    doc.theme = BOKEH_THEME
+
+
+def single_plots() -> Iterator[tuple[str, str, Callable[..., None]]]:
+    """Yield the path, title and document function of every single plot."""
+    kinds = {
+        "loss": Losses,
+        "threads": Threads,
+        "shares": Shares,
+        "jobs": Jobs,
+        "task-stream": JobTaskStream,
+    }
+    for name, kind in kinds.items():
+        title = f"Slaq {name.replace('-', ' ').title()}"
+        yield f"individual-slaq-{name}", title, _single(kind, title)
+
+
+def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
+    def document(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
+        component = kind(scheduler, sizing_mode="stretch_both")
+        component.update()
+        add_periodic_callback(doc, component, INTERVAL)
+        doc.add_root(component.root)
+        doc.title = f"Dask: {title}"
+        doc.theme = BOKEH_THEME
+
+    return document
+
+
+def _figure(title: str, **kwargs: Any) -> Any:
+    kwargs = {"x_axis_label": SECONDS, "min_height": 160, **kwargs}
+    return figure(title=title, tools="xpan,xwheel_zoom,reset", toolbar_location="right", **kwargs)

@@ -1,0 +1,90 @@
+"""Addition of the board's pages to a dashboard that already runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+__all__ = ["PAGE", "PATH", "add_pages"]
+
+logger = logging.getLogger(__name__)
+
+#: Address of the board on the dashboard, and name of its tab.
+PATH, PAGE = "/slaq", "slaq"
+
+
+def add_pages(scheduler: Scheduler) -> bool:
+    """Add the board and its single plots to the scheduler's dashboard, once.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+
+    Returns
+    -------
+    bool
+        Whether the scheduler has the pages now. A scheduler without a dashboard does not.
+    """
+    try:
+        from bokeh.server.tornado import BokehTornado
+    except ImportError:
+        logger.info("no board on the dashboard: pip install 'dask-slaq[dashboard]'")
+        return False
+    application = getattr(scheduler, "http_application", None)
+    applications = getattr(application, "applications", ())
+    app = next((each for each in applications if isinstance(each, BokehTornado)), None)
+    if app is None:
+        logger.info("no board: the scheduler has no dashboard")
+        return False
+    if PATH in app.applications:
+        return True
+    from distributed.dashboard.scheduler import template_variables
+
+    from dask_slaq.scheduler.board.pages import board, single_plots
+
+    # Dask caches these lists, so that a tab or plot added here appears on all of its pages.
+    variables = template_variables(scheduler)
+    extra = {"prefix": app.prefix + "/", **variables}
+    _add(app, PATH, partial(board, scheduler, extra))
+    for url, title, document in single_plots():
+        _add(app, f"/{url}", partial(document, scheduler, extra))
+        variables["plots"].append({"url": url, "name": title})
+    variables["plots"].sort(key=lambda plot: plot["name"])
+    if PAGE not in variables["pages"]:
+        variables["pages"].insert(min(3, len(variables["pages"])), PAGE)
+    return True
+
+
+def _add(app: Any, url: str, document: Callable[[Any], None]) -> None:
+    """Serve a document at an address of a running Bokeh application."""
+    from bokeh.application import Application
+    from bokeh.application.handlers.document_lifecycle import DocumentLifecycleHandler
+    from bokeh.application.handlers.function import FunctionHandler
+    from bokeh.server.contexts import ApplicationContext
+    from bokeh.server.tornado import create_static_handler
+    from bokeh.server.urls import per_app_patterns
+    from tornado.ioloop import IOLoop
+
+    application = Application(FunctionHandler(document))
+    application.add(DocumentLifecycleHandler())
+    context = ApplicationContext(application, io_loop=IOLoop.current(), url=url)
+    app.applications[url] = context
+    patterns = [
+        (
+            app.prefix + url + suffix,
+            handler,
+            {
+                "application_context": context,
+                "bokeh_websocket_path": f"{app.prefix}{url}/ws",
+            },
+        )
+        for suffix, handler in per_app_patterns
+    ]
+    patterns.append(create_static_handler(app.prefix, url, application))
+    app.add_handlers(r".*", patterns)
+    context.run_load_hook()

@@ -1,0 +1,61 @@
+"""Dask's task stream, with tasks in the colors of their jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bokeh.models import TapTool
+from distributed.dashboard.components.scheduler import TaskStream
+from distributed.diagnostics.task_stream import TaskStreamPlugin
+
+from dask_slaq.scheduler.board.data import color_of
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+__all__ = ["JobTaskStream"]
+
+#: Prefixes of the names of rectangles that show no computation.
+NOT_COMPUTE = ("transfer-", "disk-read-", "disk-write-", "deserialize-")
+#: Color of tasks that no job owns.
+UNOWNED = "#cccccc"
+
+
+class JobTaskStreamPlugin(TaskStreamPlugin):  # type: ignore[misc]
+    """Records which job owns each task of the stream."""
+
+    name = "slaq-task-stream"
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Record a task that ended."""
+        before = self.index
+        super().transition(key, start, finish, *args, **kwargs)
+        if self.index > before:
+            ts = self.scheduler.tasks.get(key)
+            annotations = (ts.annotations or {}) if ts is not None else {}
+            self.buffer[-1]["slaq_job"] = annotations.get("slaq_job")
+
+    def rectangles(self, istart: int, **kwargs: Any) -> dict[str, list[Any]]:
+        """Return the rectangles of the stream, in the colors of the jobs."""
+        job_of = {message["key"]: message.get("slaq_job") for message in self.buffer}
+        found: dict[str, list[Any]] = super().rectangles(istart, **kwargs)
+        for i, (key, name) in enumerate(zip(found["key"], found["name"], strict=True)):
+            if not name.startswith(NOT_COMPUTE):
+                job = job_of.get(key)
+                found["color"][i] = color_of(job) if isinstance(job, str) else UNOWNED
+                found["name"][i] = f"{job}: {name}" if isinstance(job, str) else name
+        return found
+
+
+class JobTaskStream(TaskStream):  # type: ignore[misc]
+    """Task stream whose colors are those of the jobs."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        if JobTaskStreamPlugin.name not in scheduler.plugins:
+            scheduler.add_plugin(JobTaskStreamPlugin(scheduler))
+        super().__init__(scheduler, n_rectangles=500, clear_interval="20s", **kwargs)
+        self.plugin = scheduler.plugins[JobTaskStreamPlugin.name]
+        self.index = max(0, self.plugin.index - self.n_rectangles)
+        self.root.title.text = "Tasks by job"
+        # It would open a profile of the name, to which the job was added.
+        self.root.tools = [tool for tool in self.root.tools if not isinstance(tool, TapTool)]

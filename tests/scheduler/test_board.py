@@ -1,0 +1,130 @@
+"""Board: its pages are served on a running dashboard, show what is true, and touch nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+
+import pytest
+from bokeh.document import Document
+from distributed import LocalCluster
+from distributed.utils_test import inc
+from driving import gen_cluster, start_plugin, tasks_of, until
+from tornado.httpclient import AsyncHTTPClient
+
+import dask_slaq as slaq
+from dask_slaq.scheduler.board import add_pages
+from dask_slaq.scheduler.board.data import data_of
+
+ONE = [("127.0.0.1", 1)]
+PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
+PLOTS = ("loss", "threads", "shares", "jobs", "task-stream")
+
+
+async def get(scheduler, path):
+    url = f"http://127.0.0.1:{scheduler.http_server.port}{path}"
+    return (await AsyncHTTPClient().fetch(url)).body.decode()
+
+
+@pytest.mark.parametrize("prefix", ["", "/user/ann"])
+def test_pages_are_added_at_run_time_and_once(prefix):
+    @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={**PAGES, "http_prefix": prefix})
+    async def check(c, s, a):
+        for _ in range(2):
+            await start_plugin(c, s)
+            await c.unregister_scheduler_plugin("slaq")
+        await start_plugin(c, s)
+        assert "Slaq" in await get(s, f"{prefix}/slaq")
+        assert (await get(s, f"{prefix}/status")).count('"slaq"') == 1
+        plots = json.loads(await get(s, f"{prefix}/individual-plots.json"))
+        for name in PLOTS:
+            assert f"/individual-slaq-{name}" in plots.values()
+            await get(s, f"{prefix}/individual-slaq-{name}")
+
+    check()
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, a):
+    from dask_slaq.scheduler.board.pages import board
+
+    plugin = await start_plugin(c, s, epoch="1h")
+    doc = Document()
+    board(s, {"prefix": "/"}, doc)
+    assert data_of(s).note == "No job is running."
+    async with slaq.job("<b>a</b>", client=c, owner="ann", target=0.3) as job:
+        with tasks_of("<b>a</b>"):
+            await c.submit(inc, 1)
+        for n in range(12):
+            job.report(1.0 / (1 + n))
+            await until(lambda n=n: plugin.jobs.reports["<b>a</b>"] == n + 1)
+            plugin.run_once()
+        for n in range(200):
+            plugin.engine.add_job(f"other-{n}", 0.0)
+            plugin.engine.remove_job(f"other-{n}", 0.0)
+        await until(lambda: data_of(s).jobs["job"] == ["<b>a</b>"], timeout=5)
+        data = data_of(s)
+        assert data.jobs["owner"] == ["ann"]
+        assert data.jobs["eta"] == ["reached"]
+        assert max(data.losses["x"][0]) == 0
+        assert data.losses["job"] == data.forecasts["job"] == data.bands["job"] == ["<b>a</b>"]
+        for line in (data.losses, data.forecasts, data.threads):
+            assert all(len(x) == len(y) for x, y in zip(line["x"], line["y"], strict=True))
+    await c.unregister_scheduler_plugin("slaq")
+    await until(lambda: data_of(s).note == "SlaqPlugin is not registered.", timeout=5)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger = logging.getLogger("dask_slaq.scheduler.board.routes")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        assert not add_pages(s)
+    finally:
+        logger.removeHandler(handler)
+    assert lines == ["no board: the scheduler has no dashboard"]
+
+
+def test_a_browser_shows_moving_curves_and_no_error():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium is installed")
+    errors = []
+    with (
+        LocalCluster(2, processes=False, threads_per_worker=1, dashboard_address=":0") as cluster,
+        cluster.get_client() as client,
+        playwright.sync_playwright() as driver,
+    ):
+        client.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on(
+            "console", lambda said: errors.append(said.text) if said.type == "error" else None
+        )
+        page.goto(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status")
+        page.get_by_role("link", name="Slaq").click()
+        assert page.url.endswith("/slaq")
+        points = """() => Math.max(0, ...Bokeh.documents[0]._all_models.values()
+            .filter(m => m.type === 'ColumnDataSource' && m.data.job && m.data.y)
+            .map(m => m.data.y[0]?.length ?? 0))"""
+        points = points.replace(
+            "Bokeh.documents[0]._all_models.values()",
+            "[...Bokeh.documents[0]._all_models.values()]",
+        )
+        with slaq.job("a", client=client) as job:
+            seen = []
+            for n in range(30):
+                client.submit(inc, n, pure=False).result()
+                job.report(1.0 / (1 + n))
+                page.wait_for_timeout(200)
+                seen.append(page.evaluate(points))
+        browser.close()
+    assert errors == []
+    assert seen[-1] > max(seen[0], 2)
