@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -403,7 +404,10 @@ def _seconds(by: str | float) -> float:
     InvalidSetting
     """
     try:
-        return float(parse_timedelta(by))
+        # Dask knows minutes as "m" only.
+        return float(
+            parse_timedelta(re.sub(r"(?<=\d)\s*min$", "m", by) if isinstance(by, str) else by)
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidSetting(
             f"by must be a time such as '10min' or a number of seconds, not {shown(by)}"

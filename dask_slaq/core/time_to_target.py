@@ -1,58 +1,66 @@
-"""Expected time until a job reaches its target, with a band."""
+"""Expected iterations until jobs reach their targets, with a band."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import Predictor
+from dask_slaq.core.forecast import Predictor, Status
 
-__all__ = ["iterations_to_loss"]
+__all__ = ["iterations_to_losses"]
 
 FloatArray = NDArray[np.float64]
 
 
-def iterations_to_loss(
-    predictor: Predictor, job: str, target: float
-) -> tuple[float, float, float] | None:
-    """Return the iterations that a job still needs to reach a loss: low, expected and high.
+def iterations_to_losses(
+    predictor: Predictor, jobs: Sequence[str], targets: FloatArray
+) -> FloatArray:
+    """Return the iterations that jobs still need to reach a loss: low, expected and high.
 
     The band follows the prediction intervals of the predictor, where it has any.
 
     Parameters
     ----------
     predictor : Predictor
-    job : str
-        A job that the predictor follows.
-    target : float
-        Loss, in raw units.
+    jobs : sequence of str
+        Jobs that the predictor follows.
+    targets : (n_jobs,) array
+        Losses, in raw units.
 
     Returns
     -------
-    tuple of float or None
-        Numbers of iterations; inf where the forecast does not reach the loss. None before there
-        is a forecast.
+    (n_jobs, 3) array
+        Numbers of iterations; inf where the forecast does not reach the loss, nan before there is
+        a forecast.
     """
-    forecast = predictor.forecast([job])
-    level = float(forecast.level[0])
-    if math.isnan(level) or not forecast.status[0] > 0:
-        return None
-    horizons, curve = forecast.horizons, level - forecast.reduction[0]
-    curves = [curve] * 3
-    if (band := getattr(predictor, "band", None)) is not None:
-        low, high = (np.asarray(bound[0], float) for bound in band([job]))
-        if low.shape == curve.shape and np.isfinite(low).all() and np.isfinite(high).all():
-            curves = [np.minimum(low, curve), curve, np.maximum(high, curve)]
-    best, middle, worst = (_first_below(horizons, each, target) for each in curves)
-    return best, middle, worst
+    jobs = list(jobs)
+    forecast = predictor.forecast(jobs)
+    curve = forecast.level[:, None] - forecast.reduction
+    low, high = curve, curve
+    if (band := getattr(predictor, "band", None)) is not None and jobs:
+        lower, upper = band(jobs)
+        low, high = np.fmin(lower, curve), np.fmax(upper, curve)
+    found = [_first_below(forecast.horizons, each, targets) for each in (low, curve, high)]
+    known = (forecast.status == Status.OK) & np.isfinite(forecast.level)
+    iterations: FloatArray = np.where(known[:, None], np.array(found).T, np.nan)
+    return iterations
 
 
-def _first_below(horizons: FloatArray, losses: Sequence[float], target: float) -> float:
-    """Return the horizon at which falling losses first reach `target`; inf if they do not."""
-    falling = np.minimum.accumulate(np.asarray(losses, float))
-    if falling[-1] > target:
-        return math.inf
-    return float(np.interp(-target, -falling, horizons))
+def _first_below(horizons: FloatArray, losses: FloatArray, targets: FloatArray) -> FloatArray:
+    """Return the horizons (n_jobs,) at which `losses` (n_jobs, n_horizons) reach `targets`.
+
+    It is inf for jobs whose losses do not reach it.
+    """
+    falling = np.minimum.accumulate(losses, axis=1)
+    right = (falling > targets[:, None]).sum(axis=1)
+    row, last = np.arange(len(targets)), len(horizons) - 1
+    at = np.clip(right, 1, last)
+    above, below = falling[row, at - 1], falling[row, at]
+    part = np.divide(
+        above - targets, above - below, out=np.zeros(len(targets)), where=above > below
+    )
+    step = horizons[at] - horizons[at - 1]
+    ahead = horizons[at - 1] + np.clip(part, 0.0, 1.0) * step
+    return np.where(right == 0, 0.0, np.where(right > last, np.inf, ahead))

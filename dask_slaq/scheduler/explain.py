@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.validation import shown
-from dask_slaq.scheduler.status import status_of_job
+from dask_slaq.scheduler.status import etas, status_of_job
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.dispatch import Pool
@@ -44,7 +44,8 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
     if not isinstance(name, str) or name not in jobs.pools.pools:
         running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"
         raise UnknownJob(f"no job named {shown(name)} is running; running are: {running}")
-    found, places = status_of_job(jobs, name), positions(plugin)
+    expected = etas(jobs, [name]) if name in jobs.reports else {}
+    found, places = status_of_job(jobs, name, expected.get(name)), positions(plugin)
     pools = jobs.pools.pools
     gains = plugin.engine.next_thread()
     mine = gains.pop(name, None)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_slaq.core.forecast import Status
 from dask_slaq.core.validation import ALERT_TOPIC
-from dask_slaq.scheduler.status import eta
+from dask_slaq.scheduler.status import etas
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs
@@ -135,7 +135,7 @@ class Goals:
 
     def _is_late(self, name: str, deadline: float) -> bool:
         """Return whether even the low end of the expected time is after the deadline."""
-        found = eta(self._jobs, name)
+        found = etas(self._jobs, [name]).get(name)
         if found is None:
             return monotonic() > deadline
         return found[0] is None or monotonic() + found[0] > deadline

@@ -19,7 +19,7 @@ from dask_slaq.core.validation import STEER_TOPIC, shown
 from dask_slaq.scheduler.dispatch import Pool
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pace import Pace
-from dask_slaq.scheduler.status import status_of_job, values_of_jobs
+from dask_slaq.scheduler.status import etas, status_of_job, values_of_jobs
 from dask_slaq.scheduler.usage import UsageByOwner
 
 if TYPE_CHECKING:
@@ -357,4 +357,5 @@ class ScheduledJobs:
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Return the status of every job and of unowned tasks. See `status_of_job`."""
-        return {name: status_of_job(self, name) for name in self.pools.pools}
+        expected = etas(self, self.names())
+        return {name: status_of_job(self, name, expected.get(name)) for name in self.pools.pools}

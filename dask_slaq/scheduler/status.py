@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.time_to_target import iterations_to_loss
+from dask_slaq.core.time_to_target import iterations_to_losses
 from dask_slaq.scheduler.usage import Usage
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Pool
 
 
-def status_of_job(jobs: ScheduledJobs, name: str) -> dict[str, Any]:
+def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None) -> dict[str, Any]:
     """Return the current status of a job.
 
     Parameters
@@ -30,6 +30,8 @@ def status_of_job(jobs: ScheduledJobs, name: str) -> dict[str, Any]:
     jobs : ScheduledJobs
     name : str
         Name of the job.
+    eta : list of float, optional
+        See `etas`.
 
     Returns
     -------
@@ -64,7 +66,7 @@ def status_of_job(jobs: ScheduledJobs, name: str) -> dict[str, Any]:
         "min_share": job.min_share,
         "max_share": job.max_share,
         "target": job.target,
-        "eta": eta(jobs, name),
+        "eta": eta,
         "owner": jobs.owner.get(name, ""),
         "state": state_of_job(jobs, name),
         "why": grant.why if grant else "just arrived: explored",
@@ -83,19 +85,34 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
     return "waiting" if pool.ready else "idle"
 
 
-def eta(jobs: ScheduledJobs, name: str) -> list[float | None] | None:
-    """Return the low, expected and high seconds until a job reaches its target.
+def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | None]]:
+    """Return the low, expected and high seconds until jobs reach their targets.
 
-    Single values are None where the forecast does not reach the target. The whole is None for a
-    job without a target or forecast.
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    names : sequence of str
+
+    Returns
+    -------
+    dict of str to list
+        By job. Jobs without a target or forecast are left out. A value is None where the forecast
+        does not reach the target.
     """
-    target, pace = jobs.engine.jobs[name].target, jobs.pace.get(name)
-    if target is None or pace is None or pace.seconds <= 0:
-        return None
-    found = iterations_to_loss(jobs.engine._predictor, name, target)
-    if found is None:
-        return None
-    return [n * pace.seconds if math.isfinite(n) else None for n in found]
+    known, column = jobs.engine.jobs, jobs.engine.jobs.table.column["target"]
+    targets = {
+        name: float(column[known.row(name)])
+        for name in names
+        if name in jobs.pace and jobs.pace[name].seconds > 0
+    }
+    targets = {name: target for name, target in targets.items() if not math.isnan(target)}
+    losses = np.array(list(targets.values()))
+    found = iterations_to_losses(jobs.engine._predictor, list(targets), losses)
+    return {
+        name: [n * jobs.pace[name].seconds if math.isfinite(n) else None for n in row]
+        for name, row in zip(targets, found.tolist(), strict=True)
+        if not math.isnan(row[1])
+    }
 
 
 def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:

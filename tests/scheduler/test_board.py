@@ -105,9 +105,7 @@ def test_a_browser_shows_moving_curves_and_no_error():
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on(
-            "console", lambda said: errors.append(said.text) if said.type == "error" else None
-        )
+        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
         page.goto(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status")
         page.get_by_role("link", name="Slaq").click()
         assert page.url.endswith("/slaq")

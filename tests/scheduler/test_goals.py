@@ -91,3 +91,8 @@ async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
 def test_goals_that_make_no_sense_are_refused(wrong):
     with pytest.raises(InvalidSetting):
         slaq.job("a", **wrong)
+
+
+@pytest.mark.parametrize("by", ["10min", "10 min", "10m", 600, "600s"])
+def test_a_deadline_is_given_in_common_units(by):
+    assert slaq.job("a", target=1.0, by=by)._settings["by"] == 600

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BoardData", "color_of", "data_of"]
 
-#: Seconds for which data are reused.
-FRESH = 0.9
+#: Seconds for which data are reused: at least, and per second that it took to compute them.
+FRESH, FRESH_PER_SECOND = 0.9, 60.0
 #: Seconds of the past that are shown, and maximum number of points per line.
 PAST, MOST_POINTS = 600.0, 300
+#: Maximum number of points of all lines of a plot, though each has at least `FEWEST_POINTS`.
+MOST_IN_ALL, FEWEST_POINTS = 4_000, 20
 #: Epochs over which threads in use are averaged.
 AVERAGED = 10
 #: Maximum number of jobs or owners in stacked areas and bars.
@@ -55,17 +57,19 @@ class BoardData:
     jobs: dict[str, list[Any]] = field(default_factory=dict)
 
 
+# Data of each scheduler, and until when they are reused.
 _cache: WeakKeyDictionary[Scheduler, tuple[float, BoardData]] = WeakKeyDictionary()
 
 
 def data_of(scheduler: Scheduler) -> BoardData:
-    """Return the data of a scheduler's board, at most `FRESH` seconds old."""
+    """Return the data of a scheduler's board; the same object until there are newer ones."""
     now = monotonic()
     cached = _cache.get(scheduler)
-    if cached is None or now - cached[0] > FRESH:
+    if cached is None or now > cached[0]:
         plugin = scheduler.plugins.get("slaq")
         data = _columns(plugin) if plugin is not None else _empty("SlaqPlugin is not registered.")
-        cached = _cache[scheduler] = now, data
+        took = monotonic() - now
+        cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data
     return cached[1]
 
 
@@ -99,18 +103,17 @@ def _columns(plugin: SlaqPlugin) -> BoardData:
         data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
     elif not status["jobs"]:
         data.note = "No job is running."
-    names, times, values = plugin.jobs.epochs.table(PAST, MOST_POINTS)
+    points = MOST_IN_ALL // max(len(status["jobs"]), 1)
+    points = min(max(points, FEWEST_POINTS), MOST_POINTS)
+    names, times, values = plugin.jobs.epochs.table(PAST, points)
     now = times[-1] if len(times) else 0.0
     _add_losses(data, names, times - now, values["normalized_loss"])
     _add_threads(data, names, times - now, values["running"])
     ahead = min(max(10.0, (now - times[0]) / 2), PAST / 5) if len(times) else 0.0
-    _add_forecasts(data, plugin, plugin.jobs.names(), ahead)
-    recent = {
-        name: float(np.nanmean(row[-AVERAGED:]))
-        for name, row in zip(names, values["running"], strict=True)
-        if np.isfinite(row[-AVERAGED:]).any()
-    }
-    _add_shares(data, status, recent)
+    granted = sorted(plugin.jobs.names(), key=lambda name: -status["jobs"][name]["share"])
+    _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead)
+    recent = np.nan_to_num(values["running"][:, -AVERAGED:]).sum(axis=1) / AVERAGED
+    _add_shares(data, status, dict(zip(names, recent.tolist(), strict=True)))
     for name, job in status["jobs"].items():
         row = {
             "color": color_of(name),

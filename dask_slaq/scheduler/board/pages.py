@@ -44,6 +44,7 @@ class Losses(DashboardComponent):  # type: ignore[misc]
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
         data = data_of(scheduler)
+        self.shown = data.losses
         self.lines = ColumnDataSource(data.losses)
         self.forecasts = ColumnDataSource(data.forecasts)
         self.bands = ColumnDataSource(data.bands)
@@ -60,6 +61,9 @@ class Losses(DashboardComponent):  # type: ignore[misc]
     def update(self) -> None:
         """Read the newest data."""
         data = data_of(self.scheduler)
+        if data.losses is self.shown:
+            return
+        self.shown = data.losses
         self.lines.data = data.losses
         self.forecasts.data = data.forecasts
         self.bands.data = data.bands
@@ -70,7 +74,8 @@ class Threads(DashboardComponent):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
-        self.source = ColumnDataSource(data_of(scheduler).threads)
+        self.shown = data_of(scheduler).threads
+        self.source = ColumnDataSource(self.shown)
         self.root = _figure(
             "Tasks that hold a slot, by job (mean of ten epochs, stacked)", **kwargs
         )
@@ -82,7 +87,9 @@ class Threads(DashboardComponent):  # type: ignore[misc]
 
     def update(self) -> None:
         """Read the newest data."""
-        self.source.data = data_of(self.scheduler).threads
+        columns = data_of(self.scheduler).threads
+        if columns is not self.shown:
+            self.shown = self.source.data = columns
 
 
 class Shares(DashboardComponent):  # type: ignore[misc]
@@ -91,6 +98,7 @@ class Shares(DashboardComponent):  # type: ignore[misc]
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
         columns = data_of(scheduler).shares
+        self.shown = columns
         self.source = ColumnDataSource(columns)
         self.names = FactorRange(factors=columns["name"][::-1])
         kwargs = {"x_axis_label": "threads", **kwargs}
@@ -110,6 +118,9 @@ class Shares(DashboardComponent):  # type: ignore[misc]
     def update(self) -> None:
         """Read the newest data."""
         columns = data_of(self.scheduler).shares
+        if columns is self.shown:
+            return
+        self.shown = columns
         if self.names.factors != columns["name"][::-1]:
             self.names.factors = columns["name"][::-1]
         self.source.data = columns
@@ -120,7 +131,8 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
-        self.source = ColumnDataSource(data_of(scheduler).jobs)
+        self.shown = data_of(scheduler).jobs
+        self.source = ColumnDataSource(self.shown)
         swatch = HTMLTemplateFormatter(
             template='<div style="background:<%= value %>;height:1em;width:1em"></div>'
         )
@@ -138,7 +150,9 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
 
     def update(self) -> None:
         """Read the newest data."""
-        self.source.data = data_of(self.scheduler).jobs
+        columns = data_of(self.scheduler).jobs
+        if columns is not self.shown:
+            self.shown = self.source.data = columns
 
 
 class Note(DashboardComponent):  # type: ignore[misc]
