@@ -32,7 +32,8 @@ def add_scaling(scheduler: Scheduler) -> None:
     def limited(target_duration: Any = None) -> int:
         target: int = plain(target_duration)
         plugin = scheduler.plugins.get("slaq")
-        return target if plugin is None else plugin.scaling.limit(target)
+        scaling: Scaling | None = getattr(plugin, "scaling", None)
+        return target if scaling is None else scaling.limit(target)
 
     limited.limited = plain  # type: ignore[attr-defined]
     scheduler.adaptive_target = limited  # type: ignore[method-assign]
@@ -125,7 +126,8 @@ class Scaling:
     def _unusable(self) -> int:
         """Return the number of ready tasks that no additional worker may run now."""
         pools = self.plugin.pools
-        unusable, by_group = 0, {}
+        unusable = 0
+        by_group: dict[int, list[float]] = {}  # room and allowed tasks of each owner
         for pool in pools.pools.values():
             ready, running = self._possible(pool), len(pool.running)
             most = 0.0 if pool.paused else math.inf if pools.lend else pool.most
