@@ -48,6 +48,7 @@ class Settings:
     reserve: float
     short_task: float
     ahead: float
+    keep_workers: float
     instrument: bool
     repairs: frozenset[str]
     history: int
@@ -244,6 +245,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "reserve": (_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)"),
     "short_task": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 10ms"),
     "ahead": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms"),
+    "keep_workers": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 5m"),
     "instrument": (_flag, "true or false"),
     "repairs": (_repairs, f"true, false or a list of {', '.join(REPAIRS)}"),
     "history": (_whole(1, 1_000_000), "a whole number from 1 to 1000000"),

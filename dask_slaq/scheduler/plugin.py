@@ -24,6 +24,7 @@ from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
 from dask_slaq.core.validation import ALERT_TOPIC
 from dask_slaq.scheduler.activity import Activity
+from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.decision_timer import DecisionTimer
@@ -142,6 +143,7 @@ log_files
         )
         self.jobs = ScheduledJobs(scheduler, self.engine, self.pools, chosen, self._changed)
         self.timer = DecisionTimer(self.run_once, self.reallocate, chosen.epoch)
+        self.scaling = Scaling(self, chosen.keep_workers)
         self.messages = Messages(self)
         self.messages.register()
         follow(scheduler, "long-running", self.task_seceded)
@@ -153,7 +155,7 @@ log_files
         self.pools.control.skip_held_when_workers_join()
         self._announce()
         self._started_on = scheduler
-        for add in (add_metrics, add_json, add_pages):
+        for add in (add_scaling, add_metrics, add_json, add_pages):
             try:
                 add(scheduler)
             except Exception:  # nothing that people look at may touch scheduling
@@ -287,6 +289,10 @@ log_files
         """
         if self.jobs.reports and self.registered:
             self.scheduler.idle_since = None
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
+        """Keep workers with data of a job that computes. Never raises."""
+        return self.scaling.closable(workers)
 
     @guarded
     def task_seceded(self, *, key: Any, **message: Any) -> None:

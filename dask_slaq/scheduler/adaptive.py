@@ -1,0 +1,153 @@
+"""Adaptive clusters: ask for workers that jobs may use, and keep those that hold their data.
+
+Dask counts every waiting task as demand, also those that no worker may run: tasks of paused jobs,
+and above the limits of jobs and owners. Between two iterations it closes workers with a job's data.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+    from distributed.scheduler import WorkerState
+
+    from dask_slaq.scheduler.dispatch import Pool
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["Scaling", "add_scaling"]
+
+logger = logging.getLogger(__name__)
+
+
+def add_scaling(scheduler: Scheduler) -> None:
+    """Limit what `Scheduler.adaptive_target` asks for. Repeated calls install it once."""
+    plain = getattr(scheduler.adaptive_target, "limited", scheduler.adaptive_target)
+
+    @functools.wraps(plain)
+    def limited(target_duration: Any = None) -> int:
+        target: int = plain(target_duration)
+        plugin = scheduler.plugins.get("slaq")
+        scaling: Scaling | None = getattr(plugin, "scaling", None)
+        return target if scaling is None else scaling.limit(target)
+
+    limited.limited = plain  # type: ignore[attr-defined]
+    scheduler.adaptive_target = limited  # type: ignore[method-assign]
+    scheduler.handlers["adaptive_target"] = limited  # what `Adaptive` calls
+
+
+class Scaling:
+    """What the jobs of a plugin say about the number of workers. Errors change nothing.
+
+    Parameters
+    ----------
+    plugin : SlaqPlugin
+    keep : float
+        Seconds without tasks after which a job's data keeps no worker.
+    """
+
+    def __init__(self, plugin: SlaqPlugin, keep: float) -> None:
+        self.plugin, self.keep = plugin, keep
+        self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
+        self._logged = False
+
+    def limit(self, target: int) -> int:
+        """Return the number of workers to ask for instead of `target`, which is Dask's."""
+        if not self._active:
+            return target
+        try:
+            self._look()
+            return self._limited(target)
+        except Exception:
+            self._log()
+            return target
+
+    def closable(self, workers: list[WorkerState]) -> list[WorkerState]:
+        """Return the workers that may be closed: without data of a job that computes."""
+        if not self._active:
+            return workers
+        try:
+            self._look()
+            now = monotonic()
+            busy = {n for n, (_, since) in self._seen.items() if now - since < self.keep}
+            owner = self.plugin.pools.tracker.owner
+            return [
+                ws
+                for ws in workers
+                if not any((p := owner.get(ts.key)) and p.name in busy for ts in ws.has_what)
+            ]
+        except Exception:
+            self._log()
+            return workers
+
+    @property
+    def _active(self) -> bool:
+        plugin = self.plugin
+        return plugin.failed is None and plugin.registered and bool(plugin.jobs.reports)
+
+    def _log(self) -> None:
+        if not self._logged:
+            self._logged = True
+            logger.exception("adaptive scaling is left to Dask")
+
+    def _look(self) -> None:
+        """Note which jobs have made progress since the last look."""
+        now, jobs = monotonic(), self.plugin.jobs
+        seen = {}
+        for name, reports in jobs.reports.items():
+            pool = self.plugin.pools.pools[name]
+            progress = (reports, len(pool.tasks), len(pool.unfinished))
+            before = self._seen.get(name)
+            same = before is not None and before[0] == progress and not pool.running
+            seen[name] = before if before is not None and same else (progress, now)
+        self._seen = seen
+
+    def _limited(self, target: int) -> int:
+        scheduler = self.plugin.scheduler
+        workers = scheduler.workers
+        used = sum(ws.nbytes for ws in workers.values())
+        if used > 0.6 * sum(ws.memory_limit for ws in workers.values()) > 0:
+            return target  # Dask asks for memory
+        waiting = len(scheduler.queued) + len(scheduler.unrunnable)
+        running = sum(len(ws.processing) for ws in workers.values())
+        usable = waiting + running - self._unusable()
+        threads = scheduler.total_nthreads / len(workers) if workers else 1
+        wanted = math.ceil(max(usable, 0) / threads)
+        if target <= wanted:
+            return target
+        if wanted >= len(workers):
+            return wanted
+        return min(target, len(workers) - len(scheduler.workers_to_close()))
+
+    def _unusable(self) -> int:
+        """Return the number of ready tasks that no additional worker may run now."""
+        pools = self.plugin.pools
+        unusable = 0
+        by_group: dict[int, list[float]] = {}  # room and allowed tasks of each owner
+        for pool in pools.pools.values():
+            ready, running = self._possible(pool), len(pool.running)
+            most = 0.0 if pool.paused else math.inf if pools.lend else pool.most
+            allowed = min(ready, max(most - running, 0))
+            unusable += len(pool.ready) - int(allowed)
+            if pool.group is not None:
+                group = by_group.setdefault(id(pool.group), [pool.group.most, 0.0])
+                group[0] -= running
+                group[1] += allowed
+        for room, allowed in by_group.values():
+            unusable += int(max(allowed - max(room, 0), 0))
+        return unusable
+
+    def _possible(self, pool: Pool) -> int:
+        """Return the number of ready tasks whose resources some worker has.
+
+        New workers are assumed to be like the present ones. Without any, all tasks count.
+        """
+        workers = self.plugin.scheduler.workers.values()
+        kinds = {kind: any(map(kind.allows, workers)) for kind in pool.kinds}
+        if not workers or all(kinds.values()):
+            return len(pool.ready)
+        return sum(kinds[entry.kind] for entry in pool.ready.values())

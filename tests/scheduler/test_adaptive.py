@@ -1,0 +1,65 @@
+"""Adaptive clusters: only usable tasks ask for workers, and a job's data keeps its workers."""
+
+from __future__ import annotations
+
+import pytest
+from distributed import Event
+
+from tests.driving import gen_cluster, jobs, start_plugin, tasks_of, until, wait_for
+
+ONE = [("127.0.0.1", 1)]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_paused_job_asks_for_no_workers(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a"):
+        plugin.jobs.pause("a", True)
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 30, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].ready) == 30)
+        assert s.adaptive_target(target_duration=1) <= 1
+        plugin.jobs.pause("a", False)
+        assert s.handlers["adaptive_target"](target_duration=1) > 5
+        await Event("go").set()
+        await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=False)
+    async with jobs(c, "a", max_share=2):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 30, pure=False)
+        await until(lambda: len(plugin.pools.pools["a"].ready) >= 28)
+        assert s.adaptive_target(target_duration=0.1) == 2
+        await Event("go").set()
+        await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, a):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
+        await until(lambda: len(plugin.pools.pools["a"].ready) == 30)
+        assert s.adaptive_target(target_duration=0.1) <= 1
+        del futures
+
+
+@pytest.mark.parametrize("keep", ["1h", 0])
+def test_data_keeps_workers_for_a_bounded_time(keep):
+    @gen_cluster(client=True, nthreads=ONE * 3)
+    async def run(c, s, *workers):
+        await start_plugin(c, s, keep_workers=keep)
+        async with jobs(c, "a"):
+            with tasks_of("a"):
+                futures = c.map(lambda x: x, range(9))
+            await c.gather(futures)
+            with_data = {ws.address for ws in s.workers.values() if ws.has_what}
+            closed = set(s.workers_to_close(n=3))
+            assert closed == (set(s.workers) - with_data if keep else set(s.workers))
+        assert len(s.workers_to_close(n=3)) == 3  # no job keeps any
+
+    run()
