@@ -17,12 +17,12 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "sphinx_click",
     "sphinx_copybutton",
     "pages",
     "generated",
+    "mathml",
 ]
 exclude_patterns = ["_build"]
 templates_path = ["_templates"]
@@ -39,7 +39,8 @@ autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
 default_role = "literal"
-nitpicky = False
+smartquotes = False
+html_math_renderer = "mathml"
 
 # Appearance
 html_theme = "dask_sphinx_theme"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import yaml
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 import dask_slaq
 from dask_slaq import config
@@ -70,18 +70,26 @@ def settings() -> str:
         name = key.replace("-", "_")
         _, allowed = config._READERS.get(name, (None, ""))
         written = yaml.safe_dump(default, default_flow_style=True).strip().removesuffix("\n...")
-        rows = [f"Default: `{written}`", f"Variable: `DASK_SLAQ__{name.upper()}`"]
-        if allowed:
-            rows.insert(1, f"Allowed: {allowed}")
-        meaning = _capitalized(said.get(key, "")) or "See the configuration page."
-        meaning = meaning.replace("{", "`{", 1).replace("}}", "}}`", 1) if "{" in meaning else meaning
+        rows = [f"Default: `{written}`", f"Environment: `DASK_SLAQ__{name.upper()}`"]
+        if key == "policy":
+            rows.insert(1, "Allowed: [policies](policies.md)")
+        elif allowed:
+            rows.insert(1, f"Allowed: {escape(allowed)}")
+        meaning = "Which jobs get the threads." if key == "policy" else sentence(said.get(key, ""))
         text.append(f"## {key}\n\n{meaning}\n\n" + "\n".join(f"- {row}" for row in rows) + "\n")
     return "\n".join(text)
 
 
-def _capitalized(text: str) -> str:
-    text = text.replace("|", "\\|").replace("<", "&lt;")
+def sentence(comment: str) -> str:
+    """Return a comment of ``slaq.yaml`` as a sentence of Markdown; braces are code."""
+    parts = re.split(r"(\{.*\})", comment)
+    text = "".join(f"`{part}`" if part.startswith("{") else escape(part) for part in parts)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def escape(text: str) -> str:
+    """Return text with the characters escaped that Markdown would read as markup."""
+    return re.sub(r"([\\<*_\[\]])", r"\\\1", text)
 
 
 def policies() -> str:
@@ -110,9 +118,13 @@ def fill(app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = re.sub(r"^<!-- generated: (\S+) -->$", part, source[0], flags=re.MULTILINE)
 
 
+def outdated(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
+    """Return the pages to read again: those whose parts may have changed with the code."""
+    return [name for name in env.found_docs if name.startswith("reference/")]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register the hook, and read the pages again whenever the code may have changed."""
-    import_module("dask_slaq.config")
+    """Register the hooks."""
     app.connect("source-read", fill)
-    app.connect("env-get-outdated", lambda app, env, *_: [n for n in env.found_docs if "reference/" in n])
+    app.connect("env-get-outdated", outdated)
     return {"parallel_read_safe": True}
