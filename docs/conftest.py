@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
-warnings.filterwarnings("ignore")
+# Read by Sphinx, or run as a script.
+collect_ignore = ["conf.py", "_ext", "pictures"]
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],

@@ -94,7 +94,8 @@ def resolve_outside_links(app: Sphinx, doctree: nodes.document) -> None:
         if page is None:
             link.replace_self(link.children)
         else:
-            anchor = link.get("reftargetid") or anchor or None
+            # The root page stands for the README, but has no section of it.
+            anchor = (link.get("reftargetid") or anchor or None) if page != "index" else None
             link.attributes.update(refdomain="doc", reftarget=page, reftargetid=anchor)
 
 
