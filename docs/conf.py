@@ -39,7 +39,7 @@ autodoc_typehints = "none"  # numpydoc sections state the types in words
 autodoc_preserve_defaults = True
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
-default_role = "literal"
+default_role = "py:obj"
 smartquotes = False
 html_math_renderer = "mathml"
 

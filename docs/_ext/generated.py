@@ -84,7 +84,8 @@ def sentence(comment: str) -> str:
     """Return a comment of ``slaq.yaml`` as a sentence of Markdown; braces are code."""
     parts = re.split(r"(\{.*\})", comment)
     text = "".join(f"`{part}`" if part.startswith("{") else escape(part) for part in parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    end = "" if text.endswith("...") else "."
+    return f"{text[:1].upper()}{text[1:]}{end}" if text else ""
 
 
 def escape(text: str) -> str:
@@ -123,8 +124,16 @@ def outdated(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str
     return [name for name in env.found_docs if name.startswith("reference/")]
 
 
+def without_signature(
+    app: Sphinx, what: str, name: str, value: object, *_: object
+) -> tuple[str, None] | None:
+    """Return no signature for protocols, which are implemented and not called."""
+    return ("", None) if what == "class" and getattr(value, "_is_protocol", False) else None
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the hooks."""
     app.connect("source-read", fill)
     app.connect("env-get-outdated", outdated)
+    app.connect("autodoc-process-signature", without_signature)
     return {"parallel_read_safe": True}
