@@ -109,6 +109,7 @@ def test_a_browser_shows_moving_curves_and_no_error():
         page.goto(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status")
         page.get_by_role("link", name="Slaq").click()
         assert page.url.endswith("/slaq")
+        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
         points = """() => Math.max(0, ...Bokeh.documents[0]._all_models.values()
             .filter(m => m.type === 'ColumnDataSource' && m.data.job && m.data.y)
             .map(m => m.data.y[0]?.length ?? 0))"""

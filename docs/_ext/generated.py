@@ -1,0 +1,139 @@
+"""Parts of pages that are made from the code: ``<!-- generated: NAME -->`` is replaced by them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+
+import dask_slaq
+from dask_slaq import config
+from dask_slaq.core.policies import POLICIES, policy
+
+#: Public names by purpose. Names that are missing here come last, under "More".
+GROUPS = {
+    "Train": ("job", "report", "submit", "StopTraining"),
+    "See": ("status", "explain", "history", "alerts", "progress"),
+    "Steer": ("set", "pause", "resume", "stop", "set_policy"),
+    "Run the scheduler": ("SlaqPlugin",),
+    "Try without a cluster": ("simulate", "instrument"),
+    "Report a problem": ("show_versions",),
+}
+_KEY = re.compile(r"^  ([a-z][a-z-]*):([^#]*)(?:#\s?(.*))?$")
+_REST = re.compile(r"^\s+(?:[^#\s][^#]*)?#\s?(.*)$")
+
+
+def api() -> str:
+    """Return the public names of the package by purpose, each with its docstring."""
+    left = dict.fromkeys(dask_slaq.__all__)
+    text = []
+    for title, names in {**GROUPS, "More": tuple(left)}.items():
+        here = [name for name in names if name in left]
+        for name in here:
+            del left[name]
+        if here:
+            text.append(f"## {title}\n\n```{{eval-rst}}\n{''.join(map(_documented, here))}```\n")
+    return "\n".join(text)
+
+
+def _documented(name: str) -> str:
+    value = getattr(dask_slaq, name)
+    kind = "function" if callable(value) else "data"
+    if inspect.isclass(value):
+        kind = "exception" if issubclass(value, BaseException) else "class"
+    return f".. auto{kind}:: dask_slaq.{name}\n\n"
+
+
+def comments() -> dict[str, str]:
+    """Return the comment of each key in ``slaq.yaml``, as one line."""
+    found: dict[str, list[str]] = {}
+    key = None
+    for line in (Path(config.__file__).parent / "slaq.yaml").read_text().splitlines():
+        if match := _KEY.match(line):
+            key = match[1]
+            found[key] = [match[3] or ""]
+        elif key and (match := _REST.match(line)):
+            found[key].append(match[1])
+    return {key: " ".join(lines).strip() for key, lines in found.items()}
+
+
+def settings() -> str:
+    """Return a section per setting in ``slaq.yaml``: meaning, default, allowed values, variable."""
+    said = comments()
+    text = []
+    for key, default in config.DEFAULTS["slaq"].items():
+        name = key.replace("-", "_")
+        _, allowed = config._READERS.get(name, (None, ""))
+        written = yaml.safe_dump(default, default_flow_style=True).strip().removesuffix("\n...")
+        rows = [f"Default: `{written}`", f"Environment: `DASK_SLAQ__{name.upper()}`"]
+        if key == "policy":
+            rows.insert(1, "Allowed: [policies](policies.md)")
+        elif allowed:
+            rows.insert(1, f"Allowed: {escape(allowed)}")
+        meaning = "Which jobs get the threads." if key == "policy" else sentence(said.get(key, ""))
+        text.append(f"## {key}\n\n{meaning}\n\n" + "\n".join(f"- {row}" for row in rows) + "\n")
+    return "\n".join(text)
+
+
+def sentence(comment: str) -> str:
+    """Return a comment of ``slaq.yaml`` as a sentence of Markdown; braces are code."""
+    parts = re.split(r"(\{.*\})", comment)
+    text = "".join(f"`{part}`" if part.startswith("{") else escape(part) for part in parts)
+    end = "" if text.endswith("...") else "."
+    return f"{text[:1].upper()}{text[1:]}{end}" if text else ""
+
+
+def escape(text: str) -> str:
+    """Return text with the characters escaped that Markdown would read as markup."""
+    return re.sub(r"([\\<*_\[\]])", r"\\\1", text)
+
+
+def policies() -> str:
+    """Return the table of policies: name, and the first sentence of the docstring."""
+    rows = []
+    for name in POLICIES:
+        first = (inspect.getdoc(type(policy(name))) or "").split("\n\n")[0].replace("\n", " ")
+        rows.append(f"| `{name}` | {first} |")
+    return "\n".join(["| name | rule |", "|---|---|", *rows])
+
+
+def yaml_file() -> str:
+    """Return ``slaq.yaml`` as a block of code."""
+    return f"```yaml\n{(Path(config.__file__).parent / 'slaq.yaml').read_text()}```"
+
+
+_PARTS = {"api": api, "settings": settings, "policies": policies, "slaq.yaml": yaml_file}
+
+
+def fill(app: Sphinx, name: str, source: list[str]) -> None:
+    """Replace the marks in a page by what they name."""
+
+    def part(mark: re.Match[str]) -> str:
+        return _PARTS[mark[1]]()
+
+    source[0] = re.sub(r"^<!-- generated: (\S+) -->$", part, source[0], flags=re.MULTILINE)
+
+
+def outdated(app: Sphinx, env: BuildEnvironment, *changes: set[str]) -> list[str]:
+    """Return the pages to read again: those whose parts may have changed with the code."""
+    return [name for name in env.found_docs if name.startswith("reference/")]
+
+
+def without_signature(
+    app: Sphinx, what: str, name: str, value: object, *_: object
+) -> tuple[str, None] | None:
+    """Return no signature for protocols, which are implemented and not called."""
+    return ("", None) if what == "class" and getattr(value, "_is_protocol", False) else None
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register the hooks."""
+    app.connect("source-read", fill)
+    app.connect("env-get-outdated", outdated)
+    app.connect("autodoc-process-signature", without_signature)
+    return {"parallel_read_safe": True}
