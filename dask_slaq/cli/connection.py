@@ -6,19 +6,20 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from dask_slaq.cli.text import printable
 from dask_slaq.core.errors import SlaqError
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Where", "ask", "connect", "explained", "quiet"]
+__all__ = ["Where", "ask", "close", "connect", "explained", "quiet"]
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
             try:
                 return await asyncio.wait_for(_await(question(client)), where.timeout)
             finally:
-                await client.close()
+                await close(client)
 
     with quiet():
         return asyncio.run(run())
@@ -111,7 +112,19 @@ async def connect(address: str, timeout: float) -> Client:
     """
     from distributed import Client
 
-    return await Client(address, timeout=timeout, asynchronous=True, set_as_default=False)
+    client = Client(address, timeout=timeout, asynchronous=True, set_as_default=False)
+    try:
+        # Dask's own timeout does not cover what accepts a connection and then says nothing.
+        return await asyncio.wait_for(_await(client), timeout)
+    except BaseException:
+        await close(client)
+        raise
+
+
+async def close(client: Client) -> None:
+    """Close a client, without waiting for long for a scheduler that says nothing."""
+    with suppress(asyncio.TimeoutError, OSError, RuntimeError, TypeError, ValueError):
+        await client.close(timeout=1)
 
 
 @contextmanager
@@ -135,18 +148,18 @@ def explained(address: str, timeout: float) -> Iterator[None]:
         raise click.ClickException(_one_line(error)) from None
     except (asyncio.TimeoutError, OSError) as error:
         cause = error.__cause__ or error
-        why = "" if isinstance(cause, asyncio.TimeoutError) else f" ({_one_line(cause)})"
+        why = f" ({_one_line(cause)})" if isinstance(cause, OSError) and str(cause) else ""
         raise click.ClickException(
-            f"no scheduler answers at {address} within {timeout:g} s{why}"
+            f"no scheduler answers at {printable(address)} within {timeout:g} s{why}"
         ) from None
     except (ImportError, RuntimeError, TypeError, ValueError) as error:
         # What Dask raises for malformed addresses and for TLS that is not configured.
-        raise click.ClickException(f"cannot connect to {address}: {_one_line(error)}") from None
+        raise click.ClickException(
+            f"cannot connect to {printable(address)}: {_one_line(error)}"
+        ) from None
 
 
 def _one_line(error: BaseException) -> str:
-    from dask_slaq.cli.text import printable
-
     return printable(" ".join(str(error).split())) or type(error).__name__
 
 

@@ -15,7 +15,7 @@ from textual.css.query import NoMatches
 from textual.widgets import DataTable, Footer, Static
 
 from dask_slaq import client as api
-from dask_slaq.cli.connection import Where, connect, explained
+from dask_slaq.cli.connection import Where, close, connect, explained
 from dask_slaq.cli.status_tables import JOB_COLUMNS, owners_table, summary
 from dask_slaq.cli.text import printable
 from dask_slaq.cli.top.question import Question
@@ -141,7 +141,7 @@ class Top(App[None]):
     async def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await close(client)
 
     def _say(self, text: str, lost: bool = False) -> None:
         """Show a message until the next; one of a lost connection until the next answer."""
