@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m benchmarks.NAME`. Every result is a ratio inside one run."""
+"""Benchmarks, run as `python -m benchmarks.NAME`. Results are ratios within one run."""

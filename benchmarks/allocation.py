@@ -1,7 +1,7 @@
 """Allocation benchmark: exact water-filling against the paper's Algorithm 1 with a heap.
 
-Gains come from synthetic forecasts in the form in which the engine gives them: tables of
-predicted reductions, interpolated at the iterations that a job completes in an epoch.
+Gains come from synthetic forecasts in the form that the engine uses: tables of predicted
+reductions, interpolated at the number of iterations that a job completes in an epoch.
 """
 
 from __future__ import annotations
@@ -24,26 +24,28 @@ from dask_slaq.core.policies.water_filling import water_fill
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]
 
-#: Jobs and cores; the second is the paper's largest.
+#: Numbers of jobs and cores; the second pair is the paper's largest.
 SIZES = ((160, 640), (4_000, 16_384), (20_000, 100_000), (100_000, 1_000_000))
-#: Seconds.
+#: Length of an epoch, seconds.
 EPOCH = 1.0
-#: The horizon at or before each whole number of iterations, but for the last one.
+#: Index of the last horizon at or before each number of iterations; never the last horizon.
 BEFORE = np.searchsorted(HORIZONS[:-1], np.arange(HORIZONS[-1] + 1), side="right") - 1
 
 
 @dataclass(frozen=True)
 class Forecasts:
-    """Predicted reductions of synthetic jobs, and what their iterations cost.
+    """Predicted reductions of synthetic jobs, and the cost of their iterations.
+
+    Calling it with the threads of each job, (n_jobs,), gives the jobs' gains, (n_jobs,).
 
     Attributes
     ----------
     reduction : (n_jobs, n_horizons) array
-        Of normalized loss, concave.
+        Predicted reduction of the normalized loss, concave in the horizon.
     work : (n_jobs,) array
-        Core-seconds an iteration.
+        Core-seconds per iteration.
     width : (n_jobs,) array
-        Threads that a job can use: parallel tasks of an iteration, whole.
+        Threads that a job can use: the parallel tasks of an iteration, a whole number.
     """
 
     reduction: np.ndarray
@@ -52,7 +54,12 @@ class Forecasts:
 
     @classmethod
     def draw(cls, jobs: int, cores: int, seed: int) -> Forecasts:
-        """Jobs at all stages of training, with convergence rates and sizes over two decades."""
+        """Draw jobs at all stages of training, with rates and sizes over two decades.
+
+        Parameters
+        ----------
+        jobs, cores, seed : int
+        """
         rng = np.random.default_rng(seed)
         left, power = rng.beta(1.0, 3.0, jobs), rng.uniform(0.5, 4.0, jobs)
         pace = rng.lognormal(2.5, 1.0, jobs)
@@ -61,7 +68,7 @@ class Forecasts:
         return cls(left[:, None] * shape, rng.lognormal(0.0, 1.0, jobs), width)
 
     def __call__(self, threads: np.ndarray) -> np.ndarray:
-        """Reduction of each job by the next epoch: between horizons on straight lines."""
+        """Return each job's reduction in one epoch, interpolated linearly between horizons."""
         ahead = np.minimum(EPOCH * np.minimum(threads, self.width) / self.work, HORIZONS[-1])
         left = BEFORE.take(ahead.astype(int))
         cell = np.arange(len(left)) * len(HORIZONS) + left
@@ -70,11 +77,11 @@ class Forecasts:
         return low + (ahead - start) / (stop - start) * (high - low)
 
     def of(self, rows: np.ndarray) -> Forecasts:
-        """Those of some jobs."""
+        """Select the forecasts of some jobs."""
         return Forecasts(self.reduction[rows], self.work[rows], self.width[rows])
 
     def one_by_one(self) -> list[Callable[[int], float]]:
-        """The same gains as plain functions of one job each, in the same arithmetic."""
+        """Return the same gains as one plain function per job, with the same arithmetic."""
         grid, before = HORIZONS.tolist(), BEFORE.tolist()
 
         def gain_of(table: list[float], work: float, width: float) -> Callable[[int], float]:
@@ -94,16 +101,22 @@ class Forecasts:
 def measure(
     jobs: int, cores: int, *, seed: int = 0, repetitions: int = 5, heap: bool = True
 ) -> dict[str, Any]:
-    """Seconds of both ways at one size, and whether they agree.
+    """Time both methods at one size, and compare their results.
 
     Parameters
     ----------
     jobs, cores : int
     seed : int
     repetitions : int
-        Of water-filling; the median counts.
+        Repetitions of water-filling; the median counts.
     heap : bool
-        Whether to run Algorithm 1 too, once.
+        Whether to also run Algorithm 1, once.
+
+    Returns
+    -------
+    dict
+        ``jobs``, ``cores``, ``seconds``, and ``heap_seconds`` and ``identical``, both None without
+        `heap`.
     """
     forecasts = Forecasts.draw(jobs, cores, seed)
     one, most = np.ones(jobs), np.minimum(forecasts.width, cores)
@@ -123,11 +136,11 @@ def measure(
 
 
 @click.command()
-@click.option("--seed", default=0, show_default=True, help="Of the synthetic forecasts.")
-@click.option("--quick", is_flag=True, help="No heap for the largest size: under a minute.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the synthetic forecasts.")
+@click.option("--quick", is_flag=True, help="No heap for the largest size; takes under a minute.")
 @json_option
 def main(seed: int, quick: bool, output: str | None) -> None:
-    """Seconds to hand out threads by marginal gain, on one thread of this machine."""
+    """Time the allocation of threads by marginal gain, on one thread of this machine."""
     result = []
     with threadpool_limits(1):
         for jobs, cores in SIZES:

@@ -1,7 +1,8 @@
-"""Decision benchmark: all that happens between two epochs, from new reports to changes out.
+"""Decision benchmark: everything the engine does in one epoch, from new reports to new grants.
 
-Jobs at all stages of training report once each; `Engine.reallocate` then fits, asks the policy
-and places, on one thread. Beside it the paper's way: `curve_fit` for every job, and a heap.
+Each job reports once; the jobs are at all stages of training. `Engine.reallocate` then fits the
+curves, calls the policy and places the grants, on one thread. The paper's method runs on the same
+reports for comparison: `curve_fit` for every job, and Algorithm 1 with a heap.
 """
 
 from __future__ import annotations
@@ -31,23 +32,24 @@ from dask_slaq.core.policies.quality_driven import POLICIES, Policy
 
 __all__ = ["Training", "main", "measure"]
 
-#: Threads of a worker.
+#: Threads per worker.
 THREADS = 16
-#: Decisions before those that are measured, so that forecasts are scored, shares exist, and the
-#: first jobs are fitted anew long after the fit that all had at once: that needs more work.
+#: Decisions before the measured ones. By then forecasts have been scored, shares exist, and jobs
+#: are refitted at different times, which costs more than the common first fit.
 WARM = 12
-#: Decisions that are measured, and those of a quick run.
+#: Measured decisions in a full and in a quick run.
 DECISIONS, QUICK_DECISIONS = 15, 3
-#: Jobs up to which the paper's way is run at all, and fits that a quick run measures of it.
+#: Most jobs for which the paper's method runs, and number of its fits that a quick run times.
 PAPER_JOBS, QUICK_FITS = 4_000, 200
 
 
 class Training:
-    """Synthetic training runs at different stages, and an engine that follows them.
+    """Synthetic training jobs at different stages, and an engine that schedules them.
 
     Parameters
     ----------
     jobs, cores : int
+        Number of jobs, and of cores on workers of 16 threads.
     policy : str
     seed : int
 
@@ -56,7 +58,7 @@ class Training:
     losses : list of list of float
         All reports of each job so far.
     seconds : dict of str to float
-        Spent in each part since it was last cleared.
+        Seconds spent in each part of the decision since the dict was last cleared.
     """
 
     def __init__(self, jobs: int, cores: int, *, policy: str, seed: int) -> None:
@@ -74,7 +76,7 @@ class Training:
         self._begin()
 
     def _watch(self, predictor: LossPredictor) -> None:
-        """Time the parts of a decision from outside."""
+        """Wrap the predictor, the policy and the placement functions with timers."""
         for method in ("fit", "forecast"):
             setattr(predictor, method, self._timed("fit", getattr(predictor, method)))
         self.engine.policy = _Named(self.engine.policy, self._timed("policy", self.engine.policy))
@@ -95,7 +97,7 @@ class Training:
         return timed
 
     def _draw(self, rng: np.random.Generator, threads: float) -> None:
-        """Curves of both families of the paper, a third with 1 % of noise; sizes and lengths."""
+        """Draw curves of the paper's two families (a third with 1 % noise), sizes and lengths."""
         jobs = len(self.names)
         self._rng = rng
         self._end, self._fall = rng.uniform(0.0, 1.0, jobs), rng.lognormal(0.0, 1.0, jobs)
@@ -113,7 +115,7 @@ class Training:
         return (loss * (1.0 + self._noise * self._rng.standard_normal(len(loss)))).tolist()
 
     def _begin(self) -> None:
-        """Histories of different lengths, and the first decisions."""
+        """Report histories of different lengths, and make the warm-up decisions."""
         for name in self.names:
             self.engine.add_job(name, self._now)
         for k in range(int(self._length.max())):
@@ -125,19 +127,20 @@ class Training:
             self.step()
 
     def _work_on(self, i: int, loss: float) -> None:
-        """What comes before a report of the job: its tasks."""
+        """Observe the tasks of an iteration, and record the loss that will be reported."""
         name, width = self.names[i], int(self.width[i])
         self.engine.observe_task(name, float(self.work[i]), width)
         self.engine.observe_demand(name, width)
         self.losses[i].append(loss)
 
     def step(self) -> dict[str, float]:
-        """One epoch: a report of every job, then the decision.
+        """Simulate one epoch: one report per job, then the decision.
 
         Returns
         -------
         dict of str to float
-            Seconds of each part, of all as ``total``, and ``cpu`` seconds of the process.
+            Seconds of each part (``report``, ``fit``, ``policy``, ``place``, ``rest``), their
+            ``total``, and the CPU seconds of the process (``cpu``).
         """
         self._now += EPOCH
         losses = self._loss(self._length.astype(float))
@@ -159,7 +162,7 @@ class Training:
 
 
 class _Named:
-    """A timed policy that is still the policy it was by name."""
+    """Timed policy that keeps the name and the required inputs of the original."""
 
     def __init__(self, policy: Policy, decide: Callable[..., Any]) -> None:
         self.name, self.needs = policy.name, policy.needs
@@ -170,19 +173,20 @@ class _Named:
 
 
 def paper_way(training: Training, fits: int) -> dict[str, Any]:
-    """Seconds of the paper's way on the same reports.
+    """Time the paper's method on the same reports.
 
     Parameters
     ----------
     training : Training
     fits : int
-        Jobs whose fits are measured, spread over all; where these are more, the time of one is
-        that of the average, and the heap goes by the curves that were fitted.
+        Maximum number of jobs whose fits are timed, spread evenly over all jobs. If there are more
+        jobs, the time is extrapolated from the mean, and the heap reuses the fitted curves.
 
     Returns
     -------
     dict
-        ``paper_seconds``, its parts, and how many fits were measured.
+        ``paper_seconds``, ``paper_parts`` (``fit`` and ``heap``, seconds), and
+        ``paper_fits_measured``.
     """
     jobs, cores = len(training.names), THREADS * len(training.workers)
     sample = np.unique(np.linspace(0, jobs - 1, min(fits, jobs)).astype(int)).tolist()
@@ -206,7 +210,7 @@ def paper_way(training: Training, fits: int) -> dict[str, Any]:
 def _gain(
     curve: Callable[[float], float], losses: list[float], work: float
 ) -> Callable[[int], float]:
-    """Normalized reduction by threads: by the largest change so far, as in the paper."""
+    """Return the loss reduction by threads, normalized by the largest change as in the paper."""
     now = curve(0.0)
     largest = max(abs(a - b) for a, b in pairwise(losses)) or 1.0
 
@@ -226,7 +230,7 @@ def measure(
     decisions: int = DECISIONS,
     fits: int = PAPER_JOBS,
 ) -> dict[str, Any]:
-    """Seconds of a decision at one size: median of several, and the parts of that one.
+    """Measure several decisions at one size.
 
     Parameters
     ----------
@@ -234,9 +238,15 @@ def measure(
     policy : str
     seed : int
     decisions : int
-        How many are measured.
+        Number of measured decisions.
     fits : int
-        Of the paper's way that are measured; with 0 it is left out.
+        Number of timed fits of the paper's method; 0 skips the method.
+
+    Returns
+    -------
+    dict
+        ``jobs``, ``cores``, the ``seconds`` and ``cpu_seconds`` of the median decision, its
+        ``parts``, and the keys of `paper_way`.
     """
     training = Training(jobs, cores, policy=policy, seed=seed)
     steps = sorted((training.step() for _ in range(decisions)), key=lambda parts: parts["total"])
@@ -248,11 +258,11 @@ def measure(
 
 @click.command()
 @click.option("--policy", default="max-total", show_default=True, type=click.Choice(POLICIES))
-@click.option("--seed", default=0, show_default=True, help="Of the synthetic training runs.")
-@click.option("--quick", is_flag=True, help="Fewer decisions, without the largest size.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the synthetic training jobs.")
+@click.option("--quick", is_flag=True, help="Fewer decisions, and not the largest size.")
 @json_option
 def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
-    """Seconds of a whole decision and of its parts, on one thread of this machine."""
+    """Measure the time of a whole decision and of its parts, on one thread of this machine."""
     result = []
     with threadpool_limits(1):
         for jobs, cores in SIZES[:-1] if quick else SIZES:

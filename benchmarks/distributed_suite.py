@@ -1,9 +1,8 @@
-"""Runs distributed's own tests with the plugin on every scheduler, against the same without it.
+"""Compatibility benchmark: distributed's own tests with the plugin on every scheduler and without.
 
-Every client is a job (`benchmarks.suites.preload`): `alone`, where Dask schedules its tasks as
-ever, or `contended`, where each goes through its pool. A test that passes without us and not with
-us runs again on its own, on both sides. The checkout, with its tests, is the user's; nothing is
-copied.
+Every client is a job (`benchmarks.suites.preload`). In mode `alone`, Dask schedules its tasks as
+usual; in mode `contended`, each task waits in the job's pool. A test that passes only without the
+plugin runs again by itself on both sides. The user supplies the checkout; nothing is copied.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TESTS = (
     "failed_workers", "steal", "worker_client", "actor", "variable", "queues", "events",
     "semaphore", "locks", "publish", "as_completed", "client_executor", "cancelled_state",
 )  # fmt: skip
-#: Of distributed, those that have to do with scheduling.
+#: Tests of distributed that concern scheduling.
 FILES = (
     *(f"distributed/tests/test_{name}.py" for name in TESTS),
     "distributed/diagnostics/tests/test_scheduler_plugin.py",
@@ -37,7 +36,7 @@ FILES = (
     "distributed/shuffle/tests",
 )
 ARGUMENTS = ("-pno:cacheprovider", "-otimeout_method=signal", "--timeout=120")
-# Some tests hang where they wait for what they know Dask to do: not for the usual 30 s.
+# Tests that wait for plain Dask's exact behavior may hang. End them sooner than the usual 30 s.
 PATIENCE = "15"
 PLUGIN = {
     "DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "benchmarks.suites.preload",
@@ -51,18 +50,18 @@ def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False)
     Parameters
     ----------
     checkout : Path
-        Of distributed. It is the one that is tested, and not an installed one.
+        Checkout of distributed. It is tested in place of the installed package.
     mode : str
         `BASELINE`, or one of `MODES`.
     tests : iterable of str
-        Files, folders or tests.
+        Files, folders or test ids.
     quick : bool
-        Leave out tests that start processes of their own.
+        Whether to skip tests that start their own processes.
 
     Returns
     -------
     dict
-        Outcomes and reasons by test, and the notes of `benchmarks.suites.preload`.
+        ``outcomes`` and ``reasons`` by test id, and ``notes`` of `benchmarks.suites.preload`.
     """
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder, "notes")
@@ -81,7 +80,7 @@ def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False)
 
 
 def _by_id(checkout: Path, found: Run) -> dict[str, Any]:
-    """Name tests as pytest's command line does."""
+    """Key outcomes and reasons by the test ids of pytest's command line."""
     ids = {name: _id(checkout, name) for name in found.outcomes}
     return {
         "outcomes": {ids[name]: outcome for name, outcome in found.outcomes.items()},
@@ -101,7 +100,18 @@ def _id(checkout: Path, name: str) -> str:
 
 
 def differences(here: dict[str, str], baseline: dict[str, str]) -> list[str]:
-    """Return the tests that pass in the baseline, and not here; what did not run has not passed."""
+    """Find tests that pass in the baseline but not here. A test that did not run did not pass.
+
+    Parameters
+    ----------
+    here, baseline : dict of str to str
+        Outcomes by test id.
+
+    Returns
+    -------
+    list of str
+        Test ids, sorted.
+    """
     return sorted(
         test
         for test, outcome in baseline.items()
@@ -110,12 +120,19 @@ def differences(here: dict[str, str], baseline: dict[str, str]) -> list[str]:
 
 
 def again(checkout: Path, mode: str, tests: Sequence[str], times: int) -> dict[str, list[int]]:
-    """Run tests on their own again, with and without us.
+    """Run tests again by themselves, with the plugin and without it.
+
+    Parameters
+    ----------
+    checkout, mode, tests
+        See `run`.
+    times : int
+        Number of runs per side.
 
     Returns
     -------
     dict of str to list of int
-        By test: how often it did not pass here, and in the baseline.
+        Failures by test id: ``[with the plugin, in the baseline]``.
     """
     bad = {test: [0, 0] for test in tests}
     for _ in range(times if tests else 0):
@@ -128,20 +145,22 @@ def again(checkout: Path, mode: str, tests: Sequence[str], times: int) -> dict[s
 
 @click.command()
 @click.argument("checkout", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--file", "files", multiple=True, help="A file or folder of tests; all by default.")
-@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Both by default.")
-@click.option("--baseline", type=click.File(), help="The JSON of an earlier run, for its baseline.")
-@click.option("--again", "times", default=1, help="How often tests that differ run again.")
-@click.option("--quick", is_flag=True, help="Leave out tests that start processes of their own.")
+@click.option("--file", "files", multiple=True, help="Test file or folder; all by default.")
+@click.option(
+    "--mode", "modes", multiple=True, type=click.Choice(MODES), help="Mode; both by default."
+)
+@click.option("--baseline", type=click.File(), help="JSON of an earlier run with baselines.")
+@click.option("--again", "times", default=1, help="How often to repeat tests that differ.")
+@click.option("--quick", is_flag=True, help="Skip tests that start their own processes.")
 @json_option
 def main(
     checkout: Path, files: tuple[str, ...], modes: tuple[str, ...], baseline: Any, times: int,
     quick: bool, output: str | None,
 ) -> None:  # fmt: skip
-    """Tests of distributed that pass without the plugin, and do not with it.
+    """Find tests of distributed that pass without the plugin but not with it.
 
-    CHECKOUT is one of dask/distributed, of a supported version. Exits with 1 if there are any, or
-    if the plugin failed on a scheduler.
+    CHECKOUT is a checkout of dask/distributed at a supported version. The exit code is 1 if there
+    are such tests, or if the plugin failed on a scheduler.
     """
     checkout = checkout.resolve()
     earlier = json.load(baseline)["files"] if baseline else {}
@@ -166,7 +185,7 @@ def _run(checkout: Path, mode: str, file: str, quick: bool) -> dict[str, Any]:
 
 
 def _problems(side: dict[str, Any]) -> list[str]:
-    """Lines on what the plugin complained of."""
+    """Format the problems and warnings that the plugin noted, one line each."""
     said = ((n["test"], n.get("problem") or n.get("logged")) for n in side["notes"])
     return [f"{test}: {text}" for test, text in dict.fromkeys(said) if text]
 
@@ -176,7 +195,7 @@ def _wrong(side: dict[str, Any]) -> bool:
 
 
 def _row(file: str, row: dict[str, Any]) -> str:
-    """A line of the table."""
+    """Format one row of the table."""
     cells = [file.removeprefix("distributed/"), _counts(row[BASELINE]["outcomes"])]
     for mode in MODES:
         if mode in row:
@@ -194,7 +213,7 @@ def _counts(outcomes: dict[str, str]) -> str:
 
 
 def table(result: dict[str, Any]) -> str:
-    """Write the result as a table of counts, and a line for each test that differs."""
+    """Format the result as a table of counts, followed by one line per test that differs."""
     columns = [f"{mode}{what}" for mode in MODES for what in ("", " differ", " held")]
     head = ["tests", BASELINE, *columns]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]

@@ -1,9 +1,9 @@
 """Epoch benchmark: what one whole epoch costs the scheduler's event loop.
 
-An epoch is a report of every job, the decision, the grants handed to the pools, the history, and
-one dispatch that fills the free slots. Scheduler, plugin and messages are real; the workers speak
-Dask's protocol and compute nothing. Times are CPU time of the scheduler's thread, the least of
-several epochs, since noise only adds.
+An epoch consists of one report per job, the decision, passing the grants to the pools, the history,
+and one dispatch that fills the free slots. Scheduler, plugin and messages are real; the workers
+speak Dask's protocol and compute nothing. Times are CPU times of the scheduler's thread. The
+minimum over several epochs counts, since noise only adds.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from benchmarks.common.results import give, json_option
 
 __all__ = ["main", "measure"]
 
-#: Reports of each job before the first epoch that is measured.
+#: Reports per job before the first measured epoch.
 HISTORY = 8
-#: Jobs per worker, and threads of each.
+#: Jobs and threads per worker.
 JOBS_PER_WORKER, THREADS = 8, 2
 FEWEST_WORKERS = 16
-#: Slots that a dispatch fills: what ends within a few milliseconds.
+#: Slots that a dispatch fills: about as many tasks as end within a few milliseconds.
 SLOTS = 16
-#: Tasks of all jobs, in those that all threads run at a time and for each epoch: some end of
-#: themselves meanwhile.
+#: Tasks per thread and epoch. More than one, because some tasks end between the epochs.
 TASKS = 2.5
-#: Epochs of an hour, of one second each.
+#: Epochs of one second in an hour.
 HOUR = 3600
 
 
@@ -42,19 +41,19 @@ def measure(jobs: int, *, epochs: int = 7, policy: str = "max-total", seed: int 
     Parameters
     ----------
     jobs : int
-        Jobs that run; each reports once per epoch and has ready tasks.
+        Running jobs; each reports once per epoch and has ready tasks.
     epochs : int
-        Epochs measured; the least counts.
+        Measured epochs; the fastest counts.
     policy : str
     seed : int
-        Of the times that tasks take.
+        Seed of the task durations.
 
     Returns
     -------
     dict
-        ``jobs``; ``epoch_ms``, and its parts ``reports_ms``, ``decision_ms`` (the engine alone),
-        ``grants_ms`` (everything else of `SlaqPlugin.run_once`), ``dispatch_ms``; ``tasks`` (sent
-        by that dispatch); ``history_mb_per_hour``.
+        ``jobs``; ``epoch_ms`` and its parts ``reports_ms``, ``decision_ms`` (the engine alone),
+        ``grants_ms`` (the rest of `SlaqPlugin.run_once`) and ``dispatch_ms``; ``tasks`` (sent by
+        the dispatch); ``history_mb_per_hour``.
     """
     return asyncio.run(_measure(jobs, epochs, policy, seed))
 
@@ -83,7 +82,7 @@ async def _measure(jobs: int, epochs: int, policy: str, seed: int) -> dict[str, 
         await settled(scheduler)
         found = []
         for k in range(epochs):
-            # Some are always between two tasks: one that ended and one that is on its way.
+            # A few threads are always idle, between a finished task and the next.
             await until(lambda: workers.running() >= 0.9 * scheduler.total_nthreads)
             found.append(_epoch(slaq, workers, engine, names, client.id, HISTORY + k))
         least = min(found, key=lambda epoch: epoch["epoch_ms"])
@@ -100,7 +99,7 @@ def _job_of(key: Any) -> str:
 
 
 class _Timed:
-    """The engine, with the time of its last decision."""
+    """Engine that times its last decision."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -118,7 +117,7 @@ class _Timed:
 
 
 def _report(slaq: Any, names: list[str], client: str, k: int) -> None:
-    """Send the loss of iteration `k` of every job: curves that fall at different rates."""
+    """Send the loss of iteration `k` of every job. The curves fall at different rates."""
     for i, name in enumerate(names):
         slaq.messages.report(job=name, loss=1.0 / (1.0 + k * (0.2 + i % 7)), client=client)
 
@@ -126,9 +125,11 @@ def _report(slaq: Any, names: list[str], client: str, k: int) -> None:
 def _epoch(
     slaq: Any, workers: Any, engine: _Timed, names: list[str], client: str, k: int
 ) -> dict[str, Any]:
-    for _ in range(SLOTS):  # not counted: `benchmarks.scale` does
+    for _ in range(SLOTS):  # not timed here, but in `benchmarks.scale`
         workers.finish_next()
-    slaq.pools.wakeups.due = True  # the dispatch is measured apart from the timer
+    slaq.pools.wakeups.due = (
+        True  # the dispatch is timed separately, so keep the timer from running it
+    )
     begin = thread_time()
     _report(slaq, names, client, k)
     reported = thread_time()
@@ -148,16 +149,18 @@ def _epoch(
 
 
 @click.command()
-@click.option("--jobs", default="100,1000,4000", show_default=True, help="Comma-separated.")
+@click.option(
+    "--jobs", default="100,1000,4000", show_default=True, help="Numbers of jobs, comma-separated."
+)
 @click.option("--epochs", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--policy", default="max-total", show_default=True)
-@click.option("--seed", default=0, show_default=True, help="Of the times that tasks take.")
-@click.option("--quick", is_flag=True, help="Fewer jobs: under half a minute.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the task durations.")
+@click.option("--quick", is_flag=True, help="Fewer jobs; takes under half a minute.")
 @json_option
 def main(
     jobs: str, epochs: int, policy: str, seed: int, quick: bool, output: str | None
 ) -> None:  # fmt: skip
-    """Measure whole epochs: reports in, decision, grants out, history, one dispatch."""
+    """Measure whole epochs: reports, decision, grants, history and one dispatch."""
     counts = [20, 100] if quick else [int(count) for count in jobs.split(",")]
     result = []
     for count in counts:

@@ -1,8 +1,8 @@
-"""Train the gate of the loss predictor, and write its coefficients.
+"""Training of the gating network of the loss predictor.
 
-The gate is trained on what the experts said of many curves at every iteration, to make the mean
-error small at several horizons: in ranges of the curve, and relative to the loss. Everything is
-drawn from seeds, so a second run writes the same numbers, up to rounding.
+The network is trained on the experts' forecasts of many curves at every iteration. Training
+minimizes the mean error at several horizons, relative to the range of the curve and to the loss.
+All randomness is seeded, so a second run writes the same numbers up to rounding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["average", "learn", "main", "write"]
 Array = NDArray[np.float64]
 
 HIDDEN, EPOCHS, BATCH, RATE, DECAY = 48, 24, 1024, 2e-3, 1e-4
-#: Networks that are trained, and averaged: on curves of other kinds each errs in its own way.
+#: Number of networks that are trained and averaged, since each errs differently on new curves.
 NETWORKS = 2
 
 
@@ -32,7 +32,7 @@ NETWORKS = 2
 
 
 class Network(NamedTuple):
-    """Coefficients of the gate, as `GatingNetwork` has them, but for mean and deviation."""
+    """Coefficients of `GatingNetwork` without the mean and deviation of its inputs."""
 
     inner: Array
     inner_bias: Array
@@ -41,7 +41,7 @@ class Network(NamedTuple):
 
 
 def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array]:
-    """Coefficients that make the mean cost of the errors small, by Adam.
+    """Train one network with Adam to minimize the mean cost of the errors.
 
     Parameters
     ----------
@@ -49,7 +49,12 @@ def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array
     epochs : int
         Passes over the lessons.
     seed : int
-        Of the start and of the order of the lessons.
+        Seed of the initial coefficients and of the order of the lessons.
+
+    Returns
+    -------
+    dict of str to array
+        Coefficients of `GatingNetwork` by name.
     """
     mean, deviation = some.x.mean(axis=0), some.x.std(axis=0) + 1e-6
     some = some._replace(x=np.clip((some.x - mean) / deviation, -4.0, 4.0))
@@ -73,7 +78,7 @@ def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array
 
 
 def average(networks: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """One network whose outputs are the means of those of `networks`, of the same lessons."""
+    """Merge networks that were trained on the same lessons into one that outputs their mean."""
     wide = {
         name: np.concatenate([by[name] for by in networks], axis=axis)
         for name, axis in (("inner", 1), ("inner_bias", 0), ("outer", 0))
@@ -90,7 +95,7 @@ def _start(rng: np.random.Generator, n_in: int, n_out: int) -> Network:
 
 
 def _slopes(net: Network, some: Lessons) -> tuple[float, Network]:
-    """Mean cost of some lessons, and its derivatives."""
+    """Compute the mean cost of some lessons, and its derivatives by the coefficients."""
     n = len(some.x)
     hidden = np.maximum(some.x @ net.inner + net.inner_bias, 0.0)
     out = hidden @ net.outer + net.outer_bias
@@ -106,14 +111,14 @@ def _slopes(net: Network, some: Lessons) -> tuple[float, Network]:
 
 
 def _derivatives(out: Array, by: Mixture, some: Lessons) -> tuple[float, Array]:
-    """Cost of the errors, and its derivatives by the outputs of the network."""
+    """Compute the cost of the errors, and its derivatives by the outputs of the network."""
     n_experts, zero = some.level.shape[1], some.zero[:, None]
     fall = np.einsum("ne,neh->nh", by.weight, some.fall)
     level = (by.level_weight * some.level).sum(axis=1) + by.shift
     above = by.scale[:, None] * (level[:, None] - by.factor[:, None] * fall - zero)
     error = np.maximum(above, 0.0) + zero - some.truth
     slope = some.cost * np.sign(error) * (above > 0)
-    of_scale = (slope * above).sum(axis=1)  # of its log
+    of_scale = (slope * above).sum(axis=1)  # by the log of the scale
     slope *= by.scale[:, None]
     of_fall, of_level = -by.factor[:, None] * slope, slope.sum(axis=1)
     of_weight = np.einsum("nh,neh->ne", of_fall, some.fall)
@@ -130,7 +135,7 @@ def _derivatives(out: Array, by: Mixture, some: Lessons) -> tuple[float, Array]:
 
 
 def _of_logs(weight: Array, of_weight: Array) -> Array:
-    """Derivatives by the logs of weights that sum to 1."""
+    """Convert derivatives by weights that sum to 1 into derivatives by their logs."""
     slope: Array = weight * (of_weight - (weight * of_weight).sum(axis=1, keepdims=True))
     return slope
 
@@ -139,7 +144,13 @@ def _of_logs(weight: Array, of_weight: Array) -> Array:
 
 
 def write(file: Any, coefficients: dict[str, Array]) -> None:
-    """Write `coefficients`, to three digits, as the ``.npz`` file that the package reads."""
+    """Write coefficients, rounded to three digits, as the ``.npz`` file that the package reads.
+
+    Parameters
+    ----------
+    file : path or binary file
+    coefficients : dict of str to array
+    """
     rounded = {
         name: np.array([float(f"{value:.3g}") for value in array.ravel()]).reshape(array.shape)
         for name, array in coefficients.items()
@@ -152,13 +163,13 @@ def write(file: Any, coefficients: dict[str, Array]) -> None:
     "--out", type=click.File("wb"), default="gating.npz", show_default=True, help="File to write."
 )
 @click.option("--trained", default=1080, show_default=True, help="Curves of the nine algorithms.")
-@click.option("--made", default=1000, show_default=True, help="Made-up curves.")
+@click.option("--made", default=1000, show_default=True, help="Synthetic curves.")
 @click.option("--nets", default=1500, show_default=True, help="Curves of small networks.")
 @click.option("--epochs", default=EPOCHS, show_default=True, help="Passes over the lessons.")
 def main(out: Any, trained: int, made: int, nets: int, epochs: int) -> None:
     """Train the gating network of the loss predictor, and write its coefficients.
 
-    The package reads them from `dask_slaq/core/forecast/gating.npz`.
+    The package reads the coefficients from `dask_slaq/core/forecast/gating.npz`.
     """
     some = lessons(training_curves(trained, made, nets))
     write(out, average([learn(some, epochs, seed) for seed in range(NETWORKS)]))

@@ -1,9 +1,9 @@
-"""Instrumentation benchmark: what it costs that fits of dask-ml report their losses.
+"""Instrumentation benchmark: the cost of reporting the losses of dask-ml's fits.
 
-The same fit with an `instrument` block around it and without, in pairs on one cluster, the order
-within a pair by chance; a ratio is the median over pairs. CPU seconds of the process are given
-too: they suffer less from what else the machine does. Tasks, submitted graphs and fetched results
-of one fit are counted; they hardly depend on the machine.
+The same fit runs inside an `instrument` block and without one, in pairs on one cluster. The order
+within a pair is random, and a ratio is the median over pairs. CPU seconds of the process are given
+as well, since other load on the machine affects them less. The tasks, submitted graphs and fetched
+results of one fit are counted too; they hardly depend on the machine.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from benchmarks.common.results import give, json_option
 __all__ = ["CASES", "main", "measure"]
 
 FEATURES = 20
-#: Standard error of a median, in median absolute deviations over the root of the count.
+#: Standard error of a median, in units of the median absolute deviation / sqrt(count).
 ERROR = 1.25 * 1.48
 Data = dict[str, da.Array]
 seeds = itertools.count()
 
 
 def glm(solver: str, **settings: Any) -> Callable[[Data], Any]:
-    """A logistic regression of a few iterations."""
+    """Return a fit of a logistic regression that runs a few iterations."""
 
     def fit(data: Data) -> Any:
         from dask_ml.linear_model import LogisticRegression
@@ -49,14 +49,14 @@ def glm(solver: str, **settings: Any) -> Callable[[Data], Any]:
 
 
 def k_means(data: Data) -> Any:
-    """Lloyd's iterations from given centers."""
+    """Run a few of Lloyd's iterations from fixed centers."""
     from dask_ml.cluster import KMeans
 
     return KMeans(5, init=data["centers"], max_iter=5, tol=0.0).fit(data["X"])
 
 
 def incremental(name: str, **settings: Any) -> Callable[[Data], Any]:
-    """One pass over the blocks."""
+    """Return a fit of `Incremental`, over the given class of scikit-learn, with one pass."""
 
     def fit(data: Data) -> Any:
         from dask_ml.wrappers import Incremental
@@ -64,7 +64,7 @@ def incremental(name: str, **settings: Any) -> Callable[[Data], Any]:
 
         modules = (cluster, linear_model, neural_network)
         kind = next(getattr(m, name) for m in modules if hasattr(m, name))
-        # Another seed each time: Dask does not compute anew what it has just computed.
+        # A new seed each time, so that Dask cannot reuse the previous results.
         model = Incremental(kind(random_state=next(seeds), **settings), shuffle_blocks=False)
         if name == "MiniBatchKMeans":
             return model.fit(data["X"])
@@ -74,7 +74,7 @@ def incremental(name: str, **settings: Any) -> Callable[[Data], Any]:
 
 
 def search(data: Data) -> Any:
-    """A small incremental search."""
+    """Run a small incremental search."""
     from dask_ml.model_selection import IncrementalSearchCV
     from sklearn.linear_model import SGDClassifier
 
@@ -85,7 +85,7 @@ def search(data: Data) -> Any:
     return model.fit(data["X"], data["y"], classes=[0, 1])
 
 
-#: By name: whether the library computes the loss anyway, and the fit.
+#: By name: whether the library computes the loss anyway, and the fit itself.
 CASES: dict[str, tuple[bool, Callable[[Data], Any]]] = {
     "gradient_descent": (True, glm("gradient_descent")),
     "lbfgs": (True, glm("lbfgs")),
@@ -105,12 +105,12 @@ CASES: dict[str, tuple[bool, Callable[[Data], Any]]] = {
 
 
 def data_of(client: Client, rows: int, partitions: int, seed: int) -> Data:
-    """Two classes in `rows` rows, in the memory of the workers."""
+    """Persist a two-class data set: ``X``, (rows, 20), ``y``, (rows,), and five ``centers``."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(rows, FEATURES))
     y = (rng.random(rows) < 1 / (1 + np.exp(-X @ rng.normal(size=FEATURES)))).astype(int)
     chunk = -(-rows // partitions)
-    # A copy of each block: dask 2025.1.0 cannot fit KMeans on an array that is persisted as is.
+    # Copy each block: dask 2025.1.0 cannot fit KMeans on an array that is persisted as is.
     arrays = [da.from_array(a, chunks=(chunk, *a.shape[1:])).map_blocks(np.copy) for a in (X, y)]
     lazy = client.persist(arrays)
     wait(lazy)
@@ -118,7 +118,7 @@ def data_of(client: Client, rows: int, partitions: int, seed: int) -> Data:
 
 
 class Traffic(SchedulerPlugin):
-    """Counts what fits ask of a cluster: tasks computed, graphs submitted, results fetched."""
+    """Counter of computed tasks, submitted graphs and fetched results on a cluster."""
 
     name = "traffic"
 
@@ -140,7 +140,7 @@ class Traffic(SchedulerPlugin):
         self.tasks += start == "processing" and finish == "memory"
 
     def of(self, fit: Callable[[Data], Any], data: Data) -> dict[str, dict[str, int]]:
-        """Count one fit of each kind, after one that is not counted."""
+        """Count the traffic of one plain and one observed fit, after a warm-up fit."""
         found = {}
         _once(fit, data, "plain")
         for side in ("plain", "observed"):
@@ -154,15 +154,26 @@ class Traffic(SchedulerPlugin):
 def measure(
     fit: Callable[[Data], Any], data: Data, *, repetitions: int, seed: int = 0
 ) -> dict[str, list[float]]:
-    """Seconds of a fit, plain and observed, in pairs; and how many losses each one reported.
+    """Time pairs of a plain and an observed fit.
 
-    Imports and compilation count if the fit was not run before.
+    Imports and compilation are included if the fit has not run before.
+
+    Parameters
+    ----------
+    fit : callable
+        Called with `data`.
+    data : dict
+        See `data_of`.
+    repetitions : int
+        Number of pairs.
+    seed : int
+        Seed of the order within pairs.
 
     Returns
     -------
     dict
         ``plain``, ``observed``: seconds of each repetition; ``plain_cpu``, ``observed_cpu``: CPU
-        seconds of the process; ``reports``: losses of each observed fit.
+        seconds of the process; ``reports``: number of losses that each observed fit reported.
     """
     order = random.Random(seed)
     found: dict[str, list[float]] = {
@@ -190,7 +201,7 @@ def _once(fit: Callable[[Data], Any], data: Data, side: str) -> tuple[float, flo
 
 
 def summary(found: dict[str, list[float]], free: bool) -> dict[str, Any]:
-    """Ratios of observed to plain, with standard errors that no single slow fit blows up."""
+    """Compute ratios of observed to plain, with standard errors robust to a single slow fit."""
     result: dict[str, Any] = {"loss_is_computed_anyway": free, "reports": found["reports"][0]}
     for key, suffix in (("ratio", ""), ("cpu_ratio", "_cpu")):
         pairs = zip(found["observed" + suffix], found["plain" + suffix], strict=True)
@@ -205,25 +216,25 @@ def summary(found: dict[str, list[float]], free: bool) -> dict[str, Any]:
 @click.option("--rows", default=200_000, show_default=True, type=click.IntRange(100))
 @click.option("--partitions", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--repetitions", default=9, show_default=True, type=click.IntRange(1))
-@click.option("--workers", default=1, show_default=True, help="In-process, one thread each.")
+@click.option("--workers", default=1, show_default=True, help="One-thread workers, in-process.")
 @click.option(
-    "--case", "only", multiple=True, type=click.Choice(list(CASES)), help="By default all."
+    "--case", "only", multiple=True, type=click.Choice(list(CASES)), help="Case; all by default."
 )
-@click.option("--seed", default=0, show_default=True, help="Of the data, and who goes first.")
-@click.option("--quick", is_flag=True, help="Fewer rows and repetitions: about a minute.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the data and of the order.")
+@click.option("--quick", is_flag=True, help="Fewer rows and repetitions; takes about a minute.")
 @json_option
 def main(
     rows: int, partitions: int, repetitions: int, workers: int, only: tuple[str, ...], seed: int,
     quick: bool, output: str | None,
 ) -> None:  # fmt: skip
-    """Seconds of dask-ml's fits that report their losses, over those of fits that do not."""
+    """Compare the times of dask-ml's fits with and without reports of their losses."""
     from dask_slaq.adapters.compat import repairs
 
     if quick:
         rows, repetitions = min(rows, 20_000), min(repetitions, 3)
-    repairs.follow_settings()  # both sides run with what makes them run at all
+    repairs.follow_settings()  # without the repairs, current Dask cannot run some fits
     result = {}
-    one_thread = threadpool_limits(1)  # threads of a library are not to compete with the cluster's
+    one_thread = threadpool_limits(1)  # library threads must not compete with the workers
     with one_thread, local_cluster(workers) as (cluster, client), client.as_current():
         traffic = Traffic(cluster)
         data = data_of(client, rows, partitions, seed)

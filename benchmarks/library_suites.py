@@ -1,8 +1,8 @@
-"""Runs the own test suites of dask-ml and dask-glm with repairs and instrumentation on.
+"""Library benchmark: the test suites of dask-ml and dask-glm with repairs and instrumentation.
 
-What passes in a baseline and does not pass here is printed: another interpreter with an older Dask,
-the result of an earlier run, or by default the same interpreter without us. The suites come from
-checkouts that the user names; nothing is copied.
+Tests that pass in a baseline but not here are printed. The baseline is another interpreter with an
+older Dask, the result of an earlier run, or by default the same interpreter without this package.
+The suites come from checkouts that the user supplies; nothing is copied.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from benchmarks.common.results import give, json_option
 __all__ = ["Run", "compare", "main", "run_suite"]
 
 ROOT = Path(__file__).parents[1]
-# Without the folder it runs in on the path: the installed library is tested.
+# Test the installed library: take the working directory off the path.
 RUN = "import sys; sys.path.pop(0); import pytest; sys.exit(pytest.main(sys.argv[1:]))"
 GOOD = ("passed", "skipped")
 STDERR = 2
-WIDTH = 200  # characters of what a test said
+WIDTH = 200  # maximum length of a failure's reason, in characters
 OBSERVED = ("benchmarks.suites.observed",)
 AS_JOBS = (*OBSERVED, "benchmarks.suites.jobs")
-# Of all schedulers that a suite starts, those in processes of their own too. Short epochs: tests
-# last a second or two.
+# Environment variables reach every scheduler that a suite starts, also in other processes. Epochs
+# are short because tests last a second or two.
 PLUGIN = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "dask_slaq", "DASK_SLAQ__EPOCH": "100ms"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of the tests of one checkout.
+    """Result of running the tests of one checkout.
 
     Attributes
     ----------
     outcomes : dict of str to str
         By test: ``passed``, ``failed``, ``error`` or ``skipped``.
     reasons : dict of str to str
-        By test that failed: start of what it said.
+        Start of the error message, by test that failed.
     seen : dict
-        What our plugins of pytest noted; empty without them.
+        Notes of this project's pytest plugins; empty without them.
     """
 
     outcomes: dict[str, str]
@@ -70,26 +70,26 @@ def run_suite(
     Parameters
     ----------
     checkout : Path
-        Of dask-ml or dask-glm, a git checkout or an unpacked source distribution.
+        Git checkout or unpacked source distribution of dask-ml or dask-glm.
     python : str
-        Interpreter of the environment.
+        Interpreter that runs the tests.
     plugins : tuple of str
         Plugins of pytest: `OBSERVED` for repairs and an `instrument` block around everything,
-        `AS_JOBS` for jobs too, `()` for the library by itself.
+        `AS_JOBS` for jobs as well, `()` for the library by itself.
     arguments : tuple of str
-        More arguments for pytest.
+        Further arguments of pytest.
     settings : Mapping of str to str, optional
-        More variables of the environment.
+        Further environment variables.
 
     Raises
     ------
     click.ClickException
-        pytest gave no result.
+        If pytest wrote no result.
     """
     with tempfile.TemporaryDirectory() as folder:
         xml, seen = Path(folder, "junit.xml"), Path(folder, "seen.json")
         loaded = [argument for plugin in plugins for argument in ("-p", plugin)]
-        # Of pytest's report only the progress is shown, and not where the result may go.
+        # Show only pytest's progress, and on stderr: stdout may receive the result.
         command = [python, "-c", RUN, *loaded, "-q", "--no-summary", f"--junitxml={xml}"]
         environment = {**os.environ, **_settings(plugins), "SLAQ_SUITE_SEEN": str(seen)}
         environment |= settings or {}
@@ -104,7 +104,7 @@ def run_suite(
 
 
 def _settings(plugins: tuple[str, ...]) -> dict[str, str]:
-    """Variables of the environment that the plugins of pytest need."""
+    """Return the environment variables that the pytest plugins need."""
     if not plugins:
         return {}
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -117,7 +117,7 @@ def _name(case: Any) -> str:
 
 
 def _outcomes(report: Any) -> dict[str, str]:
-    """Outcome of each test in a JUnit report; failed if any of its phases did."""
+    """Read the outcome of each test from a JUnit report. A test fails if any of its phases does."""
     found: dict[str, str] = {}
     for case in report.iter("testcase"):
         name, tags = _name(case), {child.tag for child in case}
@@ -128,7 +128,7 @@ def _outcomes(report: Any) -> dict[str, str]:
 
 
 def _reasons(report: Any) -> dict[str, str]:
-    """What each test that failed said, or the start of it."""
+    """Read the start of the error message of each failed test."""
     found: dict[str, str] = {}
     for case in report.iter("testcase"):
         for child in case:
@@ -138,7 +138,21 @@ def _reasons(report: Any) -> dict[str, str]:
 
 
 def compare(here: dict[str, str], baseline: dict[str, str]) -> dict[str, Any]:
-    """Counts of both sides, and the tests that differ; one that did not run here is ``missing``."""
+    """Compare outcomes with those of the baseline.
+
+    Parameters
+    ----------
+    here, baseline : dict of str to str
+        Outcomes by test.
+
+    Returns
+    -------
+    dict
+        Counts of outcomes (``here``, ``baseline``), tests that differ (``newly_failing``,
+        ``newly_skipped``, ``newly_passing``), and the numbers of tests on one side only
+        (``only_here``, ``only_in_baseline``). A test of the baseline that did not run here counts
+        as failing.
+    """
     passed = sorted(test for test, outcome in baseline.items() if outcome == "passed")
     now = {test: here.get(test, "missing") for test in passed}
     return {
@@ -156,20 +170,20 @@ def compare(here: dict[str, str], baseline: dict[str, str]) -> dict[str, Any]:
 
 @click.command()
 @click.argument("checkouts", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--python", help="Interpreter of the baseline; this one without us by default.")
+@click.option("--python", help="Interpreter of the baseline; this interpreter by default.")
 @click.option(
-    "--baseline", type=click.File(), help="Baseline: the JSON of an earlier run of these tests."
+    "--baseline", type=click.File(), help="JSON of an earlier run of these tests, as baseline."
 )
-@click.option("--pytest", "more", multiple=True, help="More arguments for pytest, as -k=kmeans.")
-@click.option("--jobs", is_flag=True, help="Every scheduler runs the plugin, and tests are jobs.")
+@click.option("--pytest", "more", multiple=True, help="Argument for pytest, such as -k=kmeans.")
+@click.option("--jobs", is_flag=True, help="Run the plugin on every scheduler, and tests as jobs.")
 @json_option
 def main(
     checkouts: tuple[str, ...], python: str | None, baseline: Any, more: tuple[str, ...],
     jobs: bool, output: str | None,
 ) -> None:  # fmt: skip
-    """Tests of dask-ml and dask-glm that fail with us and pass without.
+    """Find tests of dask-ml and dask-glm that fail with this package but pass without it.
 
-    Exits with 1 if there are any, or if the plugin failed on a scheduler.
+    The exit code is 1 if there are such tests, or if the plugin failed on a scheduler.
     """
     earlier = json.load(baseline) if baseline else None
     result = {}
@@ -216,7 +230,7 @@ def _text(name: str, row: dict[str, Any]) -> str:
 
 
 def _seen(seen: dict[str, Any]) -> list[str]:
-    """Lines on what our plugins of pytest noted."""
+    """Format the notes of the pytest plugins, one line each."""
     lines = [f"  losses reported: {seen.get('losses', 0)}"]
     if "jobs" in seen:
         text = "jobs: {jobs}, tasks that were held: {held}"

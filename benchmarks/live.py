@@ -1,9 +1,9 @@
 """Live benchmark: jobs on Dask's real scheduler and workers, plain Dask against the policies.
 
-`staggered` and `burst` emulate the compute of jobs with recorded loss curves on 16 one-thread
-workers, on the virtual clock unless told otherwise: then a run gives the same digits anywhere.
-`dask-ml` runs unmodified fits on worker processes, and `nine` the algorithms of the paper's
-Table 1, both in real time. `oracle` is max-total with a predictor that knows the true curves.
+The workloads `staggered` and `burst` emulate the compute of jobs with recorded loss curves on 16
+one-thread workers. They use the virtual clock by default, on which a run gives the same digits on
+any machine. In real time, `dask-ml` runs unmodified fits on worker processes, and `nine` runs the
+algorithms of the paper's Table 1. The policy `oracle` is max-total with the true curves.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dask_slaq.simulation.workload import curves as curve_files
 EMULATED = ("staggered", "burst")
 REAL = ("dask-ml", "nine")
 WORKLOADS = (*EMULATED, *REAL)
-#: Length of a `--quick` run in relation to a whole one, and its number of jobs.
+#: Length of a `--quick` run relative to a full run, and its number of jobs.
 QUICK = 0.08
 QUICK_JOBS = 6
 
-#: Runs one policy for one seed.
+#: Function that runs one policy for one seed.
 Runner = Callable[[str, int], Run]
 
 
@@ -40,18 +40,24 @@ def measure(
     say: Callable[[str], None],
     pool: Executor | None = None,
 ) -> dict[str, Any]:
-    """Run all policies for all seeds, and sum up.
+    """Run all policies for all seeds, and summarize the runs.
 
     Parameters
     ----------
     run : callable
+        Called with a policy and a seed; returns a `Run`.
     policies : list of str
     seeds : iterable of int
     say : callable
-        Takes a line about each run.
+        Called with one line of progress per run.
     pool : Executor, optional
-        Where runs that do not disturb each other are computed. Without one they run one after
-        another, the order of policies rotating so that drift cancels.
+        Executor for runs that do not disturb each other. By default runs are sequential, and the
+        order of the policies rotates so that drift of the machine cancels.
+
+    Returns
+    -------
+    dict
+        ``policies`` (see `summarize`) and ``ratios`` (see `ratios`).
     """
     plan = []
     for turn, seed in enumerate(seeds):
@@ -73,15 +79,14 @@ class Emulated:
 
     Attributes
     ----------
-    workload : str
-    clock : str
-        virtual or real.
+    workload : {"staggered", "burst"}
+    clock : {"virtual", "real"}
     curves : sequence of Curve
-        Of the jobs; made from the seed if there are none.
+        Loss curves of the jobs; if empty, curves are generated from the seed.
     shape : dict
-        Further arguments of what makes the jobs.
+        Further arguments of `staggered` or `burst`.
     settings : dict
-        Further arguments of what runs them.
+        Further arguments of `run_virtual` or `run_emulated`.
     """
 
     workload: str
@@ -91,7 +96,7 @@ class Emulated:
     settings: dict[str, Any]
 
     def __call__(self, policy: str, seed: int) -> Run:
-        """Run one policy for one seed."""
+        """Run `policy` for `seed`."""
         make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[self.workload]
         curves = list(self.curves) or curve_files.make_curves(seed)
         jobs = make(curves, seed, **self.shape)
@@ -105,7 +110,7 @@ class Emulated:
 
 
 def _run_on(clock: str) -> Callable[..., Run]:
-    """What runs emulated jobs on a clock."""
+    """Return the function that runs emulated jobs on the given clock."""
     if clock == "virtual":
         from benchmarks.live_jobs.virtual_time import run_virtual
 
@@ -130,66 +135,79 @@ def _names(context: click.Context, option: click.Parameter, value: str | None) -
     default="none,fair,max-total",
     show_default=True,
     callback=_names,
-    help="Comma-separated; 'none' is plain Dask without the plugin.",
+    help="Policies, comma-separated; 'none' is plain Dask without the plugin.",
 )
 @click.option(
     "--workloads",
     callback=_names,
-    help=f"Comma-separated, of {', '.join(WORKLOADS)}; the first three, or two when --quick.",
+    help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.  [default: the first three, "
+    "or the first two with --quick]",
 )
-@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="How many.")
-@click.option("--seed", default=0, show_default=True, help="The first seed.")
+@click.option(
+    "--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of seeds."
+)
+@click.option("--seed", default=0, show_default=True, help="First seed.")
 @click.option(
     "--curves",
     "files",
     multiple=True,
-    help="JSON lines with id and loss (repeatable); made from the seed by default.",
+    help="File of JSON lines with id and loss (repeatable).  [default: curves from the seed]",
 )
 @click.option(
     "--noise",
     default=0.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="On emulated reports, in ranges of the curve; t90 is by the true curve.",
+    help="Noise of emulated reports relative to the range of the curve; t90 uses the true curve.",
 )
-@click.option("--epoch", default="1s", show_default=True, help="Of the plugin.")
-@click.option("--oracle/--no-oracle", default=True, help="Run the oracle beside max-total.")
+@click.option("--epoch", default="1s", show_default=True, help="Length of the plugin's epochs.")
+@click.option("--oracle/--no-oracle", default=True, help="Run the oracle alongside max-total.")
 @click.option(
     "--clock",
     type=click.Choice(["virtual", "real"]),
     default="virtual",
     show_default=True,
-    help="Of the emulated workloads; dask-ml and nine run in real time.",
+    help="Clock of the emulated workloads; dask-ml and nine always run in real time.",
 )
 @click.option(
     "--parallel",
     type=click.IntRange(1),
     show_default="one per core",
-    help="Runs on the virtual clock at a time, each in a process of its own.",
+    help="Number of concurrent runs on the virtual clock, each in a process of its own.",
 )
-@click.option("--workers", default=16, show_default=True, help="In-process workers.")
-@click.option("--processes", default=2, show_default=True, help="For dask-ml and nine.")
-@click.option("--partition-bytes", default=2**20, show_default=True, help="Emulated data.")
-@click.option("--jobs", type=click.IntRange(1), help="Emulated jobs; 10 staggered, 14 in a burst.")
-@click.option("--scale", default=1.0, show_default=True, help="Length of the emulated runs.")
+@click.option("--workers", default=16, show_default=True, help="Workers of emulated runs.")
+@click.option(
+    "--processes", default=2, show_default=True, help="Worker processes for dask-ml and nine."
+)
+@click.option(
+    "--partition-bytes", default=2**20, show_default=True, help="Bytes per emulated partition."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    help="Number of emulated jobs.  [default: 10 staggered, 14 in a burst]",
+)
+@click.option(
+    "--scale", default=1.0, show_default=True, help="Relative length of the emulated runs."
+)
 @click.option(
     "--slow",
     default=1.0,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="Factor on the seconds of emulated jobs, for real time on a machine that is busy "
-    "otherwise; give --epoch as much longer.",
+    help="Slow emulated jobs down by this factor, for real time on a busy machine; lengthen "
+    "--epoch by the same factor.",
 )
 @click.option(
     "--told/--untold",
     default=True,
     show_default=True,
-    help="Whether emulated jobs say how many iterations they run, as fits of libraries do.",
+    help="Whether emulated jobs announce their number of iterations, as libraries' fits do.",
 )
-@click.option("--quick", is_flag=True, help="One seed, few and small jobs: under a minute.")
+@click.option("--quick", is_flag=True, help="One seed, few and small jobs; takes under a minute.")
 @json_option
 def main(**options: Any) -> None:
-    """Run jobs on a real Dask cluster under each policy, and compare."""
+    """Run jobs on a real Dask cluster under each policy, and compare the policies."""
     if options["quick"]:
         options.update(seeds=1, scale=QUICK, jobs=options["jobs"] or QUICK_JOBS)
     workloads = options["workloads"] or (EMULATED if options["quick"] else WORKLOADS[:3])

@@ -1,10 +1,10 @@
-"""Training-loss curves of the nine algorithms of the paper's Table 1, trained for real.
+"""Training-loss curves of the nine algorithms of the paper's Table 1, from actual training.
 
-scikit-learn and NumPy train on synthetic data; data, hyper-parameters and batches are drawn
-from the seed. A curve has one loss an iteration: of the whole training set after an iteration
-of full-batch training, or, with `averaging` minibatch, the mean over the batches of the
-iteration as a training loop prints it. A line does not say whether the curve is noisy: the
-share of its rising steps decides, as for every other file.
+scikit-learn and NumPy train on synthetic data; data, hyper-parameters and batches are drawn from
+the seed. A curve has one loss per iteration. In full-batch training it is the loss of the whole
+training set after the iteration; in mini-batch training (`averaging`) it is the mean over the
+iteration's batches, as a training loop prints it. The lines do not record whether a curve is noisy:
+as for any other file, the share of its rising steps decides.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from benchmarks.curves.training import ALGORITHMS
 __all__ = ["ALGORITHMS", "generate", "main", "train"]
 
 SHORTEST, LONGEST = 60, 300
-#: Share of the curves that are trained on mini-batches.
+#: Share of the curves that come from mini-batch training.
 MINIBATCH = 0.4
 
 
 def train(algorithm: str, number: int, seed: int = 0) -> dict[str, Any]:
-    """One curve, a function of its arguments.
+    """Train one curve, deterministically.
 
     Parameters
     ----------
     algorithm : str
         One of `ALGORITHMS`.
     number : int
-        Which of the algorithm's curves: other data, other hyper-parameters. Of any five in a
-        row, two are trained on mini-batches.
+        Number of the curve; each number has its own data and hyper-parameters. Of any five
+        consecutive numbers, two are trained on mini-batches.
     seed : int
 
     Returns
     -------
     dict
-        ``id``, ``algorithm``, ``averaging`` and ``loss``, a line of a curve file.
+        A line of a curve file: ``id``, ``algorithm``, ``averaging`` and ``loss``.
     """
     which = list(ALGORITHMS).index(algorithm)
     rng = np.random.default_rng([seed, which, number])
     minibatch = int((number + 1) * MINIBATCH) > int(number * MINIBATCH)
     losses: list[float] = []
-    while len(losses) < SHORTEST:  # a run that converges sooner is drawn anew
+    while len(losses) < SHORTEST:  # redraw a run that converges sooner
         iterations = int(rng.integers(SHORTEST, LONGEST + 1))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # training that stops before it converged is meant
+            warnings.simplefilter("ignore")  # stopping before convergence is intended
             losses = list(islice(ALGORITHMS[algorithm](rng, minibatch, iterations), iterations))
     return {
         "id": f"{algorithm.replace(', ', '-').replace(' ', '-').lower()}-{seed}-{number:03}",
@@ -63,12 +63,16 @@ def train(algorithm: str, number: int, seed: int = 0) -> dict[str, Any]:
 
 
 def generate(seed: int = 0, count: int = 144) -> Iterator[dict[str, Any]]:
-    """Lines of `count` curves, the algorithms in turn.
+    """Train `count` curves, cycling through the algorithms.
+
+    Parameters
+    ----------
+    seed, count : int
 
     Yields
     ------
     dict
-        As of `train`.
+        See `train`.
     """
     names = list(ALGORITHMS)
     for i in range(count):
@@ -76,11 +80,17 @@ def generate(seed: int = 0, count: int = 144) -> Iterator[dict[str, Any]]:
 
 
 @click.command()
-@click.option("--out", default="-", show_default=True, help="JSON lines; - is standard output.")
-@click.option("--seed", default=0, show_default=True, help="Draws data, hyper-parameters, batches.")
-@click.option("--count", default=144, show_default=True, type=click.IntRange(1), help="Curves.")
+@click.option(
+    "--out", default="-", show_default=True, help="JSON lines file; - is standard output."
+)
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of data, hyper-parameters and batches."
+)
+@click.option(
+    "--count", default=144, show_default=True, type=click.IntRange(1), help="Number of curves."
+)
 def main(out: str, seed: int, count: int) -> None:
-    """Train the nine algorithms and write their loss curves."""
+    """Train the nine algorithms, and write their loss curves."""
     with click.open_file(out, "w") as file:
         for line in generate(seed, count):
             file.write(json.dumps(line) + "\n")

@@ -1,8 +1,8 @@
 """Overhead benchmark: throughput of trivial tasks, the plugin against plain Dask.
 
-Both sides run the same client code, annotations included, each repetition on a fresh
-in-process cluster. The two alternate and the order within a pair changes, so that warm-up
-and drift of the machine favour neither; a ratio is the median over pairs.
+Both sides run the same client code, annotations included. Each repetition uses a fresh in-process
+cluster. The sides alternate and the order within a pair changes, so that warm-up and drift of the
+machine favor neither. A ratio is the median over pairs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = ["main", "measure"]
 
 
 def nothing(x: int) -> int:
-    """A trivial task."""
+    """Do nothing: a trivial task."""
     return x
 
 
 def warm(x: int) -> int:
-    """A trivial task of another prefix: leaves the duration of `nothing` unknown."""
+    """Do nothing under another task prefix, so that the duration of `nothing` stays unknown."""
     return x
 
 
@@ -44,20 +44,21 @@ def measure(
     known: bool = False,
     seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Seconds that `tasks` trivial tasks take, plain and with the plugin, in pairs.
+    """Time trivial tasks in pairs, under plain Dask and with the plugin.
 
     Parameters
     ----------
     jobs : int
-        Active jobs that the tasks are spread over; with 0 the tasks are of no job.
+        Active jobs that share the tasks; with 0 the tasks are unowned.
     tasks, repetitions, workers : int
+        Number of tasks, of pairs, and of one-thread workers.
     policy : str
-        Of the plugin.
+        Policy of the plugin.
     known : bool
-        Whether the scheduler has seen that these tasks are short before the clock starts. If
-        not, tasks of jobs are held in pools, which costs most.
+        Whether the scheduler knows before the clock starts that these tasks are short. If not, jobs
+        hold their tasks in pools, which is the most expensive case.
     seed : int
-        Decides who of a pair goes first.
+        Seed of the order within pairs.
 
     Returns
     -------
@@ -97,7 +98,7 @@ def _once(policy: str, jobs: int, tasks: int, workers: int, known: bool) -> tupl
 
 
 def _open_jobs(blocks: ExitStack, names: list[str], client: Client) -> None:
-    """Open all jobs; each has reported enough to be predicted."""
+    """Open all jobs, with enough reports each for a forecast."""
     import dask_slaq as slaq
 
     for name in names:
@@ -107,7 +108,7 @@ def _open_jobs(blocks: ExitStack, names: list[str], client: Client) -> None:
 
 
 def _submit(client: Client, names: list[str], tasks: int) -> list[Any]:
-    """The tasks spread over the jobs, or of no job; one `map` a job."""
+    """Submit the tasks, unowned or spread over the jobs with one `map` per job."""
     if not names:
         return client.map(nothing, range(tasks), pure=False)
     futures = []
@@ -118,7 +119,20 @@ def _submit(client: Client, names: list[str], tasks: int) -> list[Any]:
 
 
 def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> tuple[float, float]:
-    """Throughput with the plugin over that without: median over pairs, and its standard error."""
+    """Compute the ratio of the throughput with the plugin to that without it.
+
+    Parameters
+    ----------
+    seconds : dict
+        Result of `measure`.
+    suffix : str
+        ``"_cpu"`` for CPU seconds.
+
+    Returns
+    -------
+    median, standard_error : float
+        Over pairs.
+    """
     pairs = zip(seconds["plain" + suffix], seconds["plugin" + suffix], strict=True)
     ratios = [plain / plugin for plain, plugin in pairs]
     error = 1.25 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 0.0
@@ -128,16 +142,16 @@ def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> tuple[flo
 @click.command()
 @click.option("--tasks", default=5_000, show_default=True, type=click.IntRange(1))
 @click.option("--repetitions", default=5, show_default=True, type=click.IntRange(1))
-@click.option("--workers", default=4, show_default=True, help="In-process, one thread each.")
+@click.option("--workers", default=4, show_default=True, help="One-thread workers, in-process.")
 @click.option("--policy", default="max-total", show_default=True)
-@click.option("--seed", default=0, show_default=True, help="Decides who of a pair goes first.")
-@click.option("--quick", is_flag=True, help="Fewer tasks and repetitions: under a minute.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the order within pairs.")
+@click.option("--quick", is_flag=True, help="Fewer tasks and pairs; takes under a minute.")
 @json_option
 def main(
     tasks: int, repetitions: int, workers: int, policy: str, seed: int, quick: bool,
     output: str | None,
 ) -> None:  # fmt: skip
-    """Throughput of trivial tasks over plain Dask: without jobs, with ten, with a hundred."""
+    """Compare the throughput of trivial tasks with plain Dask, for 0, 10 and 100 jobs."""
     if quick:
         tasks, repetitions = min(tasks, 3000), min(repetitions, 3)
     cases = {

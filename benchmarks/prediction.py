@@ -1,10 +1,10 @@
 """Prediction benchmark: forecasts of loss curves from their history alone, against rivals.
 
-All predictors forecast 1, 5 and 10 iterations ahead from the same origins: every iteration
-from the fifth report on in short curves, some in long curves, dense where the curve is young,
-and weighted by the iterations that they stand for. The default predictor follows all curves as
-the jobs of one cluster and sees every report; `benchmarks.forecasting.scores` says how errors are
-averaged, `benchmarks.forecasting.rivals` what the rivals do.
+All predictors forecast 1, 5 and 10 iterations ahead from the same origins. In short curves, every
+iteration from the fifth report on is an origin. In long curves, origins are dense early on and
+sparse later, and each is weighted by the number of iterations that it represents. The default
+predictor follows all curves as jobs of one cluster and receives every report.
+`benchmarks.forecasting.scores` averages the errors; `benchmarks.forecasting.rivals` has the rivals.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = ["DEFAULT", "main", "measure", "summarize", "table"]
 Array = NDArray[np.float64]
 
 DEFAULT = "dask_slaq"
-#: Origins a curve, and curves, of a whole and of a quick run.
+#: Maximum origins per curve in a full and in a quick run, and maximum curves in a quick run.
 ORIGINS, QUICK_ORIGINS, QUICK_CURVES = 40, 8, 36
-#: Curves that are made when no file is given.
+#: Number of curves that a full and a quick run train if no file is given.
 MADE, QUICK_MADE = 54, 27
 
 
@@ -44,24 +44,25 @@ MADE, QUICK_MADE = 54, 27
 def measure(
     trials: Sequence[Trial], names: Sequence[str], processes: int
 ) -> tuple[dict[str, dict[str, Array]], Heard, dict[str, Any]]:
-    """Forecasts of the default predictor and of the rivals.
+    """Compute the forecasts of the default predictor and of the rivals.
 
     Parameters
     ----------
     trials : sequence of Trial
     names : sequence of str
-        Of the rivals.
+        Names of the rivals.
     processes : int
-        In which the rivals run; 1 for this one.
+        Number of processes for the rivals; 1 runs them in this process.
 
     Returns
     -------
-    forecasts : dict
-        Name of the predictor to id of the trial to losses, (n_origins, n_horizons).
+    forecasts : dict of str to dict of str to array
+        Losses, (n_origins, n_horizons), by name of the predictor and id of the trial.
     heard : Heard
+        Forecasts of the default predictor at every iteration.
     costs : dict
-        ``failures``, the share of origins at which the last report stood in, and
-        ``seconds_per_forecast``, by name.
+        By name: ``failures``, the share of origins at which a forecast was not finite and the
+        last report replaced it, and ``seconds_per_forecast``.
     """
     heard = listen(trials)
     said = heard.at(trials)
@@ -86,7 +87,7 @@ def _broken(table: Array) -> int:
 
 
 def _mended(trial: Trial, table: Array) -> Array:
-    """The last report where a forecast is not finite."""
+    """Replace forecasts that are not finite by the last report."""
     return np.where(np.isfinite(table), table, trial.newest[:, None])
 
 
@@ -94,7 +95,7 @@ def _follow(trials: Sequence[Trial], names: Sequence[str], processes: int) -> li
     tasks = [(names, trial.curve.loss, trial.origins.tolist(), HORIZONS) for trial in trials]
     if processes == 1:
         return [rivals.follow(*task) for task in tasks]
-    # The children read it when they load NumPy: their matrices are too small for threads.
+    # Child processes read these when they load NumPy. Their matrices are too small for threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     context = multiprocessing.get_context("spawn")
@@ -114,7 +115,7 @@ def summarize(
     heard: Heard,
     default: str = DEFAULT,
 ) -> dict[str, Any]:
-    """Figures of all predictors, with the keys of the JSON output."""
+    """Score the results of `measure`. Returns the keys of the JSON output."""
     kinds = scores.by_kind(trials)
     predictors = {
         name: {kind: scores.score(members, said) for kind, members in kinds.items()}
@@ -137,7 +138,7 @@ def summarize(
 
 
 def _best_rival(predictors: dict[str, Any], default: str, kind: str) -> dict[str, str]:
-    """Name of the rival of the least mean relative error, by horizon."""
+    """Return the name of the rival with the least mean relative error, by horizon."""
     names = [name for name in predictors if name != default]
     return {
         horizon: min(names, key=lambda name: predictors[name][kind][horizon]["mean_rel"])
@@ -150,11 +151,11 @@ def _best_rival(predictors: dict[str, Any], default: str, kind: str) -> dict[str
 
 
 class ManyFiles(click.Command):
-    """A command whose `--curves` takes all words up to the next option."""
+    """Command whose `--curves` option takes all words up to the next option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words: list[str] = []
-        taken: int | None = None  # words of the option that is open
+        taken: int | None = None  # words of `--curves` so far; None outside of it
         for word in [*args, "--"]:
             option = word.startswith("-") and word != "-"
             if option and taken == 0:
@@ -175,7 +176,7 @@ curves_option = click.option(
     "files",
     multiple=True,
     metavar="FILE ...",
-    help="JSON lines with id and loss; trained by the nine algorithms by default.",
+    help="Files of JSON lines with id and loss.  [default: curves of the nine algorithms]",
 )
 
 
@@ -184,25 +185,30 @@ curves_option = click.option(
 @click.option(
     "--origins",
     type=click.IntRange(0),
-    help=f"Most origins a curve, 0 for all.  [default: {ORIGINS}, {QUICK_ORIGINS} when --quick]",
+    help="Maximum number of origins per curve, 0 for all.  "
+    f"[default: {ORIGINS}, {QUICK_ORIGINS} with --quick]",
 )
 @click.option(
     "--rivals",
     "names",
-    help=f"Comma-separated, of {', '.join(rivals.RIVALS)}; all by default.",
+    help=f"Rivals, comma-separated, from {', '.join(rivals.RIVALS)}.  [default: all]",
 )
 @click.option(
-    "--processes", default=2, show_default=True, type=click.IntRange(1), help="Of rivals."
+    "--processes",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of processes for the rivals.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of curves made, and of those left out.")
-@click.option("--quick", is_flag=True, help="Fewer curves and origins: under a minute.")
-@click.option("--plots", type=click.Path(file_okay=False), help="Write PNGs to this folder.")
+@click.option("--seed", default=0, show_default=True, help="Seed of curves, trained or sampled.")
+@click.option("--quick", is_flag=True, help="Fewer curves and origins; takes under a minute.")
+@click.option("--plots", type=click.Path(file_okay=False), help="Write PNG files to this folder.")
 @json_option
 def main(
     files: tuple[str, ...], origins: int | None, names: str | None, processes: int, seed: int,
     quick: bool, plots: str | None, output: str | None,
 ) -> None:  # fmt: skip
-    """Forecast loss curves from their history with every predictor, and compare."""
+    """Forecast loss curves from their history with every predictor, and compare the errors."""
     if plots:
         _need_matplotlib()
     chosen = _rivals(names)
@@ -235,7 +241,7 @@ def main(
 
 
 def _every_origin(curves: Sequence[curve_files.Curve], heard: Heard) -> dict[str, Any]:
-    """Figures of the default predictor from every iteration: what a choice of origins hides."""
+    """Score the default predictor at every iteration, to show what a choice of origins hides."""
     kinds = scores.by_kind(scores.prepare(curves)).items()
     return {kind: scores.score(members, heard.at(members)) for kind, members in kinds}
 
@@ -286,7 +292,7 @@ def _curves(files: tuple[str, ...], seed: int, quick: bool) -> list[curve_files.
 
 
 def table(result: dict[str, Any]) -> str:
-    """A readable table of what `main` found."""
+    """Format the result of `main` as a readable table."""
     lines = []
     for kind, count in result["settings"]["curves"].items():
         lines += [f"{count} {kind} curves", _HEAD]

@@ -1,9 +1,10 @@
 """Scale benchmark: what large queues, many jobs and many workers cost the scheduler.
 
-A real scheduler with its real graph, in real time; only the workers are protocol without compute
-(`protocol_workers`). Times are CPU time of the scheduler's thread, the least of repetitions, since
-noise only adds; beside them those of plain Dask with the same tasks. Python's garbage collector is
-off while they are taken, and so is work stealing, as these workers do not answer its requests.
+The scheduler and its graph are real and run in real time. Only the workers are stand-ins, which
+speak Dask's protocol without computing (`protocol_workers`). Times are CPU times of the scheduler's
+thread, given alongside those of plain Dask for the same tasks. The minimum over repetitions counts,
+since noise only adds. Python's garbage collector is off during measurements. So is work stealing,
+because the stand-ins do not answer its requests.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from benchmarks.common.results import give, json_option
 
 __all__ = ["main", "measure"]
 
-#: Workers and threads of each beside a long queue, and threads of a worker of many.
+#: Workers and their threads in `queue`, and threads per worker in `crowd`.
 QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
-#: Tasks of the job that comes second.
+#: Tasks of the second job.
 SECOND = 300
-#: Epochs of an hour.
+#: Epochs in an hour.
 EPOCHS = 3600
 
 
@@ -36,12 +37,22 @@ EPOCHS = 3600
 
 
 async def queue(policy: str, tasks: int, seed: int) -> dict[str, float]:
-    """Longest steps of the event loop in ms, while a job has many tasks queued.
+    """Measure the longest steps of the event loop while one job has many queued tasks.
+
+    Parameters
+    ----------
+    policy : str
+        Policy of the plugin; ``none`` is plain Dask.
+    tasks : int
+        Number of queued tasks.
+    seed : int
+        Seed of the task durations.
 
     Returns
     -------
     dict
-        When a second job opens and sends a task, when a worker joins, when the second job ends.
+        Milliseconds: ``open`` while a second job opens and submits tasks, ``worker`` while a worker
+        joins, and ``close`` while the second job ends.
     """
     async with cluster(policy, seed) as (scheduler, workers, client):
         for _ in range(QUEUE_WORKERS):
@@ -82,7 +93,24 @@ def _ms(steps: Steps) -> float:
 async def crowd(
     policy: str, jobs: int, workers: int, seconds: float, seed: int
 ) -> dict[str, float]:
-    """Scheduler time of a finished task, and of filling all slots at once, in ms."""
+    """Measure the scheduler time per finished task, and the time to fill all slots at once.
+
+    Parameters
+    ----------
+    policy : str
+        Policy of the plugin; ``none`` is plain Dask.
+    jobs, workers : int
+        Number of jobs, and of workers with two threads each.
+    seconds : float
+        Seconds during which finished tasks are counted.
+    seed : int
+        Seed of the task durations.
+
+    Returns
+    -------
+    dict
+        ``ms_per_task`` and ``slots_ms``, both milliseconds.
+    """
     async with cluster(policy, seed) as (scheduler, stubs, client), AsyncExitStack() as blocks:
         for _ in range(workers):
             await stubs.add(THREADS)
@@ -96,7 +124,7 @@ async def crowd(
             futures += submit(client, name, per_job, steps=3)
         await until(lambda: len(scheduler.tasks) == len(futures))
         slots = THREADS * workers
-        # Some are always between two tasks: one that ended and one that is on its way.
+        # A few threads are always idle, between a finished task and the next.
         await until(lambda: stubs.running() >= 0.95 * slots)
         spent = await _run_for(scheduler, stubs, seconds)
         await until(lambda: stubs.running() >= 0.95 * slots)
@@ -120,9 +148,9 @@ async def _run_for(scheduler: Scheduler, stubs: ProtocolWorkers, seconds: float)
 
 
 async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> float:
-    """Let all running tasks end in one step; ms until as many others are sent.
+    """Finish all running tasks in one step, and time the dispatch of as many new ones (ms).
 
-    Plain Dask sends them in that step, so all of it is counted there.
+    Plain Dask sends new tasks within that step, so the whole step counts there.
     """
     slaq = scheduler.plugins.get("slaq")
     before = stubs.seconds
@@ -140,7 +168,19 @@ async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> flo
 
 
 async def history(jobs: int, seed: int) -> dict[str, float]:
-    """Megabytes that an hour of epochs takes, and the longest piece of reading it in ms."""
+    """Measure the size of one hour of history, and the time to read its slowest piece.
+
+    Parameters
+    ----------
+    jobs : int
+        Number of running jobs.
+    seed : int
+
+    Returns
+    -------
+    dict
+        ``mb``, megabytes, and ``read_ms``, milliseconds.
+    """
     async with cluster("max-total", seed) as (scheduler, workers, client):
         await workers.add(THREADS)
         async with AsyncExitStack() as blocks:
@@ -169,26 +209,26 @@ def measure(
     repetitions: int = 3,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Measure everything, with the plugin and without.
+    """Run `queue` and `crowd` with the plugin and without, and `history`.
 
     Parameters
     ----------
     policy : str
-        Of the plugin.
+        Policy of the plugin.
     tasks : int
-        That are queued while a second job opens.
-    jobs, workers : int
-        Jobs that run on so many workers of two threads.
-    seconds : float
-        For which finished tasks are counted.
-    repetitions, seed : int
+        Queued tasks, see `queue`.
+    jobs, workers, seconds
+        See `crowd`.
+    repetitions : int
+    seed : int
+        Seed of the first repetition.
 
     Returns
     -------
     dict
         Minima over repetitions: ``longest_step_ms`` and ``longest_step_plain_ms`` (by occasion),
-        ``ms_per_task`` and ``slots_both_ms`` (``ours``, ``plain``), ``slots_ms``;
-        ``history_mb_per_hour``, ``history_read_ms``.
+        ``ms_per_task`` and ``slots_both_ms`` (``ours``, ``plain``), ``slots_ms``. Also
+        ``history_mb_per_hour`` and ``history_read_ms``.
     """
     runs: dict[str, list[Any]] = {"queue": [], "queue_plain": [], "crowd": [], "crowd_plain": []}
     for repetition in range(repetitions):
@@ -218,11 +258,11 @@ def _least(runs: list[dict[str, float]]) -> dict[str, float]:
 @click.command()
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--repetitions", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="Of the times that tasks take.")
-@click.option("--quick", is_flag=True, help="Fewer of everything: under half a minute.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the task durations.")
+@click.option("--quick", is_flag=True, help="Smaller sizes; takes under half a minute.")
 @json_option
 def main(policy: str, repetitions: int, seed: int, quick: bool, output: str | None) -> None:
-    """Steps of the event loop and scheduler time at scale, the plugin beside plain Dask."""
+    """Measure event loop steps and scheduler time at scale, with the plugin and without."""
     if quick:
         size = {"tasks": 5_000, "jobs": 20, "workers": 50, "seconds": 2.0}
         result = measure(policy, repetitions=1, seed=seed, **size)

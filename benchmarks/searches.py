@@ -1,7 +1,8 @@
-"""Search benchmark: an incremental search of dask-ml beside two other jobs, against plain Dask.
+"""Search benchmark: an incremental search of dask-ml alongside two jobs, against plain Dask.
 
-Each is a job (`slaq`), or there is no plugin (`none`), by turns. Compute is slept. Models differ in
-speed and quality, and the other jobs in how fast they converge.
+The sides alternate: with `slaq` the search and both jobs are jobs of the plugin, with `none` there
+is no plugin. Compute is emulated by sleeping. The models of the search differ in speed and quality,
+and the two jobs differ in how fast they converge.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from benchmarks.live_jobs.real_time import Driver
 from dask_slaq.adapters.compat import repairs
 
 SIDES = ("slaq", "none")
-#: Of the other jobs: what is left of the loss after each iteration.
+#: Factor by which each iteration of the two other jobs multiplies the remaining loss.
 OTHERS = {"quick": 0.8, "slow": 0.93}
-#: Their iterations, of so many tasks of so many seconds.
+#: Iterations of each of these jobs, tasks per iteration, and seconds per task.
 ITERATIONS, TASKS, SECONDS = 48, 12, 0.1
 GRID = {
     "seconds": [0.05, 0.1, 0.15, 0.2],
@@ -36,13 +37,22 @@ MEASURES = ("search_s", "near_best_s", "t90_quick_s", "t90_slow_s", "all_done_s"
 
 
 class Slept(BaseEstimator):
-    """Sleeps `seconds` for a block of data, and scores ``best * (1 - kept**blocks)``."""
+    """Estimator that sleeps `seconds` per block of data, and scores ``best * (1 - kept**blocks)``.
+
+    Parameters
+    ----------
+    seconds : float
+    kept : float
+        Share of the remaining score gap that a block leaves.
+    best : float
+        Limit of the score.
+    """
 
     def __init__(self, seconds: float = 0.1, kept: float = 0.9, best: float = 1.0) -> None:
         self.seconds, self.kept, self.best = seconds, kept, best
 
     def fit(self, X: Any, y: Any) -> Slept:
-        """Learn a block."""
+        """Sleep, and count the block."""
         time.sleep(self.seconds)
         self.blocks_ = getattr(self, "blocks_", 0) + 1
         return self
@@ -50,13 +60,23 @@ class Slept(BaseEstimator):
     partial_fit = fit
 
     def score(self, X: Any, y: Any) -> float:
-        """Rise with the blocks."""
+        """Return a score that rises with the number of blocks."""
         time.sleep(self.seconds / 4)
         return float(self.best * (1 - self.kept**self.blocks_))
 
 
 def search_of(kind: str, models: int, seed: int, part: float) -> Any:
-    """A search over `GRID`."""
+    """Make a search over `GRID`.
+
+    Parameters
+    ----------
+    kind : {"halving", "hyperband"}
+    models : int
+        Initial number of models; for Hyperband, its `max_iter`.
+    seed : int
+    part : float
+        Length relative to a full run.
+    """
     if kind == "hyperband":
         return HyperbandSearchCV(Slept(), GRID, max_iter=models, random_state=seed)
     first = max(int(part * 6), 1)
@@ -65,7 +85,22 @@ def search_of(kind: str, models: int, seed: int, part: float) -> Any:
 
 
 def run(side: str, kind: str, policy: str, models: int, seed: int, part: float) -> dict[str, float]:
-    """One search beside the others, all of them scaled by `part`; seconds from their start."""
+    """Run one search alongside the other jobs.
+
+    Parameters
+    ----------
+    side : {"slaq", "none"}
+    policy : str
+        Policy of the plugin.
+    kind, models, seed, part
+        See `search_of`; `part` scales the other jobs too.
+
+    Returns
+    -------
+    dict of str to float
+        Seconds from the common start (`MEASURES`), ``late_s`` (see `Lateness`) and the ``best``
+        score.
+    """
     policy = "none" if side == "none" else policy
     with clusters.local_cluster(8) as (cluster, client), clusters.Lateness() as late:
         clusters.register(client, policy)
@@ -88,7 +123,20 @@ def run(side: str, kind: str, policy: str, models: int, seed: int, part: float) 
 
 
 def near_best(history: list[dict[str, Any]], ended: float) -> float:
-    """When a score came within 1 % of the best one; dask-ml's clock starts with the training."""
+    """Find when a score first came within 1 % of the best one.
+
+    Parameters
+    ----------
+    history : list of dict
+        History of dask-ml's search, whose clock starts when training starts.
+    ended : float
+        End of the search, seconds.
+
+    Returns
+    -------
+    float
+        Seconds, on the clock of `ended`.
+    """
     best = max(h["score"] for h in history)
     first = min(h["elapsed_wall_time"] for h in history if h["score"] >= 0.99 * best)
     return float(ended - max(h["elapsed_wall_time"] for h in history) + first)
@@ -96,17 +144,19 @@ def near_best(history: list[dict[str, Any]], ended: float) -> float:
 
 @click.command()
 @click.option("--kind", type=click.Choice(["halving", "hyperband"]), default="halving")
-@click.option("--models", default=16, show_default=True, help="Hyperband: its max_iter.")
+@click.option(
+    "--models", default=16, show_default=True, help="Initial models; for Hyperband, its max_iter."
+)
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--repetitions", default=4, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="Of the first repetition.")
-@click.option("--quick", is_flag=True, help="One repetition, small.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the first repetition.")
+@click.option("--quick", is_flag=True, help="One small repetition.")
 @json_option
 def main(quick: bool, repetitions: int, seed: int, output: str | None, **given: Any) -> None:
-    """Seconds of a search and of jobs beside it, with the plugin and under plain Dask."""
+    """Time a search and the jobs alongside it, with the plugin and under plain Dask."""
     if quick:
         repetitions, given["models"] = 1, min(given["models"], 4)
-    repairs.follow_settings()  # without them current Dask runs no search
+    repairs.follow_settings()  # without the repairs, current Dask cannot run a search
     found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for turn in range(repetitions):
         for side in SIDES[turn % 2 :] + SIDES[: turn % 2]:

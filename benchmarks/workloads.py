@@ -1,7 +1,7 @@
-"""The catalogue of workloads on a real cluster with the plugin: how it trains and reports.
+"""Workload benchmark: training and reports of the whole catalogue on a real cluster.
 
-Each is trained on one, two and four workers and, in the end, while its worker set changes with
-every report; each time as a job, whose reports the scheduler counts.
+Each workload trains as a job on one, two and four workers, and finally on a worker set that changes
+with every report. The scheduler counts the reports.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dask_slaq.workloads.catalogue import CATALOGUE, Workload
 __all__ = ["main", "measure"]
 
 WORKERS = (1, 2, 4)
-#: A document costs as much as so many rows of anything else.
+#: Number of rows of other data that cost as much as one document.
 ROWS_OF_A_DOCUMENT = 50
 
 
 class Places(SchedulerPlugin):
-    """The workers that ended tasks, between one question and the next."""
+    """Record of the workers that finished tasks since the last call of `since`."""
 
     name = "benchmark-places"
 
@@ -46,13 +46,13 @@ class Places(SchedulerPlugin):
             self._workers.add(kwargs["worker"])
 
     def since(self) -> frozenset[str]:
-        """Who ended tasks since this was last called."""
+        """Return the workers that finished tasks since the last call."""
         seen, self._workers = frozenset(self._workers), set()
         return seen
 
 
 class Training:
-    """One fit as a job: its model, losses, the times between them, and who computed.
+    """One fit as a job: its model, its losses and their times, and the workers that computed.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Training:
     data : tuple of dask.array.Array
     iterations, seed : int
     sets : list of list of str
-        Addresses of the workers to use, in turn: the next ones from each report on.
+        Worker sets (addresses), used in turn; each report switches to the next one.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Training:
         self._allowed.enter_context(dask.annotate(workers=next(self._sets)))
 
     def _counted(self, client: Client, name: str) -> int:
-        """Reports that the scheduler has counted, once no more are on their way."""
+        """Wait up to 5 s for pending reports. Returns the number that the scheduler counted."""
         until = time.monotonic() + 5.0
         while True:
             count = int(slaq.status(client)["jobs"][name]["iteration"])
@@ -108,7 +108,7 @@ class Training:
 
     @property
     def seconds(self) -> float:
-        """Of an iteration; the first one compiles, imports and fetches, and is left out."""
+        """Median seconds per iteration without the first, which compiles, imports and fetches."""
         return statistics.median(np.diff(self.times)[1:])
 
 
@@ -122,21 +122,22 @@ def measure(
     iterations: int,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """One row of the result.
+    """Train one workload on every worker set, and compare it with its reference.
 
     Parameters
     ----------
     client : Client
-        Of a cluster of four workers or more with `SlaqPlugin`.
+        Client of a cluster with at least four workers and `SlaqPlugin`.
     places : Places
-        On its scheduler.
+        Plugin on the scheduler of that cluster.
     workload : Workload
     rows, partitions, iterations, seed : int
 
     Returns
     -------
     dict
-        See the table's last lines; ``seconds`` by the number of workers.
+        One row of the result. The last lines of the table explain the keys; ``seconds`` is keyed by
+        the number of workers.
     """
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
 
@@ -158,7 +159,7 @@ def measure(
         "algorithm": workload.algorithm,
         "rows": rows,
         "partitions": partitions,
-        # dask-ml's linear models do not say how many they ran; with tol=0 it is all of them.
+        # dask-ml's linear models do not expose n_iter_. With tol=0 they run all iterations.
         "iterations": int(getattr(fixed.model, "n_iter_", iterations)),
         "reports": fixed.reports,
         "loss_first": fixed.losses[0],
@@ -173,18 +174,20 @@ def measure(
 
 
 @click.command()
-@click.option("--workloads", default=",".join(CATALOGUE), help="Names, by commas; all by default.")
+@click.option(
+    "--workloads", default=",".join(CATALOGUE), help="Workloads, comma-separated; all by default."
+)
 @click.option("--rows", default=50_000, show_default=True, type=click.IntRange(100))
 @click.option("--partitions", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--iterations", default=10, show_default=True, type=click.IntRange(3))
-@click.option("--seed", default=0, show_default=True, help="Draws data and starts.")
-@click.option("--quick", is_flag=True, help="Few rows, workers in this process: under a minute.")
+@click.option("--seed", default=0, show_default=True, help="Seed of data and starts.")
+@click.option("--quick", is_flag=True, help="Few rows, in-process workers; takes under a minute.")
 @json_option
 def main(
     workloads: str, rows: int, partitions: int, iterations: int, seed: int, quick: bool,
     output: str | None,
 ) -> None:  # fmt: skip
-    """Train the algorithms of the paper's Table 1 as elastic jobs, and check what comes of it."""
+    """Train the algorithms of the paper's Table 1 as elastic jobs, and check the models."""
     names = [name.strip() for name in workloads.split(",") if name.strip()]
     if unknown := sorted(set(names) - set(CATALOGUE)):
         known = ", ".join(CATALOGUE)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dask_slaq.adapters import instrument as instrument
+    from dask_slaq.client import alerts as alerts
     from dask_slaq.client import explain as explain
     from dask_slaq.client import history as history
     from dask_slaq.client import job as job
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "SlaqPlugin": "dask_slaq.scheduler.plugin",
     "StopTraining": "dask_slaq.core.errors",
+    "alerts": "dask_slaq.client",
     "explain": "dask_slaq.client",
     "history": "dask_slaq.client",
     "instrument": "dask_slaq.adapters",
@@ -48,6 +50,7 @@ _PUBLIC = {
 __all__ = [
     "SlaqPlugin",
     "StopTraining",
+    "alerts",
     "explain",
     "history",
     "instrument",

@@ -144,8 +144,11 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         assert str(error.value) == sentence
 
 
+MAY_BE_NULL = ("log", "repairs", "owner", "owners")
+
+
 @pytest.mark.parametrize(
-    "key", [key.replace("_", "-") for key in DEFAULTS["slaq"] if key not in ("log", "repairs")]
+    "key", [key.replace("_", "-") for key in DEFAULTS["slaq"] if key not in MAY_BE_NULL]
 )
 def test_null_is_refused_where_it_means_nothing(key):
     with dask.config.set({f"slaq.{key}": None}), pytest.raises((InvalidSetting, UnknownPolicy)):

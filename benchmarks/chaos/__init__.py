@@ -1,1 +1,1 @@
-"""Faults of all kinds against the plugin, on the virtual clock and on real processes."""
+"""Fault injection for the plugin, on the virtual clock and on real processes."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.chaos``: random faults against the plugin, and what they leave behind."""
+"""``python -m benchmarks.chaos``: random faults against the plugin, and checks afterwards."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from dask_slaq.simulation.virtual import pool
 
 @click.command()
 @click.option("--faults", default=5000, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="Of the first round.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the first round.")
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
-@click.option("--quick", is_flag=True, help="100 faults, or 10 real ones.")
-@click.option("--real", is_flag=True, help="Worker processes, SIGKILL and SIGSTOP, in real time.")
+@click.option("--quick", is_flag=True, help="Inject 100 faults, or 10 with --real.")
+@click.option(
+    "--real", is_flag=True, help="Use worker processes, SIGKILL and SIGSTOP, in real time."
+)
 @json_option
 def main(
     faults: int, seed: int, processes: int, quick: bool, real: bool, output: str | None
 ) -> None:
-    """Let things go wrong while jobs run, in seeded rounds on the virtual clock.
+    """Inject faults while jobs run, in seeded rounds on the virtual clock.
 
-    After each round all results must be those of a run without faults, nothing may be left over,
-    the invariants of the pools must hold and the log must replay. A broken round prints its seed;
-    ``--faults 1 --seed N`` runs it again.
+    After each round, all results must equal those of a run without faults, nothing may be left
+    over, the invariants of the pools must hold, and the log must replay. For each broken round, the
+    seed is printed; ``--faults 1 --seed N`` runs the round again.
     """
     if quick:
         faults = 10 if real else 100

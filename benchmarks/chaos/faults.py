@@ -1,4 +1,8 @@
-"""What can go wrong: each a coroutine of a fault, whose number chooses, and the stage."""
+"""Faults of workers, clients and the event loop, and the list of all faults.
+
+Every fault is a coroutine with two arguments: the `Fault`, whose `number` selects the victim and
+the variant, and the `Stage` on which it acts.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ __all__ = ["HAPPEN"]
 
 
 async def worker_dies(fault: Fault, stage: Stage) -> None:
-    """A worker's connection breaks; another one comes in its place."""
+    """Break the connection of a worker, and replace the worker."""
     worker = _worker(fault, stage)
     await stage.cluster.kill_worker(worker)
     await asyncio.sleep(0.3)
@@ -44,7 +48,7 @@ async def worker_dies(fault: Fault, stage: Stage) -> None:
 
 
 async def worker_pauses(fault: Fault, stage: Stage) -> None:
-    """A worker takes no new tasks for a moment."""
+    """Pause a worker for a moment."""
     worker = _worker(fault, stage)
     worker.status = Status.paused
     await asyncio.sleep(0.1 + fault.number % 10 / 10)
@@ -53,7 +57,7 @@ async def worker_pauses(fault: Fault, stage: Stage) -> None:
 
 
 async def worker_retires(fault: Fault, stage: Stage) -> None:
-    """A worker hands over its data and leaves; another one comes."""
+    """Retire a worker, which hands over its data, and replace it."""
     worker = _worker(fault, stage)
     stage.cluster.workers.remove(worker)
     await stage.cluster.add_worker(worker.state.nthreads, {"GPU": 1})
@@ -62,7 +66,7 @@ async def worker_retires(fault: Fault, stage: Stage) -> None:
 
 
 async def worker_comes(fault: Fault, stage: Stage) -> None:
-    """A worker joins, and leaves again after a while."""
+    """Add a worker, and kill it after one second."""
     worker = await stage.cluster.add_worker(1 + fault.number % 3, {"GPU": 1})
     await asyncio.sleep(1.0)
     if worker in stage.cluster.workers and len(stage.cluster.workers) > 1:
@@ -78,7 +82,7 @@ def _worker(fault: Fault, stage: Stage) -> Any:
 
 
 async def client_closes(fault: Fault, stage: Stage) -> None:
-    """A client leaves in the middle of its work."""
+    """Close a client in the middle of its work."""
     if name := stage.person(fault.number):
         stage.outcome.excused.add(name)
         stage.strike(name)
@@ -86,14 +90,14 @@ async def client_closes(fault: Fault, stage: Stage) -> None:
 
 
 async def client_loses_connection(fault: Fault, stage: Stage) -> None:
-    """A client's connection breaks; it connects again, without its futures."""
+    """Break the connection of a client, which reconnects without its futures."""
     if name := stage.person(fault.number):
         stage.strike(name)
         stage.clients[name].scheduler_comm.comm.abort()
 
 
 async def client_suspended(fault: Fault, stage: Stage) -> None:
-    """A client neither reads nor writes for a while."""
+    """Suspend a client, which neither reads nor writes for a while."""
     name = stage.person(fault.number)
     stream = name and stage.clients[name].scheduler_comm
     if not stream or "send" in vars(stream):
@@ -113,19 +117,19 @@ async def client_suspended(fault: Fault, stage: Stage) -> None:
 
 
 async def restart(fault: Fault, stage: Stage) -> None:
-    """Everything is forgotten, and all workers are replaced."""
+    """Restart the scheduler, which forgets all tasks, and replace all workers."""
     stage.strike(*stage.running)
     threads = [worker.state.nthreads for worker in stage.cluster.workers]
     stage.cluster.workers.clear()
     await stage.admin.restart(wait_for_workers=False)
     for count in threads:
         await stage.cluster.add_worker(count, {"GPU": 1})
-    # Who sends while the restart is on its way is told of it afterwards.
+    # Clients that submitted during the restart learn of it now.
     stage.strike(*stage.running)
 
 
 async def cancel(fault: Fault, stage: Stage) -> None:
-    """Some of a client's futures are cancelled."""
+    """Cancel some of a client's futures."""
     if name := stage.person(fault.number):
         client = stage.clients[name]
         futures = [future for future in client.futures if who_of(future) == name]
@@ -138,7 +142,7 @@ async def cancel(fault: Fault, stage: Stage) -> None:
 
 
 async def release(fault: Fault, stage: Stage) -> None:
-    """A client sends tasks that nobody waits for, and forgets them half done."""
+    """Submit extra tasks of a client, and release them before they are done."""
     if name := stage.person(fault.number):
         futures = _extra(fault, stage, name, 12)
         await asyncio.sleep(fault.number % 7 / 20)
@@ -147,7 +151,7 @@ async def release(fault: Fault, stage: Stage) -> None:
 
 
 async def retry(fault: Fault, stage: Stage) -> None:
-    """Tasks fail once and are tried again."""
+    """Submit tasks that fail once, and retry them."""
     if not (name := stage.person(fault.number)):
         return
     client = stage.clients[name]
@@ -170,7 +174,7 @@ async def retry(fault: Fault, stage: Stage) -> None:
         await client.retry(futures)
         got = await client.gather(futures)
     except Exception as error:
-        # Whoever has all results leaves.
+        # A client that has all its results leaves, so errors are expected then.
         gone = client.status != "running"
         hit = stage.was_hit(name, virtual.now())
         assert gone or hit, f"a task that was tried again failed: {error!r}"
@@ -183,7 +187,7 @@ async def _call(function: Any, *arguments: Any) -> Any:
 
 
 class _Unpickled:
-    """Goes to a worker of this process as it is."""
+    """Wrapper that passes an object to a worker of this process without pickling it."""
 
     known: dict[int, Any] = {}  # noqa: RUF012
 
@@ -207,11 +211,11 @@ def _extra(fault: Fault, stage: Stage, name: str, count: int) -> list[Any]:
 
 
 async def loop_stalls(fault: Fault, stage: Stage) -> None:
-    """Nothing happens for a while, on the scheduler nor elsewhere."""
+    """Block the event loop of the scheduler and everything else for a while."""
     time.sleep([0.05, 0.3, 2.0][fault.number % 3])
 
 
-#: What happens, by kind.
+#: Faults by kind.
 HAPPEN = {
     function.__name__: function
     for function in (

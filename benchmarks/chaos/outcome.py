@@ -1,4 +1,4 @@
-"""What is found in a round: results, what the plugin logs, and whether its log replays."""
+"""Outcome of a round: results, log messages of the plugin, and the replay of its event log."""
 
 from __future__ import annotations
 
@@ -18,23 +18,27 @@ __all__ = ["Deliberate", "Outcome", "replay_log", "silence", "watch"]
 
 
 class Deliberate(Exception):
-    """An error that a fault lets a part of the plugin, or a task, raise."""
+    """Error that a fault makes a task or a part of the plugin raise."""
 
 
 @dataclass
 class Outcome:
-    """What a round gave.
+    """Outcome of a round.
 
     Attributes
     ----------
-    results : dict of str to list
-        What each participant computed, or the error that it met.
+    results : dict of str to list or str
+        Results of each participant, or the error that ended its work.
     excused : set of str
         Participants whose client was closed.
     faults : Counter
-        Faults that happened, by kind.
-    left_over, broken, notes : list of str
-        What should not be there afterwards, what did not hold, and what is worth a look.
+        Number of injected faults by kind.
+    left_over : list of str
+        State that should not exist after the round.
+    broken : list of str
+        Broken invariants.
+    notes : list of str
+        Hints for finding the cause.
     """
 
     results: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +51,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """Let nothing of what faults make others log get to the terminal."""
+    """Keep log messages that the faults cause off the terminal."""
     loggers = list(map(logging.getLogger, ("dask_slaq", "distributed", "tornado", "asyncio")))
     before = [(logger, logger.propagate, logger.handlers[:]) for logger in loggers]
     children = [
@@ -72,7 +76,7 @@ def silence() -> Iterator[None]:
 
 @contextlib.contextmanager
 def watch(outcome: Outcome) -> Iterator[None]:
-    """Let an outcome know what the plugin logs."""
+    """Record the log messages of the plugin in `outcome`."""
     handler, logger = _Watch(outcome), logging.getLogger("dask_slaq")
     logger.addHandler(handler)
     try:
@@ -82,7 +86,7 @@ def watch(outcome: Outcome) -> Iterator[None]:
 
 
 class _Watch(logging.Handler):
-    """Sees what the plugin logs: a failure that no fault asked for is a broken invariant."""
+    """Log handler for which an error that no fault caused is a broken invariant."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(logging.WARNING)
@@ -100,7 +104,15 @@ class _Watch(logging.Handler):
 
 
 def replay_log(log: str, outcome: Outcome) -> None:
-    """The decisions of all recordings come out again."""
+    """Replay an event log, and record any difference in the decisions.
+
+    Parameters
+    ----------
+    log : str
+        Path of the log.
+    outcome : Outcome
+        Receives the differences as broken invariants.
+    """
     again = Replay()
     try:
         logs.read(log, again.feed)

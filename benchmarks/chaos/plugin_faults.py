@@ -1,4 +1,7 @@
-"""Faults of the plugin itself: parts that raise, and registrations at the wrong time."""
+"""Faults of the plugin itself: parts that raise, and registrations at the wrong time.
+
+See `benchmarks.chaos.faults` for the arguments.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +15,18 @@ if TYPE_CHECKING:
     from benchmarks.chaos.rounds import Fault
     from benchmarks.chaos.running import Stage
 
-#: Undo what a fault has prepared and what has not happened.
+#: Functions that undo prepared faults which have not happened yet.
 pending_cleanups: list[Callable[[], None]] = []
 
 
 async def engine_raises(fault: Fault, stage: Stage) -> None:
-    """The engine raises once."""
+    """Make the engine raise once."""
     if stage.plugin is not None:
         await _fail(stage, stage.plugin.engine, "reallocate")
 
 
 async def dispatcher_raises(fault: Fault, stage: Stage) -> None:
-    """The dispatcher raises once, before it chooses or while it sends."""
+    """Make the dispatcher raise once, at the start, while it chooses, or while it binds a task."""
     if stage.plugin is not None:
         pools = stage.plugin.pools
         places = [(pools, "dispatch"), (pools.dispatcher, "choices"), (pools.control, "bind")]
@@ -31,7 +34,7 @@ async def dispatcher_raises(fault: Fault, stage: Stage) -> None:
 
 
 async def hook_raises(fault: Fault, stage: Stage) -> None:
-    """A hook raises once."""
+    """Make one of the plugin's hooks raise once."""
     if stage.plugin is not None:
         plugin = stage.plugin
         places = [
@@ -46,7 +49,7 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
 
 
 async def _fail(stage: Stage, owner: Any, name: str) -> None:
-    """Let a method raise the next time; then register the plugin again."""
+    """Make the next call of a method raise, and register a new plugin if this one failed."""
     if name in vars(owner):
         return
 
@@ -72,7 +75,7 @@ async def _fail(stage: Stage, owner: Any, name: str) -> None:
 
 
 async def plugin_registered_twice(fault: Fault, stage: Stage) -> None:
-    """The plugin is registered again: refused while jobs run, else the new one takes over."""
+    """Register the plugin again: refused while jobs run; otherwise the new one takes over."""
     before = stage.plugin
     if before is None:
         return
@@ -87,7 +90,7 @@ async def plugin_registered_twice(fault: Fault, stage: Stage) -> None:
 
 
 async def plugin_unregistered(fault: Fault, stage: Stage) -> None:
-    """The plugin is unregistered, and registered again: at once, or after some epochs."""
+    """Unregister the plugin, and register it again at once or after some epochs."""
     if stage.plugin is not None:
         await stage.admin.unregister_scheduler_plugin("slaq")
         await asyncio.sleep(fault.number % 3 / 3)

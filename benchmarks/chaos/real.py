@@ -1,4 +1,4 @@
-"""Faults on real worker processes, in real time: SIGKILL, and SIGSTOP for a while."""
+"""Faults of real worker processes in real time: SIGKILL, and SIGSTOP for a while."""
 
 from __future__ import annotations
 
@@ -21,18 +21,25 @@ from benchmarks.chaos.verdict import Verdict
 
 __all__ = ["run_real"]
 
-#: Kinds of faults, and how often each is drawn.
+#: Kinds of faults with their relative frequencies.
 KINDS = {"sigkill": 1, "sigstop": 2}
 WORKERS, THREADS = 3, 2
-#: Seconds between two faults, and for which a worker is stopped: both at most.
+#: Maximum seconds between faults, and maximum seconds that a worker is stopped.
 BETWEEN, STOPPED = 0.6, 1.0
-#: Seconds after which a result is lost.
+#: Seconds after which a result counts as lost.
 PATIENCE = 120.0
 JOBS = ("a", "b", "c")
 
 
 def run_real(faults: int, seed: int) -> Verdict:
-    """Run jobs on worker processes until so many faults have happened, and judge."""
+    """Run jobs on worker processes while faults occur, and judge the results.
+
+    Parameters
+    ----------
+    faults : int
+        Number of faults.
+    seed : int
+    """
     verdict, outcome = Verdict(seed), Outcome()
     with silence(), watch(outcome), tempfile.TemporaryDirectory() as directory:
         log = str(Path(directory) / "slaq.jsonl")
@@ -74,7 +81,7 @@ async def _run(faults: int, rng: random.Random, log: str, verdict: Verdict) -> N
 
 
 async def _wait_for_nothing(scheduler: Any) -> None:
-    """Wait until released tasks are forgotten, and a job's grace is over."""
+    """Wait until released tasks are forgotten and the grace periods of jobs have ended."""
     for _ in range(50):
         await asyncio.sleep(0.1)
         if not scheduler.tasks:
@@ -83,10 +90,10 @@ async def _wait_for_nothing(scheduler: Any) -> None:
 
 
 async def _let_happen(cluster: Any, rng: random.Random, verdict: Verdict) -> None:
-    """Kill or stop the process of a worker that runs."""
+    """Kill or stop the process of a running worker."""
     kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
     while not (pids := _pids(cluster)):
-        cluster.scale(WORKERS)  # a nanny gives up whose worker dies while it starts
+        cluster.scale(WORKERS)  # a nanny gives up if its worker dies while starting
         await asyncio.sleep(0.1)
     pid = rng.choice(pids)
     try:
@@ -101,7 +108,7 @@ async def _let_happen(cluster: Any, rng: random.Random, verdict: Verdict) -> Non
 
 
 def _pids(cluster: Any) -> list[int]:
-    """Processes of the workers that the scheduler knows."""
+    """Return the process ids of the workers that are registered on the scheduler."""
     known = cluster.scheduler.workers
     nannies = [nanny for _, nanny in sorted(cluster.workers.items())]
     return [nanny.pid for nanny in nannies if nanny.pid and nanny.worker_address in known]
@@ -113,7 +120,7 @@ def _goes_on(pid: int) -> None:
 
 
 async def _drive(name: str, client: Any, over: asyncio.Event, verdict: Verdict) -> None:
-    """Compute one sum after another, in job blocks of some iterations."""
+    """Compute one sum after another, in job blocks of five iterations each."""
     import dask_slaq as slaq
 
     block = 0

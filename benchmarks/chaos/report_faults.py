@@ -1,4 +1,7 @@
-"""Reports that come late, twice, malformed, or for the job of another client."""
+"""Faults of reports: late, repeated, malformed, or for another client's job.
+
+See `benchmarks.chaos.faults` for the arguments.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def report_late(fault: Fault, stage: Stage) -> None:
-    """A report of a job comes when the job has ended."""
+    """Send a report of a job after the job has ended."""
     if (name := stage.person(fault.number)) and name in stage.blocks:
         block = stage.blocks[name]
         for _ in range(100):
@@ -22,7 +25,7 @@ async def report_late(fault: Fault, stage: Stage) -> None:
 
 
 async def report_twice(fault: Fault, stage: Stage) -> None:
-    """A report comes twice."""
+    """Send a report twice."""
     if (name := stage.person(fault.number)) and name in stage.blocks:
         block = stage.blocks[name]
         for _ in range(2):
@@ -30,7 +33,7 @@ async def report_twice(fault: Fault, stage: Stage) -> None:
 
 
 async def report_malformed(fault: Fault, stage: Stage) -> None:
-    """A report is nonsense."""
+    """Send malformed reports."""
     nonsense: list[dict[str, Any]] = [
         {}, {"job": None, "loss": 1.0}, {"job": ["a"], "loss": 1.0}, {"job": {"a": 1}},
         {"job": "x" * 10**6, "loss": 1}, {"loss": float("nan")}, {"loss": "much"},
@@ -49,7 +52,7 @@ async def report_malformed(fault: Fault, stage: Stage) -> None:
 
 
 async def report_for_another(fault: Fault, stage: Stage) -> None:
-    """A client reports for, and ends, the job of another, and opens one in its name."""
+    """Report for other clients' jobs, and try to close these jobs."""
     plugin, name = stage.plugin, stage.person(fault.number)
     if not name or plugin is None:
         return

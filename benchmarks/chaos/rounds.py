@@ -1,4 +1,4 @@
-"""One round: who computes what, and what goes wrong meanwhile, by a seed."""
+"""Random rounds: participants, their work, and the faults that occur meanwhile."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from benchmarks.never_worse.shapes import draw
 
 __all__ = ["FAULTS_PER_ROUND", "KINDS", "Fault", "Person", "Round", "make_round"]
 
-#: Shapes whose results depend on nothing but their parameters, whatever happens to workers.
+#: Shapes whose results depend only on their parameters, whatever happens to workers.
 SHAPES = (
     "roots", "reduction", "load_process", "chains", "stencil", "one_by_one", "iterating",
     "straggler", "longer_than_before", "priorities", "one_input",
 )  # fmt: skip
 FAULTS_PER_ROUND = 20
-#: Kinds of faults, and how often each is drawn.
+#: Kinds of faults with their relative frequencies.
 KINDS = {
     "worker_dies": 3, "worker_pauses": 2, "worker_retires": 2, "worker_comes": 1,
     "client_closes": 1, "client_loses_connection": 1, "client_suspended": 2,
@@ -29,16 +29,17 @@ KINDS = {
 
 @dataclass
 class Person:
-    """A client that computes one thing after another, each in a job block of its own.
+    """Client that computes one thing after another, each in a job block of its own.
 
     Attributes
     ----------
     name : str
     start : float
-        Virtual seconds after the begin.
+        Virtual seconds after the start of the round.
     stray : bool
-        Computes outside of job blocks.
+        Whether the tasks are unowned, outside of job blocks.
     things : list of (shape, parameters)
+        Work of the participant.
     """
 
     name: str
@@ -49,7 +50,17 @@ class Person:
 
 @dataclass
 class Fault:
-    """What goes wrong: a kind of `KINDS`, when, and a number that chooses to whom and how."""
+    """Fault of a round.
+
+    Attributes
+    ----------
+    kind : str
+        One of `KINDS`.
+    at : float
+        Virtual seconds after the start of the round.
+    number : int
+        Random number that selects the victim and the variant.
+    """
 
     kind: str
     at: float
@@ -58,7 +69,7 @@ class Fault:
 
 @dataclass
 class Round:
-    """What `running.run` runs."""
+    """Participants and faults of a round, and the settings of its plugin."""
 
     seed: int
     policy: str
@@ -68,12 +79,12 @@ class Round:
     faults: list[Fault] = field(default_factory=list)
 
     def describe(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the round as plain values."""
         return asdict(self)
 
 
 def make_round(seed: int, faults: int = FAULTS_PER_ROUND) -> Round:
-    """Make the round of a seed, with this number of faults."""
+    """Make the round of a seed with the given number of faults."""
     rng = random.Random(f"chaos-{seed}")
     threads = rng.choice([[1] * 4, [2, 2, 2], [4, 1], [1, 2, 3], [2] * 4])
     total = sum(threads)
@@ -103,5 +114,5 @@ def _thing(rng: random.Random, total: int) -> tuple[str, dict[str, Any]]:
     shape = rng.choice(SHAPES)
     parameters = draw(shape, rng, total, rng.uniform(0.3, 0.8) * total)
     if shape == "one_input":
-        parameters["everywhere"] = False  # `replicate` raises when workers die meanwhile
+        parameters["everywhere"] = False  # `replicate` raises if a worker dies meanwhile
     return shape, parameters

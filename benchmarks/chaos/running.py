@@ -1,4 +1,4 @@
-"""Runs a round on the virtual clock, with its faults and without any."""
+"""Runner of rounds on the virtual clock, with or without their faults."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dask_slaq.simulation import virtual
 
 __all__ = ["CONFIG", "Stage", "run"]
 
-#: Virtual seconds after which somebody who has not ended is lost.
+#: Virtual seconds after which a participant that has not ended counts as lost.
 LIMIT = 200.0
-#: Times that somebody who was hit by a fault begins anew at most.
+#: Maximum attempts of a participant whose work faults have cancelled.
 MOST_ATTEMPTS = 40
-#: Seconds for which who begins anew may meet errors of before: a suspended client learns late.
+#: Seconds after a fault in which it excuses errors, since a suspended client notices it late.
 EXCUSED = 6.0
 CONFIG = {
     "distributed.scheduler.validate": True,
@@ -37,14 +37,23 @@ CONFIG = {
 
 @dataclass
 class Stage:
-    """What faults act on.
+    """Running round on which faults act.
 
     Attributes
     ----------
+    round : Round
+    cluster : virtual.Cluster
+    admin : Client
+        Client for administration, which computes nothing.
+    outcome : Outcome
+    log : str
+        Path of the event log.
+    clients, blocks, running : dict
+        Client, current job block and asyncio task of each participant.
     hit : dict of str to float
-        When each participant's work was last cancelled: it may begin anew.
+        Virtual time when each participant's work was last cancelled; it may then start over.
     plugins : list of SlaqPlugin
-        All that were registered, the last one first.
+        All registered plugins, the newest first.
     """
 
     round: Round
@@ -60,21 +69,22 @@ class Stage:
 
     @property
     def plugin(self) -> Any:
-        """The plugin at work, None where there is none."""
+        """The registered plugin, or None."""
         return self.cluster.scheduler.plugins.get("slaq")
 
     def person(self, number: int) -> str | None:
-        """Choose somebody whose client is connected."""
+        """Select a participant whose client is connected, None if there is none."""
         names = sorted(n for n, client in self.clients.items() if client.status == "running")
         return names[number % len(names)] if names else None
 
     def strike(self, *names: str) -> None:
-        """Note that the work of these is cancelled now."""
+        """Record that the work of these participants is cancelled now."""
         self.hit.update(dict.fromkeys(names, virtual.now()))
 
     def was_hit(self, name: str, since: float) -> bool:
-        """Whether the work of somebody was cancelled since some time, or shortly before: whoever
-        sends many futures learns of it when it gathers them."""
+        """Return whether the work of `name` was cancelled after `since`, or shortly before it.
+
+        A client that submits many futures only notices when it gathers them."""
         return self.hit.get(name, -math.inf) > since - EXCUSED
 
     async def register(self) -> None:
@@ -90,7 +100,14 @@ class Stage:
 
 
 def run(made: Round, *, faults: bool = True, plugin: bool = True) -> Outcome:
-    """Run a round; `faults` and `plugin` say whether there are any."""
+    """Run a round.
+
+    Parameters
+    ----------
+    made : Round
+    faults, plugin : bool
+        Whether to inject the faults, and whether to register the plugin.
+    """
     outcome = Outcome()
     probes.current.append(probes.Probe())
     try:
@@ -158,7 +175,7 @@ async def _take_part(person: Person, stage: Stage) -> None:
 
 
 async def _compute_at_last(person: Person, number: int, client: Any, stage: Stage) -> Any:
-    """Compute one thing, anew as often as faults have cancelled it."""
+    """Compute one thing, and start over whenever faults have cancelled it."""
     for _ in range(MOST_ATTEMPTS):
         begun = virtual.now()
         try:
@@ -166,7 +183,7 @@ async def _compute_at_last(person: Person, number: int, client: Any, stage: Stag
         except Exception as error:
             if not (stage.was_hit(person.name, begun) and isinstance(error, cancelled())):
                 raise
-        if client.status == "closed":  # Dask gave up connecting it again
+        if client.status == "closed":  # Dask gave up reconnecting it
             stage.outcome.excused.add(person.name)
         if person.name in stage.outcome.excused:
             return None
@@ -175,7 +192,7 @@ async def _compute_at_last(person: Person, number: int, client: Any, stage: Stag
 
 
 def cancelled() -> tuple[type[BaseException], ...]:
-    """Errors by which those who were hit learn of it."""
+    """Return the types of errors that cancelled work raises."""
     from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
 
     return FutureCancelledError, FuturesCancelledError, ClosedClientError, OSError
@@ -202,7 +219,7 @@ async def _open_block(
     try:
         block = await stack.enter_async_context(slaq.job(f"job-{tag}", client=client))
     except SlaqError as error:
-        # The plugin was unregistered meanwhile, the name is not free yet, or the client is closed.
+        # The plugin was unregistered, the name is still in use, or the client is closed.
         stage.outcome.notes.append(f"{tag} without a block: {error}"[:150])
         return lambda loss: None
     stage.blocks[person.name] = block
@@ -232,7 +249,7 @@ async def _happen(fault: Any, stage: Stage) -> None:
 
 
 def _left_over(stage: Stage) -> list[str]:
-    """What is on the scheduler after everybody has left."""
+    """List the state on the scheduler that remains after all participants have left."""
     scheduler = stage.cluster.scheduler
     found = [f"task {ts}" for ts in scheduler.tasks.values()]
     found += [f"{len(scheduler.unrunnable)} tasks wait for workers"] * bool(scheduler.unrunnable)

@@ -1,4 +1,4 @@
-"""What is wrong after a round, by comparison with the same round without faults."""
+"""Verdict on a round, by comparison with the same round without faults."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ KEYS = ("lost", "different", "left_over", "invariants_broken")
 
 @dataclass
 class Verdict:
-    """What is wrong in a round, in words; see `KEYS`.
+    """Problems of a round as texts, one list per item of `KEYS`.
 
     Attributes
     ----------
+    seed : int
+    faults : Counter
+        Number of injected faults by kind.
     compared : int
-        Results that were compared.
+        Number of compared participants, or results with real processes.
+    lost, different : list of str
+        Results that are missing or wrong.
+    left_over : list of str
+        State that should not exist after the round.
+    invariants_broken : list of str
     notes : list of str
-        What helps to find the cause; printed for broken rounds.
+        Hints for finding the cause; printed for broken rounds.
     """
 
     seed: int
@@ -37,7 +45,7 @@ class Verdict:
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Say what is wrong, with the seed."""
+        """Yield lines that describe the problems, with the seed."""
         for key in KEYS:
             for what in getattr(self, key)[:5]:
                 yield f"seed {self.seed}: {key}: {what}"
@@ -45,18 +53,18 @@ class Verdict:
             yield from (f"    {note}" for note in self.notes[-3:])
 
     def add(self, other: Verdict) -> None:
-        """Add what another round gave."""
+        """Add the verdict of another round."""
         self.compared += other.compared
         for key in KEYS:
             getattr(self, key).extend(getattr(other, key))
 
     def figures(self) -> dict[str, int]:
-        """Counts of all of it."""
+        """Return the number of problems of each kind, and of comparisons."""
         return {**{key: len(getattr(self, key)) for key in KEYS}, "compared": self.compared}
 
 
 def judge(made: Round) -> Verdict:
-    """Run a round under plain Dask without faults, and with the plugin and all faults."""
+    """Run a round under plain Dask without faults and with the plugin and faults, and compare."""
     plain = run(made, faults=False, plugin=False)
     ours = run(made)
     verdict = Verdict(made.seed, ours.faults)
@@ -77,12 +85,12 @@ def judge(made: Round) -> Verdict:
 
 
 def judge_seed(seed: int) -> Verdict:
-    """Make the round of a seed and judge it; for other processes."""
+    """Make the round of a seed and judge it; importable for process pools."""
     return judge(make_round(seed))
 
 
 def _check_reference(plain: Outcome, verdict: Verdict) -> None:
-    """Without faults nothing may go wrong at all, or there is nothing to compare with."""
+    """Check that the reference run without faults has no errors."""
     for name, found in plain.results.items():
         if isinstance(found, str):
             verdict.lost.append(f"{name} without any fault: {found}")

@@ -1,6 +1,6 @@
-"""A cluster and a policy to run jobs on: plain Dask, or Dask with the plugin.
+"""Clusters and job blocks for benchmarks, under plain Dask or with the plugin.
 
-Under the policy `none` nothing of `dask_slaq` is imported, registered or called.
+Under the policy `none`, nothing of `dask_slaq` is imported, registered or called.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = [
     "register",
 ]
 
-#: In-process workers share one interpreter: leave out what burdens it and measures nothing. And
-#: drivers that make their clients current at the same time each put back, when they end, what they
-#: found as the scheduler: that must be the same for all.
+#: Configuration of the clusters. In-process workers share one interpreter, so services that only
+#: add load are off. `scheduler` is set because concurrent drivers make their clients current and
+#: later restore the previous value, which must be the same for all of them.
 QUIET = {
     "scheduler": "dask.distributed",
     "distributed.worker.profile.enabled": False,
@@ -42,7 +42,19 @@ QUIET = {
 def local_cluster(
     workers: int, *, processes: bool = False
 ) -> Iterator[tuple[LocalCluster, Client]]:
-    """A fresh cluster of one-thread workers, and a client of it."""
+    """Start a fresh cluster of one-thread workers, with a client.
+
+    Parameters
+    ----------
+    workers : int
+    processes : bool
+        Whether workers are processes of their own.
+
+    Yields
+    ------
+    cluster : LocalCluster
+    client : Client
+    """
     gc.collect()
     with (
         dask.config.set(QUIET),
@@ -61,19 +73,41 @@ def local_cluster(
 
 
 def another_client(cluster: LocalCluster) -> Client:
-    """A client of its own for a driver, on the cluster's event loop."""
+    """Make a separate client for a driver, on the cluster's event loop."""
     return Client(cluster.scheduler_address, loop=cluster.loop, set_as_default=False)
 
 
 def register(client: Client, policy: str, *, predictor: Any = None, **settings: Any) -> None:
-    """Put the plugin with `policy` on the scheduler; `none` leaves Dask as it is."""
+    """Register the plugin on the scheduler, unless the policy is `none`.
+
+    Parameters
+    ----------
+    client : Client
+    policy, predictor, **settings
+        See `plugin`.
+    """
     made = plugin(policy, predictor=predictor, **settings)
     if made is not None:
         client.register_plugin(made)
 
 
 def plugin(policy: str, *, predictor: Any = None, **settings: Any) -> Any:
-    """Make the plugin with `policy`. Returns None for `none`."""
+    """Make the plugin.
+
+    Parameters
+    ----------
+    policy : str
+        Name of a policy, or ``none`` for plain Dask.
+    predictor : object, optional
+        Replacement for the plugin's loss predictor.
+    **settings
+        Further arguments of `SlaqPlugin`.
+
+    Returns
+    -------
+    SlaqPlugin or None
+        None for plain Dask.
+    """
     if policy == "none":
         return None
     from dask_slaq import SlaqPlugin
@@ -84,12 +118,22 @@ def plugin(policy: str, *, predictor: Any = None, **settings: Any) -> Any:
 
 
 def job_block(policy: str, name: str, client: Client, max_iter: int | None = None) -> Any:
-    """Make the block in which a driver trains, for `with` or ``async with``.
+    """Make the block in which a driver trains, for ``with`` or ``async with``.
+
+    Parameters
+    ----------
+    policy : str
+        With ``none``, the block ignores reports.
+    name : str
+        Name of the job.
+    client : Client
+    max_iter : int, optional
+        Number of iterations that the job announces.
 
     Returns
     -------
     context manager
-        Gives what has `report`, for the job's losses.
+        Its value has a method `report` for the job's losses.
     """
     if policy == "none":
         return _PlainBlock()
@@ -99,29 +143,29 @@ def job_block(policy: str, name: str, client: Client, max_iter: int | None = Non
 
 
 class _PlainBlock:
-    """A block under plain Dask, which has no use for losses."""
+    """Block under plain Dask, which ignores losses."""
 
     def report(self, loss: float) -> None:
-        """Drop a loss."""
+        """Ignore a loss."""
 
     def __enter__(self) -> _PlainBlock:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
     async def __aenter__(self) -> _PlainBlock:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Nothing was opened."""
+        """Do nothing."""
 
 
 class Meter(SchedulerPlugin):
-    """Counts the seconds that workers spend in tasks; there under every policy, plain Dask too.
+    """Counter of the seconds that workers spend in tasks, under any policy and plain Dask.
 
-    A worker of one thread that is asked again for a result it still holds reports the old
-    times again, so only time after the last known stop of that worker is counted.
+    A worker that is sent a task again whose result it still holds reports the old times again. So
+    only time after the last known stop of that (one-thread) worker counts.
     """
 
     name = "benchmark-meter"
@@ -132,7 +176,7 @@ class Meter(SchedulerPlugin):
         self._until: dict[Any, float] = {}
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Add up the compute of a task that ended."""
+        """Add the compute time of a finished task."""
         worker = kwargs.get("worker")
         for spell in kwargs.get("startstops") or ():
             if spell["action"] == "compute":
@@ -144,12 +188,14 @@ class Meter(SchedulerPlugin):
 
 
 class Lateness(threading.Thread):
-    """How late this process wakes from a sleep: on a busy machine sleeps emulate compute badly.
+    """Thread that measures how late this process wakes from a sleep.
+
+    Sleeps emulate compute, which works badly on a busy machine.
 
     Attributes
     ----------
     mean : float
-        Seconds.
+        Mean lateness, seconds.
     """
 
     def __init__(self) -> None:
@@ -175,14 +221,14 @@ class Lateness(threading.Thread):
 
 
 def meter(cluster: Any) -> Meter:
-    """Put a meter on the scheduler of a local or virtual cluster; it counts from now on."""
+    """Attach a meter to the scheduler of a local or virtual cluster."""
     found = Meter()
     cluster.scheduler.add_plugin(found, name=found.name)
     return found
 
 
 def bytes_moved(client: Client) -> int:
-    """Bytes that the workers have sent, nearly all of it to each other."""
+    """Return the bytes that the workers have sent, nearly all to each other."""
     return sum(client.run(_sent).values())
 
 

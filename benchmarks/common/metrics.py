@@ -1,7 +1,7 @@
-"""What is measured of a run, and how runs are summed up.
+"""Measures of runs, and their summaries.
 
-The quality of a job is judged by its true loss: normalized over the range of its own
-run, running minimum, as of the moment the job published it.
+The quality of a job is the running minimum of its true loss, normalized by the range of its own
+run, at the time when the job published it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ import numpy as np
 
 __all__ = ["LATE", "JobTrace", "Run", "ratios", "summarize", "table"]
 
-#: Seconds of `Run.late` from which a run is said to be distorted.
+#: `Run.late` in seconds above which a run counts as distorted.
 LATE = 0.01
 
 
 @dataclass
 class JobTrace:
-    """Losses of one job and when they were published.
+    """Losses of one job, and the times when they were published.
+
+    All times are in seconds since the start of the run.
 
     Attributes
     ----------
     name : str
     arrival : float
-        Seconds after the start of the run, as all times here.
     times, losses : list of float
-        One item an iteration.
+        One item per iteration.
     completion : float
-        When the job had ended; nan before.
+        End of the job; nan while it runs.
     """
 
     name: str
@@ -40,12 +41,12 @@ class JobTrace:
     completion: float = float("nan")
 
     def record(self, now: float, loss: float) -> None:
-        """Note that the job published `loss` at `now`."""
+        """Record that the job published `loss` at time `now` (seconds)."""
         self.times.append(now)
         self.losses.append(float(loss))
 
     def time_to(self, fraction: float) -> float | None:
-        """Seconds from arrival until `fraction` of the whole fall of the loss; None without one."""
+        """Return the seconds from arrival to `fraction` of the loss reduction, None without one."""
         if not self.losses:
             return None
         best = np.minimum.accumulate(self.losses)
@@ -57,20 +58,20 @@ class JobTrace:
 
 @dataclass(frozen=True)
 class Run:
-    """One policy, one seed.
+    """Result of one policy and one seed.
 
     Attributes
     ----------
     seed : int
     traces : list of JobTrace
     bytes_moved : int
-        Between workers.
+        Bytes sent between workers.
     compute_seconds : float
-        Of all tasks.
+        Seconds spent in all tasks.
     threads : int
     late : float
-        Seconds that a sleeping thread of this process woke too late, on average: above some
-        milliseconds the machine was too busy for the times to mean much.
+        Mean lateness of a sleeping thread of this process, seconds. Above a few milliseconds the
+        machine was too busy for meaningful times.
     """
 
     seed: int
@@ -88,17 +89,17 @@ class Run:
 
     @property
     def utilization(self) -> float:
-        """Share of the threads' time that was spent in tasks."""
+        """Share of the threads' time spent in tasks."""
         return self.compute_seconds / (self.threads * self.makespan)
 
     @property
     def active(self) -> float:
-        """Mean number of jobs at a time, over the whole run."""
+        """Mean number of active jobs over the whole run."""
         return sum(t.completion - t.arrival for t in self.traces) / self.makespan
 
 
 def summarize(runs: Sequence[Run]) -> dict[str, Any]:
-    """Figures of one policy over its seeds, with the keys of the JSON output."""
+    """Summarize the runs of one policy. Returns the keys of the JSON output."""
     jobs = [
         {
             "name": t.name,
@@ -131,7 +132,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Per policy: makespan over that of `none`, t90 and t95 over the better of none and fair."""
+    """Compute each policy's makespan relative to none, and t90, t95 to the better of none, fair."""
     result: dict[str, dict[str, float]] = {}
     for name, row in policies.items():
         found: dict[str, float] = {}
@@ -161,7 +162,14 @@ COLUMNS = [
 
 
 def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
-    """A readable table of one workload."""
+    """Format the results of one workload as a readable table.
+
+    Parameters
+    ----------
+    workload : str
+    policies : mapping
+        Summary by policy, see `summarize`.
+    """
     lines = [workload, "  ".join(f"{c:>15}" if c == "policy" else f"{c:>10}" for c in COLUMNS)]
     compared = ratios(policies)
     for name, row in policies.items():

@@ -1,4 +1,4 @@
-"""A real scheduler with protocol workers, on which benchmarks measure the plugin's own cost.
+"""A real scheduler with protocol workers, for measuring the plugin's own cost.
 
 Only the workers are emulated: they speak Dask's protocol and compute nothing (`protocol_workers`).
 Python's garbage collector and work stealing are off while the cluster is open.
@@ -23,7 +23,7 @@ from dask_slaq.simulation.virtual.cluster import CONFIG
 
 __all__ = ["cluster", "first", "settled", "submit", "until"]
 
-#: What measures the machine, or asks something of the workers, is off.
+#: Services that measure the machine or send requests to the workers are off.
 QUIET = {
     **CONFIG,
     "distributed.scheduler.active-memory-manager.start": False,
@@ -33,18 +33,31 @@ QUIET = {
 
 
 def first(x: int) -> int:
-    """A task without inputs."""
+    """Return `x`: a task without inputs."""
     return x
 
 
 def then(x: int) -> int:
-    """A task that has its input on one worker."""
+    """Return `x`: a task whose input is on one worker."""
     return x
 
 
 @asynccontextmanager
 async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWorkers, Client]]:
-    """Start a scheduler without workers, and the plugin unless the policy is `none`."""
+    """Start a scheduler without workers, with the plugin unless the policy is `none`.
+
+    Parameters
+    ----------
+    policy : str
+    seed : int
+        Seed of the task durations, 0.5 to 1.5 s.
+
+    Yields
+    ------
+    scheduler : Scheduler
+    workers : ProtocolWorkers
+    client : Client
+    """
     draw = random.Random(seed)
     async with AsyncExitStack() as stack:
         stack.enter_context(dask.config.set(QUIET))
@@ -56,7 +69,7 @@ async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWo
         client = await stack.enter_async_context(
             Client(scheduler.address, asynchronous=True, set_as_default=False)
         )
-        made = plugin(policy, epoch="1h")  # the benchmark turns epochs by hand
+        made = plugin(policy, epoch="1h")  # benchmarks run the epochs themselves
         if made is not None:
             await client.register_plugin(made)
         reporting = asyncio.create_task(workers.run())
@@ -68,7 +81,22 @@ async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWo
 
 
 def submit(client: Client, job: str, count: int, *, steps: int = 0) -> list[Any]:
-    """Send tasks of a job, and a chain of as many more behind each as there are `steps`."""
+    """Submit root tasks of a job, each followed by a chain of dependent tasks.
+
+    Parameters
+    ----------
+    client : Client
+    job : str
+    count : int
+        Number of root tasks.
+    steps : int
+        Length of the chain behind each root task.
+
+    Returns
+    -------
+    list of Future
+        All tasks.
+    """
     with dask.annotate(slaq_job=job):
         futures = client.map(first, range(count), pure=False)
         last = futures
@@ -79,14 +107,14 @@ def submit(client: Client, job: str, count: int, *, steps: int = 0) -> list[Any]
 
 
 async def until(condition: Any, patience: float = 300.0) -> None:
-    """Wait until something holds."""
+    """Wait until `condition()` is true, for at most `patience` seconds."""
     async with asyncio.timeout(patience):
         while not condition():
             await asyncio.sleep(0.005)
 
 
 async def settled(scheduler: Scheduler) -> None:
-    """Wait until what was put off to later steps is done."""
+    """Wait until the plugin has finished the work that it put off to later steps."""
     await asyncio.sleep(0.05)
     slaq = scheduler.plugins.get("slaq")
     await until(lambda: slaq is None or not (len(slaq.pools.holding) or slaq.pools.wakeups.due))

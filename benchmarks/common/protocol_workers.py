@@ -1,7 +1,7 @@
-"""Workers that speak Dask's protocol and compute nothing, for benchmarks of the scheduler.
+"""Workers that speak Dask's protocol without computing, for benchmarks of the scheduler.
 
-A real scheduler registers them and sends them tasks; each task "runs" for its time on the clock and
-is then reported as finished. Many hundred workers so fit in one process and hardly burden it.
+A real scheduler registers them and sends them tasks. Each task "runs" for its duration on the
+clock, and is then reported as finished. Hundreds of them fit in one process and cost it little.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from distributed.comm.core import CommClosedError
 
 __all__ = ["ProtocolWorkers", "Steps"]
 
-#: Bytes of each result: too many to be moved for nothing.
+#: Bytes of each result, large enough that the scheduler avoids moving it.
 RESULT_BYTES = 10_000_000
 
 
 class ProtocolWorkers:
-    """Workers of one scheduler.
+    """Protocol workers of one scheduler.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
     seconds_of : callable
-        Called with a key; returns how long that task takes.
+        Called with the key of a task; returns its duration in seconds.
 
     Attributes
     ----------
     finished : int
-        Tasks reported as finished.
+        Number of tasks reported as finished.
     seconds : float
-        CPU time that the scheduler took for these reports, without what it put off to later steps.
+        CPU seconds that the scheduler spent handling these reports, without work that it put off to
+        later steps of the event loop.
     """
 
     def __init__(self, scheduler: Scheduler, seconds_of: Callable[[Any], float]) -> None:
@@ -51,9 +52,9 @@ class ProtocolWorkers:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def add(self, threads: int) -> None:
-        """Let a worker join."""
+        """Add a worker with the given number of threads."""
         self._count += 1
-        # In the addresses that are set aside for benchmarks of networks; nobody answers there.
+        # From the range reserved for network benchmarks, where no host answers.
         address = f"tcp://198.18.{self._count >> 8}.{self._count & 255}:8786"
         self._free[address], self._waiting[address] = threads, []
         comm = _Comm(address, lambda messages: self._receive(address, messages))
@@ -91,7 +92,7 @@ class ProtocolWorkers:
         self._start(address)
 
     def _start(self, address: str) -> None:
-        """Let free threads take the tasks that come first."""
+        """Start waiting tasks on free threads, in order of priority."""
         waiting = self._waiting[address]
         while waiting and self._free[address]:
             _, key, run_id = heapq.heappop(waiting)
@@ -100,11 +101,11 @@ class ProtocolWorkers:
             heapq.heappush(self._ends, (now + self.seconds_of(key), now, address, key, run_id))
 
     def running(self) -> int:
-        """Count the tasks that run."""
+        """Return the number of running tasks."""
         return len(self._ends)
 
     def finish_next(self) -> None:
-        """Report the task that ends first."""
+        """Report the running task that ends first as finished."""
         end, start, address, key, run_id = heapq.heappop(self._ends)
         self._free[address] += 1
         self.finished += 1
@@ -125,7 +126,7 @@ class ProtocolWorkers:
         self._start(address)
 
     async def run(self) -> None:
-        """Report tasks as they end, each in a step of its own, until cancelled."""
+        """Report tasks as they end, one per step of the event loop, until cancelled."""
         while True:
             while self._ends and self._ends[0][0] <= time():
                 self.finish_next()
@@ -133,7 +134,7 @@ class ProtocolWorkers:
             await asyncio.sleep(0.001)
 
     async def close(self) -> None:
-        """Let all workers leave without a word."""
+        """Drop all workers without notifying the scheduler."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -155,7 +156,7 @@ _METRICS: dict[str, Any] = {
 
 
 class _Comm(Comm):
-    """The scheduler's connection to one of these workers: it is never written to by the worker."""
+    """The scheduler's connection to one protocol worker, which never writes to it."""
 
     def __init__(self, address: str, receive: Callable[[list[dict[str, Any]]], None]) -> None:
         super().__init__(deserialize=False)
@@ -193,12 +194,14 @@ class _Comm(Comm):
 
 
 class Steps:
-    """Times every step of the event loop while it is entered, in CPU time of this thread.
+    """Context manager that times each step of the event loop, in CPU time of this thread.
 
     Attributes
     ----------
     longest : float
-        Seconds of the longest step, Dask's and ours alike.
+        Seconds of the longest step, whether Dask's or the plugin's.
+    what : str
+        Callback of the longest step.
     ours : float
         Seconds of all callbacks that `dask_slaq` put on the loop.
     """

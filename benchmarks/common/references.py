@@ -1,4 +1,4 @@
-"""Each workload of the catalogue against one machine, and fitted models against each other."""
+"""Comparison of the catalogue's workloads with one machine, and of fitted models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT = "loss above the optimum, over the whole fall to it"
 
 
 class Fit(NamedTuple):
-    """A model that was trained, on what, and its losses; y is None where there is none."""
+    """Trained model with its data and losses; `y` is None for unsupervised models."""
 
     model: Any
     X: np.ndarray
@@ -25,10 +25,17 @@ class Fit(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What was compared with what, and how far apart they are; 0 is perfect.
+    """Result of a comparison with a reference.
 
-    `left` is the share of the whole fall to the optimum that the iterations have left, for losses
-    whose optimum the reference knows: it tells how far training went, not whether it is right.
+    Attributes
+    ----------
+    reference, measure : str
+        What the model was compared with, and by which measure.
+    value : float
+        Disagreement; 0 is perfect.
+    left : float, optional
+        Share of the whole loss reduction to the optimum that is still missing, if the reference
+        gives the optimum. It measures the progress of training, not its correctness.
     """
 
     reference: str
@@ -38,9 +45,16 @@ class Agreement(NamedTuple):
 
 
 def compare(name: str, fit: Fit) -> Agreement:
-    """Train or solve the reference of a workload, and compare."""
+    """Train or solve the reference of a workload, and compare the fit with it.
+
+    Parameters
+    ----------
+    name : str
+        Name in `REFERENCES`.
+    fit : Fit
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # references are stopped before they converge, as meant
+        warnings.simplefilter("ignore")  # stopping references before convergence is intended
         return REFERENCES[name](fit)
 
 
@@ -109,7 +123,7 @@ def _descend(rows: np.ndarray, sign: np.ndarray, model: Any) -> np.ndarray:
 
 
 def _hinge_optimum(rows: np.ndarray, sign: np.ndarray, model: Any) -> float:
-    """As near to it as averaged stochastic descent of scikit-learn comes."""
+    """Approximate the optimum with scikit-learn's averaged stochastic gradient descent."""
     from sklearn.linear_model import SGDClassifier
 
     passes = max(20, min(1000, 3_000_000 // len(rows)))
@@ -163,7 +177,7 @@ def _lda(fit: Fit) -> Agreement:
     )  # fmt: skip
     if method == "batch":
         other.fit(fit.X)
-    else:  # as many updates, with the documents of one partition each
+    else:  # the same number of updates, each with the documents of one partition
         batches = np.array_split(fit.X, fit.partitions)
         for i in range(model.max_iter):
             other.partial_fit(batches[i % len(batches)])
@@ -188,7 +202,7 @@ REFERENCES: dict[str, Callable[[Fit], Agreement]] = {
 
 
 def numbers(model: Any) -> list[np.ndarray]:
-    """Everything numeric that a fitted model has learnt, losses included."""
+    """Return all numeric attributes that a fitted model has learned, including losses."""
     fitted = {k: v for k, v in vars(model).items() if k.endswith("_") and not k.startswith("_")}
     return [array for name in sorted(fitted) for array in _arrays(fitted[name])]
 
@@ -205,13 +219,29 @@ def _arrays(value: Any) -> list[np.ndarray]:
 
 
 def difference(one: Any, other: Any) -> float:
-    """Largest absolute difference of any two numbers of two fitted models; 0 is bit for bit."""
+    """Compute the largest absolute difference of the numbers of two fitted models.
+
+    Parameters
+    ----------
+    one, other : object
+        Fitted models of the same type.
+
+    Returns
+    -------
+    float
+        0 if they agree bit for bit, infinity if shapes differ.
+
+    Raises
+    ------
+    ValueError
+        If the models have no numbers.
+    """
     pairs = list(zip(numbers(one), numbers(other), strict=True))
     if not pairs:
         raise ValueError(f"{type(one).__name__} has no numbers to compare")
     if any(a.shape != b.shape for a, b in pairs):
         return math.inf
-    # Equal values are told first: a tree's unused nodes may hold infinities and nan.
+    # Skip equal arrays first: unused nodes of trees may hold infinities and nan.
     return max((float(abs(a - b).max()) for a, b in pairs if not _equal(a, b)), default=0.0)
 
 

@@ -1,4 +1,4 @@
-"""How every benchmark gives its result: tables to read, or JSON."""
+"""Output of benchmark results, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ json_option = click.option(
 
 
 def give(result: Any, output: str | None, *tables: str) -> None:
-    """Print tables, unless standard output is for JSON, and write JSON if asked for.
+    """Print the tables, unless JSON goes to standard output, and write JSON to `output`.
 
     Parameters
     ----------
     result : object
-        What JSON can hold.
+        Result that can be written as JSON.
     output : str, optional
-        File for JSON; - is standard output.
+        JSON file; - is standard output.
     *tables : str
     """
     if output != "-":

@@ -1,4 +1,4 @@
-"""The paper's way, as the rival: `curve_fit` for every job (§4.1) and Algorithm 1 with a heap."""
+"""The paper's method, as a rival: `curve_fit` for every job (§4.1) and Algorithm 1 with a heap."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from scipy.optimize import curve_fit
 
 __all__ = ["algorithm_1", "fit_curve"]
 
-#: Weight of a report in relation to the one after it, as in the authors' code.
+#: Weight of a report relative to the next report, as in the authors' code.
 DECAY = 0.8
-#: Reports that a fit uses at most.
+#: Maximum number of reports in a fit.
 HISTORY = 64
 
 
 def algorithm_1(
     gains: Sequence[Callable[[int], float]], most: Sequence[int], capacity: int
 ) -> list[int]:
-    """Threads of each job: each next one goes to the greatest marginal gain.
+    """Allocate threads one by one, each to the job with the largest marginal gain.
 
     Parameters
     ----------
     gains : sequence of callable
-        Of each job, whole threads to gain; concave.
+        For each job, a concave function from a whole number of threads to the gain.
     most : sequence of int
-        Threads that each job may have.
+        Maximum threads of each job.
     capacity : int
-        Threads to hand out.
+        Threads to allocate.
+
+    Returns
+    -------
+    list of int
+        Threads of each job.
 
     Examples
     --------
@@ -61,21 +66,22 @@ def algorithm_1(
 
 
 def fit_curve(losses: Sequence[float]) -> Callable[[float], float]:
-    """The better of the paper's two families, fitted to the newest reports.
+    """Fit the better of the paper's two families to the newest reports.
 
     Parameters
     ----------
     losses : sequence of float
-        Reports, at least 5; the newest count most.
+        At least 5 reports; newer reports have larger weights.
 
     Returns
     -------
     callable
-        Iterations ahead of the last report to loss, which is the last one where no fit converged.
+        Function from iterations ahead of the last report to the loss. It is constant at the last
+        report if no fit converged.
     """
     newest = np.asarray(losses[-HISTORY:], float)
     k = np.arange(1.0, len(newest) + 1)
-    sigma = DECAY ** (-0.5 * (k[-1] - k))  # residuals are divided by it
+    sigma = DECAY ** (-0.5 * (k[-1] - k))  # divides the residuals
     best, least = None, math.inf
     for family, start in _families(newest):
         try:
@@ -94,7 +100,7 @@ def fit_curve(losses: Sequence[float]) -> Callable[[float], float]:
 
 
 def _families(losses: np.ndarray) -> list[tuple[Callable[..., float], list[float]]]:
-    """The sublinear and the superlinear family of §4.1, and where their fits start."""
+    """Return the sublinear and the superlinear family of §4.1 with the starts of their fits."""
     first, last = float(losses[0]), float(losses[-1])
     fall = max(first - last, 1e-9)
     return [(_sublinear, [0.0, 1.0 / fall, 1.0 / fall, last]), (_superlinear, [0.9, 0.0, last])]

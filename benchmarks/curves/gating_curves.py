@@ -1,7 +1,8 @@
-"""Curves that the gate of the loss predictor learns from: of other seeds than any benchmark's.
+"""Training curves for the gating network of the loss predictor.
 
-Four kinds: curves of the nine algorithms, variants of them (thinned, averaged, begun later, of
-another offset or scale, noisier), sums of made-up falls with made-up noise, and small networks.
+There are four kinds: curves of the nine algorithms, variants of these curves (thinned, averaged,
+started later, rescaled, shifted or noisier), sums of synthetic decays with synthetic noise, and
+curves of small networks. Their seeds differ from those of all benchmarks.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ __all__ = ["training_curves"]
 
 Array = NDArray[np.float64]
 
-#: Seed of the trained curves, far from those that users choose.
+#: Seed of the curves, unlike the seeds that users are likely to choose.
 SEED = 101
-#: Shorter curves teach nothing.
+#: Curves must be longer than this, since shorter ones teach nothing.
 SHORTEST = 20
 
 
 def training_curves(trained: int, made: int, nets: int) -> list[Curve]:
-    """Curves of the nine algorithms, as many variants, made-up ones, and those of networks.
+    """Make the training curves. Curves that are too short or not finite are left out.
 
     Parameters
     ----------
-    trained, made, nets : int
-        Numbers of the first and of the last two kinds.
+    trained : int
+        Number of curves of the nine algorithms, and of their variants.
+    made : int
+        Number of synthetic curves.
+    nets : int
+        Number of curves of networks.
     """
     rng = np.random.default_rng(SEED)
     curves: list[Curve] = []
@@ -51,20 +56,20 @@ def _named(group: str, loss: Array) -> Curve:
 
 
 def _variant(loss: Array, rng: np.random.Generator) -> Array:
-    """The same run as another program might have reported it."""
+    """Modify a curve as another program might have reported the same run."""
     kind = int(rng.integers(6))
     if kind == 0:  # every few iterations
         return loss[:: int(rng.integers(2, 5))]
-    if kind == 1:  # means of a few
+    if kind == 1:  # means over a few iterations
         size = int(rng.integers(2, 6))
         whole = len(loss) // size
         return loss[: whole * size].reshape(whole, size).mean(axis=1)
-    if kind == 2:  # begun later
+    if kind == 2:  # started later
         return loss[int(rng.integers(1, 8)) :]
-    if kind == 3:  # roots of what was squared
+    if kind == 3:  # square root of the loss
         return np.sqrt(loss) if loss.min() >= 0 else loss
     span = np.ptp(loss)
-    if kind == 4:  # nearer to zero, or beyond
+    if kind == 4:  # shifted, towards zero or past it
         if rng.random() < 0.5:
             return loss + rng.uniform(-1, 2) * span
         return loss - loss.min() + 10 ** rng.uniform(-4, 0) * span
@@ -72,7 +77,7 @@ def _variant(loss: Array, rng: np.random.Generator) -> Array:
 
 
 def _made(rng: np.random.Generator) -> Array:
-    """A sum of falls of any kind, some with uneven drops, some with noise."""
+    """Make a sum of decays, some with uneven drops and some with noise."""
     k = np.arange(int(rng.integers(30, 300)))
     loss = np.sum([_fall(k, rng) for _ in range(int(rng.integers(1, 4)))], axis=0)
     loss /= np.ptp(loss) or 1.0
@@ -86,7 +91,7 @@ def _made(rng: np.random.Generator) -> Array:
 
 
 def _fall(k: Array, rng: np.random.Generator) -> Array:
-    """Exponential, power, late (sigmoid), or a plateau with a cliff, of a random height."""
+    """Make a decay of random height: exponential, power law, sigmoid, or plateau with a cliff."""
     height, kind, n = 10 ** rng.uniform(-1, 0), int(rng.integers(4)), len(k)
     if kind == 0:
         return height * np.exp(-(10 ** rng.uniform(-2.5, -0.3)) * k)
@@ -101,7 +106,7 @@ def _fall(k: Array, rng: np.random.Generator) -> Array:
 
 
 def _with_noise(loss: Array, rng: np.random.Generator) -> Array:
-    """Additive or multiplicative, plain, heavy-tailed or smeared over neighbours."""
+    """Add noise: additive or multiplicative, normal or heavy-tailed, some of it correlated."""
     size = 10 ** rng.uniform(-3, -0.7)
     plain = rng.random() < 0.7
     noise = rng.standard_normal(len(loss)) if plain else rng.standard_t(3, len(loss))

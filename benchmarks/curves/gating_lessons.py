@@ -1,7 +1,8 @@
-"""What the gate of the loss predictor learns from: what the experts said of many curves.
+"""Training examples for the gating network of the loss predictor.
 
-A lesson is one forecast: what the gate saw, what each expert said, what came, and what an error
-costs: in ranges of the curve, relative to the loss, and for smooth curves relative to the move.
+A lesson is one forecast: the inputs of the network, the experts' forecasts, the true losses, and
+the cost of an error. The cost is the sum of the error relative to the range of the curve, relative
+to the loss and, for smooth curves, relative to the true change.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ __all__ = ["Lessons", "lessons"]
 
 Array = NDArray[np.float64]
 
-#: Horizons that count, and how much.
+#: Horizons in the cost, and their weights.
 AHEAD = np.array([1, 3, 5, 10, 22, 47, 100, 220])
 IMPORTANCE = np.array([0.7, 0.5, 0.7, 2.0, 0.7, 0.5, 0.4, 0.4])
 AT = np.searchsorted(HORIZONS, AHEAD)
-#: Reports before the first lesson, and iterations that a short curve counts as.
+#: Reports before the first lesson, and the minimum length with which a curve is weighted.
 FIRST, SHORT = 4, 30
-#: A loss nearer to zero counts as this part of the curve's range.
+#: Minimum absolute loss in relative errors, as a fraction of the curve's range.
 NEAREST = 1e-4
-#: Relative errors of a curve count by its mean relative move, or this if it is less, to the power
-#: of minus this: else the few curves that end near zero would be all that counts.
+#: Relative errors of a curve are divided by max(its mean relative change, LEAST_MOVE) ** EVENNESS.
+#: Otherwise the few curves that end near zero would dominate.
 LEAST_MOVE, EVENNESS = 0.01, 0.75
-#: Every move counts alike, but for those of a smaller part of the range than this.
+#: Changes count equally, except those much smaller than this fraction of the range.
 SMALL = 0.005
 WINDOW = 32
 
 
 class Lessons(NamedTuple):
-    """Forecasts of the experts, what the gate saw, and what came; in units of the views."""
+    """Inputs of the network, forecasts of the experts, and true losses, in normalized units."""
 
     x: Array  # (n, n_features)
     log_weight: Array  # (n, n_experts)
@@ -52,15 +53,15 @@ class Lessons(NamedTuple):
     zero: Array  # (n,)
     log_noise: Array  # (n,)
     truth: Array  # (n, n_ahead)
-    cost: Array  # (n, n_ahead) of an error of 1; 0 beyond the end of the curve
+    cost: Array  # (n, n_ahead), per unit of error; 0 beyond the end of the curve
 
     def of(self, which: Any) -> Lessons:
-        """Return some of the lessons."""
+        """Select some of the lessons."""
         return Lessons._make(array[which] for array in self)
 
 
 def lessons(curves: Sequence[Curve]) -> Lessons:
-    """Let the experts follow `curves`, and note what they said at every iteration."""
+    """Run the experts on all curves, and record their forecasts at every iteration."""
     trials = prepare(curves)
     losses = [trial.curve.loss for trial in trials]
     history, panel = Histories(WINDOW), Ensemble(WINDOW, WINDOW)
@@ -101,7 +102,7 @@ def _came(loss: Array, k: int) -> Array:
 
 
 def _costs(trials: Any, which: Array, unit: Array, came: Array, truth: Array) -> Array:
-    """Cost of errors: "nothing changes" has the sum of `IMPORTANCE` in each of three units."""
+    """Compute costs such that "no change" costs `IMPORTANCE` in each unit and kind of curve."""
     span = np.array([np.ptp(trial.curve.loss) for trial in trials])[which]
     noisy = np.array([trial.curve.noisy for trial in trials])[which]
     counts = np.bincount(which, minlength=len(trials))[which]
@@ -114,7 +115,7 @@ def _costs(trials: Any, which: Array, unit: Array, came: Array, truth: Array) ->
             near = np.maximum(np.abs(np.nan_to_num(came[:, column])), NEAREST * span)
             relative = unit / near / _usual_move(which, known, unit / near * moved) ** EVENNESS
             own = unit / (unit * moved + SMALL * span)
-            # Under noise single moves are chance.
+            # In noisy curves, single changes are random.
             scales = (unit / span, relative) if kind else (unit / span, relative, own)
             for scale in scales:
                 part = weight * scale
@@ -123,7 +124,7 @@ def _costs(trials: Any, which: Array, unit: Array, came: Array, truth: Array) ->
 
 
 def _usual_move(which: Array, known: Array, moved: Array) -> Array:
-    """Mean relative move of the curve of each lesson."""
+    """Return the mean relative change of each lesson's curve."""
     total, count = np.bincount(which, known * moved), np.bincount(which, known)
     mean: Array = np.maximum(total / np.maximum(count, 1), LEAST_MOVE)[which]
     return mean

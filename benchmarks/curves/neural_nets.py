@@ -1,8 +1,8 @@
-"""Small neural networks trained for real, whose losses the gate of the loss predictor learns from.
+"""Loss curves of small trained neural networks, for the gating network of the loss predictor.
 
-Data, network, optimizer, its schedule, and what is reported are drawn from a generator: nets that
-learn their samples by heart, plateaus, drops of the learning rate, warm-up, losses of single
-batches, and losses of held-out samples that rise again.
+Data, network, optimizer, schedule and kind of report are random. The curves include networks that
+memorize their samples, plateaus, drops of the learning rate, warm-up, losses of single batches, and
+losses of held-out samples that rise again.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 __all__ = ["net_losses"]
 
 Array = NDArray[np.float64]
-#: Learning rate's factor, by the part of the run that is done.
+#: Factor on the learning rate, by the completed fraction of the run.
 Schedule = Callable[[float], float]
 
-#: Reports of a run, and steps of the optimizer: runs are kept short.
+#: Minimum and maximum reports of a run, and maximum steps, which keep runs short.
 SHORTEST, LONGEST, MOST_STEPS = 20, 320, 2500
-#: Share of the nets that are large for their samples, whose labels are true.
+#: Share of networks that are large for their number of samples and have correct labels.
 EAGER = 0.25
 KINDS = ("classes", "values", "itself", "text")
-#: Longest step of one update, in lengths of a parameter vector of unit scale: nets rarely explode.
+#: Maximum norm of the gradient; larger ones are clipped, so that networks rarely diverge.
 CLIP = 10.0
 
 
 class Task(NamedTuple):
-    """Samples to learn, the first of them to train on."""
+    """Samples of a learning task; the first `trained` ones are for training."""
 
     x: Array  # (n, d)
     y: Array  # (n, k): classes one-hot, or values
@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 
 def net_losses(rng: np.random.Generator) -> Array:
-    """Losses that the training of one small network reports; finite."""
+    """Train one small network. Returns its reported losses, all finite."""
     while True:
         with np.errstate(all="ignore"):
             losses = _train(rng)
@@ -72,7 +72,7 @@ def _task(rng: np.random.Generator, eager: bool) -> Task:
 
 
 def _text(rng: np.random.Generator, n: int) -> Task:
-    """The next character after a few, in a random language."""
+    """Make a task of predicting the next character in a random language."""
     letters, seen = int(rng.integers(5, 25)), int(rng.integers(1, 4))
     after = rng.dirichlet(np.full(letters, rng.uniform(0.05, 0.5)), size=(letters, letters))
     text = [0, 1]
@@ -92,7 +92,7 @@ def _trained(rng: np.random.Generator, n: int) -> int:
 
 
 class Net:
-    """Fully connected layers, in place updated."""
+    """Fully connected network whose parameters are updated in place."""
 
     def __init__(self, rng: np.random.Generator, task: Task, eager: bool) -> None:
         width, layers = int(2 ** rng.uniform(5 if eager else 3, 6.5)), int(rng.integers(eager, 4))
@@ -108,13 +108,27 @@ class Net:
         self.biases = [np.zeros(b) for b in sizes[1:]]
 
     def loss(self, x: Array, y: Array) -> float:
-        """Mean loss of some samples, nothing dropped."""
+        """Return the mean loss of some samples, without dropout.
+
+        Parameters
+        ----------
+        x : (n, d) array
+        y : (n, k) array
+        """
         return self._loss(self._forward(x, None)[-1], y)[0]
 
     def slopes(
         self, x: Array, y: Array, rng: np.random.Generator
     ) -> tuple[float, list[Array], list[Array]]:
-        """Loss of a batch, and its derivatives by weights and biases."""
+        """Return the loss of a batch, and its derivatives by weights and biases.
+
+        Parameters
+        ----------
+        x : (n, d) array
+        y : (n, k) array
+        rng : Generator
+            Draws the dropout.
+        """
         layers = self._forward(x, rng if self.drop else None)
         loss, back = self._loss(layers[-1], y)
         weights, biases = [], []
@@ -208,7 +222,7 @@ def _reported(report: str, net: Net, task: Task, seen: list[float]) -> float:
 def _optimizer(
     rng: np.random.Generator, net: Net, eager: bool
 ) -> Callable[[list[Array], list[Array], float], None]:
-    """Gradient descent, with momentum, or Adam; with or without weight decay."""
+    """Make gradient descent, momentum or Adam, with or without weight decay."""
     kind = str(rng.choice(["plain", "momentum", "adam"], p=[0.2, 0.4, 0.4]))
     rate = 10 ** (rng.uniform(-3.0, -1.3) if kind == "adam" else rng.uniform(-2.0, 0.0))
     rate *= 0.2 if kind == "momentum" else 1.0

@@ -1,7 +1,7 @@
 """Training loops of the nine algorithms of the paper's Table 1, on data drawn from a seed.
 
-Each takes a random generator, whether to train on mini-batches, and how many iterations are
-wanted, and gives the losses of its iterations: without end, or until it stops by itself.
+Each loop takes a random generator, whether to train on mini-batches, and the number of iterations
+wanted. It yields one loss per iteration, either without end or until training stops by itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 __all__ = ["ALGORITHMS"]
 
 Array = NDArray[np.float64]
-#: Indices of the samples of one batch, or all of them.
+#: Indices of the samples of one batch, or a slice of all samples.
 Rows = Any
-#: Objective: loss and direction of ascent at given parameters, on the given samples.
+#: Function from parameters and samples to the loss and the direction of ascent.
 Objective = Callable[[Array, Rows], tuple[float, Array]]
 
 
@@ -29,12 +29,12 @@ def _integer(rng: np.random.Generator) -> int:
 
 
 def _scales(rng: np.random.Generator, n_features: int) -> Array:
-    """Scales of features: the condition of the problem is their ratio, squared."""
+    """Draw scales of features. The condition number is the square of their ratio."""
     return np.geomspace(1.0, 10.0 ** -rng.uniform(0.2, 1.5), n_features)
 
 
 def _two_classes(rng: np.random.Generator, n: int, n_features: int) -> tuple[Array, Array]:
-    """Samples, and labels -1 and 1."""
+    """Make samples with labels -1 and 1."""
     from sklearn.datasets import make_classification
 
     x, y = make_classification(
@@ -47,18 +47,18 @@ def _two_classes(rng: np.random.Generator, n: int, n_features: int) -> tuple[Arr
 
 
 def _regression(rng: np.random.Generator, n: int, n_features: int) -> tuple[Array, Array]:
-    """Samples and targets of standard deviation 1 about a mean that must be learned."""
+    """Make samples, and targets with standard deviation 1 and a mean that must be learned."""
     x = rng.standard_normal((n, n_features))
     y = x @ rng.standard_normal(n_features) + rng.uniform(0, 1) * np.sin(2 * x[:, 0])
     y += rng.uniform(0.05, 1.0) * np.sqrt(n_features) * rng.standard_normal(n)
     return x, y / y.std() + rng.uniform(-1, 1)
 
 
-# Training loops: each gives the losses of its iterations without end, or until it stops
+# Training loops
 
 
 def _batches(rng: np.random.Generator, n: int, minibatch: bool) -> Callable[[], list[Rows]]:
-    """What one iteration works through: everything, or some mini-batches."""
+    """Make a function that draws the batches of an iteration: all samples, or mini-batches."""
     if not minibatch:
         return lambda: [slice(None)]
     size, count = int(2 ** rng.integers(4, 8)), int(rng.choice([1, 2, 8]))
@@ -69,13 +69,13 @@ def _descend(
     objective: Objective, start: Array, step: float, rng: np.random.Generator, n: int,
     minibatch: bool,
 ) -> Iterator[float]:  # fmt: skip
-    """Gradient descent: plain, with steps that shrink as MLlib's do, or with momentum."""
+    """Run gradient descent: plain, with shrinking steps as in MLlib, or with momentum."""
     kind = rng.choice(["plain", "shrinking", "momentum"])
     momentum = rng.uniform(0.5, 0.9) if kind == "momentum" else 0.0
     draw = _batches(rng, n, minibatch)
-    if momentum:  # it lengthens the steps
+    if momentum:  # momentum lengthens the steps
         step *= 2.0 * (1.0 - momentum)
-    if minibatch:  # the largest step that is stable on the whole set is not on a batch
+    if minibatch:  # batches need shorter steps than the whole set to be stable
         step *= rng.uniform(0.05, 0.5)
     where, velocity, t = start.copy(), np.zeros_like(start), 0
     while True:
@@ -106,7 +106,7 @@ def _lbfgs(objective: Objective, start: Array, iterations: int) -> list[float]:
 
 
 def _kmeans(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator[float]:
-    """Lloyd's algorithm, or its mini-batch form (Sculley): mean squared distance to a center."""
+    """Run Lloyd's algorithm or its mini-batch form (Sculley). Loss: mean squared distance."""
     n, d, k = int(rng.integers(2000, 6000)), int(rng.integers(2, 12)), int(rng.integers(5, 60))
     middles = rng.standard_normal((int(rng.integers(3, 80)), d)) * rng.uniform(0.3, 3.0)
     x = middles[rng.integers(len(middles), size=n)] + rng.standard_normal((n, d))
@@ -199,7 +199,7 @@ def _linear_regression(
 
 
 def _kernel_svm(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator[float]:
-    """Hinge loss over a polynomial kernel; the gradient is that of the function space."""
+    """Train on the hinge loss with a polynomial kernel and the gradient in function space."""
     from sklearn.metrics.pairwise import polynomial_kernel
 
     x, y = _two_classes(rng, int(rng.integers(300, 700)), int(rng.integers(6, 20)))
@@ -220,7 +220,7 @@ def _kernel_svm(rng: np.random.Generator, minibatch: bool, iterations: int) -> I
 def _mlp(
     rng: np.random.Generator, minibatch: bool, iterations: int
 ) -> Iterator[float] | list[float]:
-    """One hidden layer of sigmoids and a softmax, as MLlib's classifier."""
+    """Train one hidden layer of sigmoids and a softmax, like MLlib's classifier."""
     from sklearn.datasets import make_classification
 
     n, d, k, h = int(rng.integers(500, 2000)), 20, int(rng.integers(2, 6)), int(rng.integers(8, 40))
@@ -251,7 +251,7 @@ def _mlp(
 
 
 def _boosting(rng: np.random.Generator, minibatch: bool, iterations: int, kind: str) -> list[float]:
-    """Boosted trees; with `minibatch` each tree sees a part of the samples."""
+    """Train boosted trees. With `minibatch`, each tree is trained on a part of the samples."""
     from sklearn import ensemble
 
     n, d = int(rng.integers(400, 1500)), int(rng.integers(5, 15))
@@ -273,7 +273,7 @@ def _gbt_regressor(rng: np.random.Generator, minibatch: bool, iterations: int) -
 
 
 def _documents(rng: np.random.Generator) -> tuple[Array, int]:
-    """Word counts drawn from a topic model, and a number of topics to look for."""
+    """Draw word counts from a topic model, and a number of topics to fit."""
     n, words, topics = (int(rng.integers(*span)) for span in ((150, 400), (200, 500), (5, 20)))
     of_topic = rng.dirichlet(np.full(words, rng.uniform(0.02, 0.2)), size=topics)
     mixture = rng.dirichlet(np.full(topics, rng.uniform(0.1, 0.5)), size=n)
@@ -285,7 +285,7 @@ def _documents(rng: np.random.Generator) -> tuple[Array, int]:
 
 
 def _lda(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator[float]:
-    """Minus the log-likelihood of a word: EM with Dirichlet priors, or its online form."""
+    """Run EM with Dirichlet priors or its online form; the loss is -log-likelihood per word."""
     counts, topics = _documents(rng)
     prior, offset = rng.uniform(0.01, 0.1), rng.uniform(2, 20)
     of_topic = rng.dirichlet(np.ones(counts.shape[1]), size=topics)
@@ -296,7 +296,7 @@ def _lda(rng: np.random.Generator, minibatch: bool, iterations: int) -> Iterator
         costs = []
         for rows in draw():
             some, here, t = counts[rows], mixture[rows], t + 1
-            for _ in range(8 if minibatch else 0):  # batches meet documents as new ones
+            for _ in range(8 if minibatch else 0):  # in online EM, documents are new to the model
                 here = _normalized(here * ((some / (here @ of_topic)) @ of_topic.T) + prior)
             expected = here @ of_topic
             costs.append(float(-np.sum(some * np.log(expected)) / some.sum()))

@@ -1,4 +1,4 @@
-"""The default predictor under the harness of the prediction benchmark, and its speed."""
+"""Forecasts of the default predictor for the prediction benchmark, and the time of its fits."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ __all__ = ["Heard", "fit_seconds", "listen"]
 
 Array = NDArray[np.float64]
 
-#: Numbers of jobs whose refit is timed.
+#: Numbers of jobs for which a refit is timed.
 SIZES = (1, 160, 4000, 100_000)
 
 
 @dataclass(frozen=True)
 class Heard:
-    """What the default predictor said, by id of the trial.
+    """Forecasts of the default predictor, by id of the trial.
 
-    Each table is (n_iterations - FIRST, n_horizons): losses as of FIRST reports and on.
+    Each table has shape (n_iterations - FIRST, n_horizons); its first row is the forecast after
+    FIRST reports.
 
     Attributes
     ----------
-    losses : dict
-    lower, upper : dict
-        Band of a new report.
+    losses : dict of str to array
+    lower, upper : dict of str to array
+        Ends of the band of a new report.
     seconds : float
-        That all of it took, reports included.
+        Total time, including the reports.
     """
 
     losses: dict[str, Array]
@@ -42,11 +43,11 @@ class Heard:
     seconds: float
 
     def at(self, trials: Sequence[Trial]) -> dict[str, Array]:
-        """Forecasts at the origins of the trials, (n_origins, n_horizons)."""
+        """Return the forecasts at the origins of the trials, (n_origins, n_horizons) each."""
         return {trial.id: self.losses[trial.id][trial.origins - FIRST] for trial in trials}
 
     def band(self, trials: Sequence[Trial]) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Lower and upper end of the band at the origins of the trials."""
+        """Return the lower and upper ends of the band at the origins of the trials."""
         lower, upper = (
             {trial.id: side[trial.id][trial.origins - FIRST] for trial in trials}
             for side in (self.lower, self.upper)
@@ -55,14 +56,14 @@ class Heard:
 
 
 def listen(trials: Sequence[Trial], predictor: LossPredictor | None = None) -> Heard:
-    """Report all curves to one predictor, fit after each iteration, and read its forecasts.
+    """Report all curves to one predictor, fit after each iteration, and record its forecasts.
 
     Parameters
     ----------
     trials : sequence of Trial
-        Forecasts are read at every iteration, whatever their origins.
+        Forecasts are recorded at every iteration, not only at the origins.
     predictor : LossPredictor, optional
-        Without jobs; the default one if not given.
+        Predictor without jobs; a default one is made if omitted.
     """
     predictor = LossPredictor() if predictor is None else predictor
     begin = time.perf_counter()
@@ -85,7 +86,7 @@ def listen(trials: Sequence[Trial], predictor: LossPredictor | None = None) -> H
 
 
 def _said(predictor: LossPredictor, names: list[str]) -> list[Array]:
-    """Forecast and both ends of its band, each (n_jobs, n_horizons)."""
+    """Return the forecast and both ends of its band, (n_jobs, n_horizons) each."""
     said = predictor.forecast(names)
     return [
         np.array([np.interp(HORIZONS, said.horizons, row) for row in table])
@@ -96,17 +97,24 @@ def _said(predictor: LossPredictor, names: list[str]) -> list[Array]:
 def fit_seconds(
     curves: Sequence[Curve], sizes: Sequence[int] = SIZES, window: int = 32
 ) -> dict[str, float]:
-    """Seconds of one `LossPredictor.fit`, every job having reported once since the last one.
+    """Time one `LossPredictor.fit` after every job has reported once since the last fit.
 
-    Of many jobs it fits those with most news only, and moves the others along.
+    With many jobs, a fit refits only those with the highest priority, and rolls the forecasts of
+    the others forward.
 
     Parameters
     ----------
     curves : sequence of Curve
-        The jobs run them in turn and have had between 5 and `window` reports.
+        Curves of the jobs, used in turn.
     sizes : sequence of int
         Numbers of jobs.
     window : int
+        Maximum number of reports per job before the fit; the minimum is 5.
+
+    Returns
+    -------
+    dict of str to float
+        Median seconds by number of jobs.
     """
     return {str(size): _refit([curves[i % len(curves)].loss for i in range(size)], window)
             for size in sizes}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pictures of the prediction benchmark, after Figure 6 of the paper."""
+"""Plots of the prediction benchmark, modeled on Figure 6 of the paper."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def write(
     band: Band,
     result: Mapping[str, Any],
 ) -> int:
-    """Write `summary.png`, and for each algorithm and kind of curve one picture.
+    """Write `summary.png`, and one plot per algorithm and kind of curve.
 
     Parameters
     ----------
     folder : path
-        Made if it is not there.
+        Created if it does not exist.
     trials : sequence of Trial
     forecasts : mapping
-        Name of the predictor to id of the trial to losses, (n_origins, n_horizons).
+        Losses, (n_origins, n_horizons), by name of the predictor and id of the trial.
     band : pair of mapping, or None
-        Lower and upper end of the default predictor's band, by id.
+        Lower and upper end of the default predictor's band, by id of the trial.
     result : mapping
-        The benchmark's figures.
+        Result of the benchmark.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def write(
 
 
 def _typical(trials: Sequence[Trial], result: Mapping[str, Any]) -> Trial | None:
-    """The curve on which the default predictor has its median error."""
+    """Return the trial on which the default predictor has its median error."""
     default = result["default"]
     errors = [(result["curves"][t.id][default], t) for t in trials]
     known = sorted((e, t.id) for e, t in errors if e is not None)
@@ -132,7 +132,7 @@ def _curve(
 
 
 def _frame(axes: Any, loss: Array) -> None:
-    """Keep a wild forecast from flattening the curve; log scale where the loss spans decades."""
+    """Limit the axis to the loss, whatever the forecasts. Use a log scale for several decades."""
     low, high = loss.min(), loss.max()
     if low > 0 and high / low > 50:
         axes.set_yscale("log")

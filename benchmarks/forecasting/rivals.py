@@ -1,9 +1,8 @@
-"""Other ways to forecast a loss curve, under the same harness as the default predictor.
+"""Rival forecasts of loss curves, under the same harness as the default predictor.
 
-A rival sees the reports so far, oldest first, and answers with the loss so many iterations
-ahead. One object follows one curve, its origins in increasing order, so it may keep what it
-learned. Where a rival fails, or answers what is not finite, the last report stands in for it
-and the failure is counted.
+A rival gets the reports so far and forecasts the loss at several horizons. One object follows one
+curve with increasing origins, so it may keep state. If a rival fails or its forecast is not finite,
+the last report replaces the forecast and the failure is counted.
 """
 
 from __future__ import annotations
@@ -22,46 +21,52 @@ __all__ = ["NEWEST", "PACKAGES", "RIVALS", "Record", "Rival", "available", "foll
 
 Array = NDArray[np.float64]
 
-#: Reports that the costly rivals look at: the newest.
+#: Number of newest reports that the expensive rivals use.
 NEWEST = 200
-#: Weight of a report one iteration older, in the authors' fits.
+#: Factor on the weight of a report per iteration of age, in the authors' fits.
 DECAY = 0.8
-#: The authors' weights are below 1e-9 beyond so many reports.
+#: Number of reports beyond which the authors' weights are below 1e-9.
 WEIGHTED = 100
 
 
 class Rival(Protocol):
-    """Forecasts one curve."""
+    """Forecaster of one curve."""
 
     def forecast(self, history: Array, horizons: Array) -> Array:
-        """Loss at each of `horizons`, iterations ahead of the last of `history`.
+        """Forecast the loss at each horizon.
 
         Parameters
         ----------
         history : (n_reports,) array
-            At least 5, oldest first.
+            At least 5 reports, oldest first.
         horizons : (n_horizons,) array
+            Iterations ahead of the last report.
+
+        Returns
+        -------
+        (n_horizons,) array
+            Losses.
         """
 
 
 class Hold:
-    """Nothing changes."""
+    """Forecast of no change."""
 
     def forecast(self, history: Array, horizons: Array) -> Array:
         return np.full(len(horizons), history[-1])
 
 
 class LastDelta:
-    """The paper's strawman: every iteration to come changes the loss as the last one did."""
+    """The paper's strawman: every future iteration repeats the last change of the loss."""
 
     def forecast(self, history: Array, horizons: Array) -> Array:
         return history[-1] + (history[-1] - history[-2]) * horizons
 
 
 class Aitken:
-    """Geometric guess from the last two drops, the delta-squared process.
+    """Geometric extrapolation of the last two drops, as in Aitken's delta-squared process.
 
-    Where they do not shrink there is no such limit, and the last report is held.
+    If the drops do not shrink, there is no limit, and the forecast is the last report.
     """
 
     def forecast(self, history: Array, horizons: Array) -> Array:
@@ -73,12 +78,12 @@ class Aitken:
 
 
 class Paper:
-    """The paper's fits (§4.1): exponential weights, the better of its two families.
+    """The paper's fits (§4.1): exponential weights, and the better of two families.
 
-    Sublinear 1 / (a k² + b k + c) + d and linear or faster mu^(k - b) + c. Both fall: their
-    parameters go to `curve_fit` as logarithms, with the gradient, from the best point of a
-    grid on which the linear parameters are solved for. The limit of losses that were never
-    negative is not negative either.
+    The families are sublinear, 1 / (a k² + b k + c) + d, and linear or faster, mu^(k - b) + c. Both
+    must fall, so `curve_fit` gets the logarithms of their parameters, with the gradient. It starts
+    from the best point of a grid on which the linear parameters are solved exactly. If no loss was
+    negative, the limit is not negative either.
     """
 
     def forecast(self, history: Array, horizons: Array) -> Array:
@@ -86,7 +91,7 @@ class Paper:
         low, span = losses.min(), np.ptp(losses)
         if span == 0.0:
             return np.full(len(horizons), history[-1])
-        # Time and loss of order 1; both families stay what they are.
+        # Scale time and loss to order 1, which preserves both families.
         n = len(losses)
         k, y = np.arange(n) / n, (losses - low) / span
         weight = DECAY ** np.arange(n - 1, -1, -1)
@@ -106,12 +111,12 @@ class Paper:
 
 
 def _bottom(low: float, span: float) -> float:
-    """Least limit of losses whose least is `low`, in ranges above that."""
+    """Return the lowest allowed limit of the loss, in units of `span` above `low`."""
     return -low / span if low >= 0.0 else -np.inf
 
 
 class _Sublinear:
-    """1 / (a k² + b k + c) + d, parameters log a, log b, log c and d."""
+    """Family 1 / (a k² + b k + c) + d, with parameters log a, log b, log c and d."""
 
     @staticmethod
     def value(k: Array, a: float, b: float, c: float, d: float) -> Array:
@@ -123,7 +128,7 @@ class _Sublinear:
         slope = -parts / parts.sum(axis=0) ** 2
         return np.vstack([slope, np.ones(len(k))]).T
 
-    #: Grid of a / c and b / c.
+    #: Grid of (a / c, b / c).
     shapes = tuple((a, b) for b in np.geomspace(1e-2, 1e3, 11) for a in (1e-4, 0.1 * b, b, b * b))
 
     @staticmethod
@@ -138,7 +143,7 @@ class _Sublinear:
 
 
 class _Geometric:
-    """mu^(k - b) + c, parameters log -log mu, the log of mu^-b, and c."""
+    """Family mu^(k - b) + c, with parameters log(-log mu), log(mu^-b) and c."""
 
     @staticmethod
     def value(k: Array, rate: float, height: float, c: float) -> Array:
@@ -163,7 +168,7 @@ class _Geometric:
 def _fit(
     family: type[_Sublinear] | type[_Geometric], k: Array, y: Array, weight: Array, bottom: float
 ) -> Array | None:
-    """Parameters of the weighted least-squares fit; None where the best member is constant."""
+    """Fit by weighted least squares. Returns None if the best member of the family is constant."""
     from scipy.optimize import curve_fit
 
     curves = np.array([family.curve(k, shape) for shape in family.shapes])
@@ -192,13 +197,13 @@ def _fit(
 class Optimus:
     """Optimus (EuroSys 2018): 1 / (a k + b) + c by non-negative least squares.
 
-    For a c below the smallest loss, 1 / (loss - c) is a line in k; its residuals are weighted
-    back to residuals of the loss. The c that leaves least is searched for, from 0 on if no loss
-    was negative. What the fit says is how far the loss falls from its last report, to c at
-    most: its level is often far off, as it weighs all reports alike.
+    For a fixed c below the smallest loss, 1 / (loss - c) is linear in k; weights turn its residuals
+    into residuals of the loss. A search finds the best c, which is at least 0 if no loss was
+    negative. The forecast is the last report minus the fitted decrease, at least c. The fitted
+    level itself is often far off, because all reports have equal weights.
     """
 
-    #: Logarithms of the distance of c from the smallest loss, in ranges of the loss.
+    #: Log of the distance from c to the smallest loss, relative to the range of the loss.
     gaps = np.linspace(np.log(1e-4), np.log(1e2), 15)
 
     def forecast(self, history: Array, horizons: Array) -> Array:
@@ -228,7 +233,7 @@ class Optimus:
     def _line(k: Array, above: Array) -> Array:
         from scipy.optimize import nnls
 
-        # d(1/x) = -dx / x²: with these weights the residuals are those of the loss.
+        # d(1/x) = -dx / x², so these weights give residuals of the loss.
         root = above**2
         line, _ = nnls(np.column_stack([k, np.ones(len(k))]) * root[:, None], root / above)
         found: Array = line
@@ -236,7 +241,7 @@ class Optimus:
 
 
 class Holt:
-    """Holt's exponential smoothing with a damped trend, of statsmodels, on the log of the loss."""
+    """Holt's exponential smoothing with a damped trend (statsmodels) of the log of the loss."""
 
     def forecast(self, history: Array, horizons: Array) -> Array:
         from statsmodels.tsa.holtwinters import Holt as Model
@@ -248,13 +253,13 @@ class Holt:
 
 
 class Arima:
-    """ARIMA(1, 1, 1) of statsmodels on the log of the loss."""
+    """ARIMA(1, 1, 1) (statsmodels) of the log of the loss."""
 
     def forecast(self, history: Array, horizons: Array) -> Array:
         from statsmodels.tsa.arima.model import ARIMA as Model
 
         series, back = _logs(history, 25)
-        # The same as order (1, 1, 1), and twice as fast.
+        # Equivalent to order (1, 1, 1), but twice as fast.
         model = Model(np.diff(series), order=(1, 0, 1), trend="n", concentrate_scale=True)
         ahead = model.fit(cov_type="none", method_kwargs={"maxiter": 30})
         steps = np.cumsum(ahead.forecast(int(horizons.max())))
@@ -262,7 +267,7 @@ class Arima:
 
 
 def _logs(history: Array, newest: int) -> tuple[Array, Callable[[Array], Array]]:
-    """Newest reports from 0 to 1, by their logs if all were positive, and the way back."""
+    """Scale the newest reports to 0..1, as logs if all are positive. Returns the inverse too."""
     positive = history.min() > 0.0
     series = np.log(history[-newest:]) if positive else history[-newest:]
     low, span = series.min(), np.ptp(series) or 1.0
@@ -273,7 +278,7 @@ def _logs(history: Array, newest: int) -> tuple[Array, Callable[[Array], Array]]
     return (series - low) / span, back
 
 
-#: Packages of the extra `benchmarks` that a rival needs.
+#: Packages of the extra `benchmarks` that rivals need.
 PACKAGES = {"holt-damped": "statsmodels", "arima": "statsmodels"}
 RIVALS: dict[str, Callable[[], Rival]] = {
     "hold": Hold,
@@ -287,7 +292,7 @@ RIVALS: dict[str, Callable[[], Rival]] = {
 
 
 def available() -> tuple[list[str], list[str]]:
-    """Names of the rivals that can run here, and a sentence for each that cannot."""
+    """Return the names of the rivals that can run here, and one sentence per missing rival."""
     missing = {n: p for n, p in PACKAGES.items() if importlib.util.find_spec(p) is None}
     return [name for name in RIVALS if name not in missing], [
         f"rival {name} is left out: it needs {package} (pip install 'dask-slaq[benchmarks]')"
@@ -297,16 +302,16 @@ def available() -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class Record:
-    """What rivals said of one curve.
+    """Forecasts of rivals for one curve, by name of the rival.
 
     Attributes
     ----------
-    forecasts : dict
-        Name to (n_origins, n_horizons) array of losses.
-    failures : dict
-        Name to the number of origins at which the last report stood in.
-    seconds : dict
-        Name to the time all its forecasts took.
+    forecasts : dict of str to array
+        Losses, (n_origins, n_horizons).
+    failures : dict of str to int
+        Number of origins at which the last report replaced the forecast.
+    seconds : dict of str to float
+        Total time of the forecasts.
     """
 
     forecasts: dict[str, Array]
@@ -317,15 +322,15 @@ class Record:
 def follow(
     names: Sequence[str], loss: Array, origins: Sequence[int], horizons: Sequence[int]
 ) -> Record:
-    """Let rivals forecast one curve at each origin, from the reports before it.
+    """Run rivals on one curve, at each origin with the reports up to it.
 
     Parameters
     ----------
     names : sequence of str
-        Of `RIVALS`.
+        Names in `RIVALS`.
     loss : (n_iterations,) array
     origins : sequence of int
-        Reports seen, increasing.
+        Numbers of reports before each forecast, increasing.
     horizons : sequence of int
         Iterations ahead.
     """
@@ -346,7 +351,7 @@ def follow(
 
 def _ask(rival: Rival, history: Array, horizons: Array) -> Array | None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # a fit that did not converge is scored by its forecast
+        warnings.simplefilter("ignore")  # the forecast of a fit that did not converge still counts
         try:
             answer = rival.forecast(history, horizons)
         except (ArithmeticError, RuntimeError, ValueError, np.linalg.LinAlgError):

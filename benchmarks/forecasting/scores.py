@@ -1,8 +1,8 @@
-"""What forecasts of loss curves are worth: errors at each horizon, and the share in the band.
+"""Scores of loss forecasts: errors at each horizon, and coverage of the band.
 
-Forecasts are made from the k-th report on, k >= 5, up to where the curve has converged. Every
-figure weighs groups alike, within a group its curves alike, and within a curve its iterations
-alike; medians and quantiles are those of the forecasts with these weights.
+Forecasts are made after k reports, k >= 5, until the curve has converged. All scores weight groups
+equally, the curves of a group equally, and the iterations of a curve equally. Medians and quantiles
+use the same weights.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ __all__ = ["FIRST", "HORIZONS", "Trial", "by_kind", "cover", "mean_error", "prep
 
 Array = NDArray[np.float64]
 
-#: Iterations ahead.
+#: Horizons of the forecasts, in iterations.
 HORIZONS = (1, 5, 10)
-#: Reports seen before the first forecast.
+#: Reports before the first forecast.
 FIRST = 5
-#: A curve has converged where it moves less than this part of its range to its end.
+#: A curve has converged once its remaining range is at most this fraction of its whole range.
 CONVERGED = 1e-12
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A curve and the places from which it is forecast.
+    """Curve with the origins of its forecasts.
 
     Attributes
     ----------
     id : str
-        Of the curve, made unique.
+        Unique id of the curve.
     curve : Curve
-        Its loss ends where it has converged.
+        The curve up to its convergence.
     origins : (n_origins,) array of int
-        Reports seen, increasing.
+        Numbers of reports before each forecast, increasing.
     stands_for : (n_origins,) array
-        Iterations that each origin stands for.
+        Number of iterations that each origin represents.
     """
 
     id: str
@@ -52,7 +52,7 @@ class Trial:
 
     @property
     def truth(self) -> Array:
-        """Losses to be forecast, (n_origins, n_horizons); nan beyond the end of the curve."""
+        """True losses, (n_origins, n_horizons); nan beyond the end of the curve."""
         loss = self.curve.loss
         at = self.origins[:, None] - 1 + np.array(HORIZONS)
         return np.where(at < len(loss), loss[np.minimum(at, len(loss) - 1)], np.nan)
@@ -64,7 +64,7 @@ class Trial:
 
 
 def converged(loss: Array) -> int:
-    """Number of points up to the one from which the loss does not move to its end."""
+    """Return the number of points up to convergence, the first converged point included."""
     back = loss[::-1]
     spread = np.maximum.accumulate(back) - np.minimum.accumulate(back)
     still = spread[::-1] <= CONVERGED * np.ptp(loss)
@@ -72,13 +72,13 @@ def converged(loss: Array) -> int:
 
 
 def prepare(curves: Sequence[Curve], origins: int = 0) -> list[Trial]:
-    """Trials of the curves that are long enough for one forecast.
+    """Make trials of the curves that are long enough for a forecast.
 
     Parameters
     ----------
     curves : sequence of Curve
     origins : int
-        At most so many a curve; 0 for all.
+        Maximum number of origins per curve; 0 for all.
     """
     trials, seen = [], Counter[str]()
     for curve in curves:
@@ -93,9 +93,9 @@ def prepare(curves: Sequence[Curve], origins: int = 0) -> list[Trial]:
 
 
 def _spread(count: int, most: int) -> tuple[NDArray[np.int64], Array]:
-    """At most `most` of `count` origins, and the number that each stands for.
+    """Choose at most `most` of `count` origins, and count the iterations that each represents.
 
-    Forecasts change most while a curve is young: the spans grow linearly.
+    Forecasts change most early in a curve, so the spans grow linearly.
     """
     edges = np.arange(count + 1)
     if 0 < most < count:
@@ -104,20 +104,20 @@ def _spread(count: int, most: int) -> tuple[NDArray[np.int64], Array]:
 
 
 def by_kind(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
-    """Trials by `smooth` and `noisy`, without a kind that has none."""
+    """Group trials into `smooth` and `noisy`, leaving out a kind without trials."""
     kinds = {"smooth": [], "noisy": []}  # type: dict[str, list[Trial]]
     for trial in trials:
         kinds["noisy" if trial.curve.noisy else "smooth"].append(trial)
     return {kind: members for kind, members in kinds.items() if members}
 
 
-#: Values of a trial's forecasts at one horizon, nan where there is none to count.
+#: Function from a trial to one value per origin at a fixed horizon; nan values do not count.
 Values = Callable[[Trial], Array]
 
 
 @dataclass(frozen=True)
 class _Pool:
-    """Values of many forecasts, their weights (sum 1), and the groups they are of."""
+    """Values of many forecasts with their weights (sum 1) and groups."""
 
     values: Array
     weights: Array
@@ -156,27 +156,27 @@ class _Pool:
 
 
 def _relative(error: Array, truth: Array) -> Array:
-    """Errors over the truth; nan, which is not counted, where the truth is 0."""
+    """Divide errors by the truth. A truth of 0 gives nan, which does not count."""
     size = np.abs(truth)
     return np.divide(error, size, out=np.full(len(error), np.nan), where=size > 0)
 
 
 def score(trials: Sequence[Trial], forecasts: Mapping[str, Array]) -> dict[str, Any]:
-    """Figures of one predictor at each horizon.
+    """Score one predictor at each horizon.
 
     Parameters
     ----------
     trials : sequence of Trial
     forecasts : mapping
-        Id of a trial to its forecasts, (n_origins, n_horizons).
+        Forecasts, (n_origins, n_horizons), by id of the trial.
 
     Returns
     -------
     dict
-        By horizon, where there are forecasts: ``mean_rel``, ``median_rel`` and ``p95_rel`` of
-        |forecast - truth| / |truth| (truths of 0 are not counted); ``mean_range``, the mean
-        error over the range of the curve; ``reduction``, the mean error over the mean true
-        change since the last report, both in ranges of the curve, so that "no change" has 1;
+        For each horizon with forecasts: ``mean_rel``, ``median_rel`` and ``p95_rel`` of
+        |forecast - truth| / |truth| (truths of 0 do not count); ``mean_range``, the mean error
+        relative to the range of the curve; ``reduction``, the mean error divided by the mean true
+        change since the last report, both relative to the range, so that "no change" scores 1;
         ``by_algorithm``, the mean relative error of each group; ``forecasts``, their number.
     """
     found: dict[str, Any] = {}
@@ -212,7 +212,20 @@ def score(trials: Sequence[Trial], forecasts: Mapping[str, Array]) -> dict[str, 
 
 
 def mean_error(trial: Trial, forecasts: Array, horizon: int = HORIZONS[-1]) -> float | None:
-    """Mean relative error of the forecasts of one curve; None without any."""
+    """Compute the mean relative error of one curve's forecasts.
+
+    Parameters
+    ----------
+    trial : Trial
+    forecasts : (n_origins, n_horizons) array
+    horizon : int
+        Iterations ahead, one of `HORIZONS`.
+
+    Returns
+    -------
+    float or None
+        None if there is nothing to score.
+    """
     column = HORIZONS.index(horizon)
     truth = trial.truth[:, column]
     found = _relative(np.abs(forecasts[:, column] - truth), truth)
@@ -225,13 +238,18 @@ def mean_error(trial: Trial, forecasts: Array, horizon: int = HORIZONS[-1]) -> f
 def cover(
     trials: Sequence[Trial], lower: Mapping[str, Array], upper: Mapping[str, Array]
 ) -> dict[str, dict[str, float]]:
-    """Share of the truths in the band, and its mean width in ranges, at each horizon.
+    """Compute the coverage of the band and its mean width relative to the range.
 
     Parameters
     ----------
     trials : sequence of Trial
     lower, upper : mapping
-        As `forecasts` of `score`.
+        Ends of the band, like `forecasts` in `score`.
+
+    Returns
+    -------
+    dict
+        ``coverage`` and ``width``, each by horizon.
     """
     found: dict[str, dict[str, float]] = {"coverage": {}, "width": {}}
     for column, horizon in enumerate(HORIZONS):

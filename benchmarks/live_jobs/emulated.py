@@ -1,8 +1,8 @@
-"""Emulated jobs: what each computes, what loss it reports, when it arrives.
+"""Emulated jobs: their compute, reported losses and arrival times.
 
-Jobs are a function of the seed and the curves, so that every policy gets the same. The
-compute of an iteration is divided over the tasks of its partitions, whose number limits
-how many threads a job can use.
+Jobs are a function of the seed and the curves, so that every policy gets the same jobs. The compute
+of an iteration is divided among the tasks of its partitions. The number of partitions limits the
+threads that a job can use.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dask_slaq.simulation.workload.curves import Curve, sample
 
 __all__ = ["EmulatedJob", "burst", "staggered"]
 
-#: Thread-seconds of all jobs of a run together: 31 s of 16 threads that are never idle.
+#: Total thread-seconds of all jobs of a run: 31 s of 16 busy threads.
 WORK = 500.0
-#: Seconds from the first to the last of the staggered arrivals, and of the burst.
+#: Seconds from the first to the last arrival of `staggered` and of `burst`.
 LAST_ARRIVAL = 22.0
 BURST = 2.0
-#: Partitions of a job's data, drawn from these: two or three to a thread of the cluster, as data
-#: sets are chunked, so that a job can use whatever it is given.
+#: Numbers of partitions to draw from. As data sets are usually chunked, there are two or three
+#: partitions per thread of the cluster, so that a job can use all threads it is granted.
 PARTITIONS = (24, 32, 48)
 
 
@@ -31,17 +31,19 @@ class EmulatedJob:
 
     Attributes
     ----------
-    name, curve : str
+    name : str
+    curve : str
+        Id of the loss curve.
     arrival : float
         Seconds after the start of the run.
     loss : (n_iterations,) array
         True loss after each iteration.
     reports : (n_iterations,) array
-        What the job reports: the true loss, with noise if asked for.
+        Reported losses: the true losses plus noise.
     seconds : (n_iterations, n_partitions) array
         Compute of each task.
     max_iter : int, optional
-        What it says of its number of iterations.
+        Number of iterations that the job announces.
     """
 
     name: str
@@ -63,20 +65,26 @@ def staggered(
     slow: float = 1.0,
     told: bool = True,
 ) -> list[EmulatedJob]:
-    """Jobs that arrive one after another, four to five active at a time.
+    """Make jobs that arrive one after another, with four to five active at a time.
 
     Parameters
     ----------
     curves : list of Curve
     seed, count : int
+        Seed, and number of jobs.
     scale : float
-        Length of the run in relation to the whole one; the load stays the same.
+        Length relative to a full run; the load stays the same.
     noise : float
-        Standard deviation of the noise on reports, in ranges of the curve.
+        Standard deviation of the noise of reports, relative to the range of the curve.
     slow : float
-        Factor on all seconds: the same jobs in slow motion, for a machine that is busy otherwise.
+        Factor on all durations: the same jobs in slow motion, for a busy machine.
     told : bool
-        Whether jobs say how many iterations they run, as a fit of a library does.
+        Whether jobs announce their number of iterations, as libraries' fits do.
+
+    Returns
+    -------
+    list of EmulatedJob
+        In order of arrival.
     """
     rng = np.random.default_rng([seed, 2])
     gaps = rng.uniform(0.6, 1.4, count - 1)
@@ -94,7 +102,7 @@ def burst(
     slow: float = 1.0,
     told: bool = True,
 ) -> list[EmulatedJob]:
-    """Jobs that arrive within two seconds; parameters as of `staggered`."""
+    """Make jobs that arrive within two seconds. See `staggered` for the parameters."""
     rng = np.random.default_rng([seed, 3])
     arrivals = np.sort(rng.uniform(0.0, BURST * min(scale, 1.0), count))
     return _jobs(curves, rng, arrivals - arrivals[0], scale, noise, slow, told)
@@ -109,7 +117,7 @@ def _jobs(
     slow: float,
     told: bool,
 ) -> list[EmulatedJob]:
-    """All jobs together have the same work for every seed, so that every seed loads alike."""
+    """Make the jobs. Their total work is the same for every seed, and so is the load."""
     count = len(arrivals)
     drawn = sample(curves, count, rng)
     partitions = rng.choice(PARTITIONS, count)

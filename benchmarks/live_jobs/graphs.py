@@ -1,6 +1,6 @@
-"""Graphs of an emulated job: its partitions, and the tasks of an iteration with a tree of sums.
+"""Graphs of emulated jobs: the partitions, and the tasks of an iteration with a tree of sums.
 
-The real and the virtual driver send the same graphs; only the functions in them differ.
+The real and the virtual drivers submit the same graphs; only the functions in them differ.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from distributed import Client
 
 __all__ = ["Compute", "iteration", "load"]
 
-#: Sums in the tree take this many inputs.
+#: Maximum inputs of a sum in the tree.
 FAN_IN = 8
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Functions of the tasks, or coroutine functions.
+    """Functions or coroutine functions of the tasks.
 
     Attributes
     ----------
     partition : callable
-        Makes a partition of the given number of bytes.
+        Makes a partition with the given number of bytes.
     gradient : callable
-        Computes for the given seconds on a partition.
+        Computes on a partition for the given seconds.
     total : callable
-        Adds up a list of what partitions gave.
+        Sums a list of gradients or sums.
     """
 
     partition: Callable[[int], Any]
@@ -42,7 +42,18 @@ class Compute:
 def load(
     client: Client, compute: Compute, name: str, partitions: int, partition_bytes: int
 ) -> list[Any]:
-    """Send the tasks that make the partitions of the job `name`. Returns their futures."""
+    """Submit the tasks that make a job's partitions. Returns their futures.
+
+    Parameters
+    ----------
+    client : Client
+    compute : Compute
+    name : str
+        Name of the job.
+    partitions : int
+    partition_bytes : int
+        Bytes per partition.
+    """
     token = tokenize(name)
     return [
         client.submit(compute.partition, partition_bytes, key=f"partition-{token}-{p}", pure=False)
@@ -53,17 +64,19 @@ def load(
 def iteration(
     compute: Compute, name: str, number: int, data: list[Any], seconds: np.ndarray
 ) -> Any:
-    """Make the graph of one iteration, whose keys are the job's and the iteration's own.
+    """Make the graph of one iteration. Its keys are unique per job and iteration.
 
     Parameters
     ----------
     compute : Compute
     name : str
-        Of the job.
+        Name of the job.
     number : int
-        Of the iteration.
+        Number of the iteration.
     data : list of Future
+        Partitions.
     seconds : (n_partitions,) array
+        Compute of each gradient task.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Workloads `dask-ml` and `nine`: real fits at once on worker processes, nothing emulated.
+"""Workloads `dask-ml` and `nine`: concurrent real fits on worker processes, nothing emulated.
 
-`dask-ml` is six of its estimators, unmodified, on four persisted data sets whose partitions are
-many megabytes, so that the workers are what everyone waits for. `nine` is a job of each algorithm
-of the paper's Table 1. A driver is a thread with a client of its own.
+`dask-ml` runs six unmodified estimators of dask-ml on four persisted data sets. Their partitions
+have many megabytes, so that the workers are the bottleneck. `nine` runs one job per algorithm of
+the paper's Table 1. Each driver is a thread with its own client.
 """
 
 from __future__ import annotations
@@ -25,31 +25,36 @@ __all__ = ["MIXES", "estimators", "nine", "runner"]
 DATA = ("classes", "amounts", "counts", "clusters")
 FEATURES = 32
 CENTERS = 12
-#: Of the features, as many directions are strong and carry most of what is to be learnt.
+#: Number of strong directions among the features, which carry most of the signal.
 STRONG = 8
-#: Partitions of a data set, and rows of one: 25 MB.
+#: Partitions per data set, and rows per partition (25 MB).
 PARTITIONS = 4
 ROWS = 100_000
-#: Iterations of each of the nine.
+#: Iterations of each job of `nine`.
 NINE_ITERATIONS = 12
-#: Seconds between two arrivals: all are there before the first has ended.
+#: Seconds between arrivals, short enough that all jobs arrive before the first one ends.
 GAP = 0.3
 
 
 def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
-    """Unfitted dask-ml estimators with the data set of each, by the name of the job.
+    """Make unfitted dask-ml estimators.
 
     Parameters
     ----------
     seed : int
     part : float
-        Fraction of the iterations.
+        Number of iterations relative to a full run.
+
+    Returns
+    -------
+    dict of str to (str, estimator)
+        Name of the data set and estimator, by job name.
     """
     from dask_ml.cluster import KMeans
     from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
 
     def glm(kind: Any, iterations: int, solver: str, **kwargs: Any) -> Any:
-        # With tol=0 everyone trains all iterations, as people do who let it run on to be sure.
+        # tol=0 runs all iterations, as users often do to be safe.
         return kind(solver=solver, tol=0.0, max_iter=count(iterations), **kwargs)
 
     def count(iterations: int) -> int:
@@ -67,14 +72,14 @@ def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
 
 
 def nine(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
-    """The same of the paper's Table 1; the data set of each is its own."""
+    """Make unfitted estimators of the paper's Table 1, each with its own data. See `estimators`."""
     from dask_slaq.workloads.catalogue import CATALOGUE
 
     iterations = max(3, round(part * NINE_ITERATIONS))
     return {name: (name, row.estimator(iterations, seed)) for name, row in CATALOGUE.items()}
 
 
-#: Makes the jobs of a workload.
+#: Functions that make the jobs, by workload.
 MIXES = {"dask-ml": estimators, "nine": nine}
 
 
@@ -87,23 +92,28 @@ def runner(
     processes: bool = True,
     **settings: Any,
 ) -> Callable[[str, int], Run]:
-    """What runs all fits under one policy for one seed.
+    """Make a function that runs all fits under one policy for one seed.
 
     Parameters
     ----------
     workers : int
-        Of one thread each.
+        Number of one-thread workers.
     mix : str
-        One of `MIXES`.
+        Name in `MIXES`.
     rows : int
-        In a partition; of one of the nine, in relation to its `size`. With few, the drivers and
-        the scheduler are what everyone waits for.
+        Rows per partition; for `nine`, scaled by the workload's `size`. With few rows, the drivers
+        and the scheduler are the bottleneck.
     part : float
-        Fraction of the iterations.
+        Number of iterations relative to a full run.
     processes : bool
-        Workers are processes; else they share this one, which is good for a trial only.
-    settings
+        Whether workers are processes. In-process workers are useful for trials only.
+    **settings
         Arguments of `SlaqPlugin`.
+
+    Returns
+    -------
+    callable
+        Called with a policy and a seed; returns a `Run`.
     """
 
     def run(policy: str, seed: int) -> Run:
@@ -126,7 +136,7 @@ def runner(
 
 
 def _publish(client: Client, names: list[str], seed: int, rows: int) -> None:
-    """Put the data sets into the memory of the workers, for every client by name."""
+    """Persist the data sets on the workers, and publish them to all clients by name."""
     for name in names:
         with client.as_current():
             held = dask.persist(*_data(name, seed, rows))
@@ -135,7 +145,7 @@ def _publish(client: Client, names: list[str], seed: int, rows: int) -> None:
 
 
 def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
-    """X, and y if there is one."""
+    """Make the arrays X and, for supervised learning, y."""
     if name not in DATA:
         from dask_slaq.workloads.catalogue import CATALOGUE
 
@@ -154,9 +164,9 @@ def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
 
 
 def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = None) -> np.ndarray:
-    """One partition: features whose strength decays, and in the last column what to predict.
+    """Make one partition: features of decaying strength, and the target in the last column.
 
-    Weak directions are learnt long after the strong ones, so training has a long tail.
+    Weak directions are learned long after the strong ones, so training has a long tail.
     """
     place = block_info[None]["chunk-location"][0] if block_info else 0
     rng, shared = np.random.default_rng([seed, place]), np.random.default_rng(seed)
@@ -179,9 +189,9 @@ def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = 
 
 
 def _compile() -> None:
-    """Let a worker import and compile what its first task of KMeans would else wait for.
+    """Import and compile on a worker what its first KMeans task would otherwise wait for.
 
-    Data that came from another worker are read-only, for which numba compiles once more.
+    Data from another worker are read-only, for which numba compiles a second version.
     """
     from dask_ml.cluster import KMeans
 
@@ -211,7 +221,7 @@ def _fit_all(
 
 
 class _Driver(threading.Thread):
-    """One fit."""
+    """Thread that runs one fit as a job."""
 
     def __init__(
         self,
@@ -253,5 +263,5 @@ class _Driver(threading.Thread):
                 self.trace.record(self.now(), loss)
                 block.report(loss)
 
-            with instrument(publish):  # of nested blocks the innermost is called
+            with instrument(publish):  # with nested blocks, the innermost one receives the losses
                 self.model.fit(*data)

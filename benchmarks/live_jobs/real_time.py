@@ -1,7 +1,7 @@
-"""Drives emulated jobs on a real cluster: every task is real, its compute a sleep.
+"""Driver of emulated jobs on a real cluster, whose tasks sleep instead of computing.
 
-Each job is a thread with a client of its own. It keeps its partitions on the workers;
-an iteration is a task a partition, a small tree of sums, and one report.
+Each job is a thread with its own client, and keeps its partitions on the workers. An iteration is
+one task per partition, a small tree of sums, and one report.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks.live_jobs.graphs import Compute, iteration, load
 
 __all__ = ["Driver", "run_emulated"]
 
-#: Seconds that an iteration may take before the run is given up, and further ones for each second
-#: of its compute: a job may be far from having a thread to itself.
+#: Timeout of an iteration in seconds, and further seconds per second of its compute, since a job
+#: may get much less than one thread.
 PATIENCE, PATIENCE_EACH = 120.0, 10.0
 
 
@@ -43,14 +43,14 @@ def run_emulated(
     jobs : sequence of EmulatedJob
     policy : str
     seed : int
-        Noted in the result.
+        Recorded in the result.
     workers : int
         One-thread workers in this process.
     partition_bytes : int
-        Data that each partition of a job keeps on a worker.
+        Bytes per partition.
     predictor : object, optional
-        In place of the plugin's own loss predictor.
-    settings
+        Replacement for the plugin's loss predictor.
+    **settings
         Further arguments of `SlaqPlugin`.
     """
     with clusters.local_cluster(workers) as (cluster, client), clusters.Lateness() as late:
@@ -76,7 +76,23 @@ def run_emulated(
 
 
 class Driver(threading.Thread):
-    """The training loop of one job."""
+    """Thread with the training loop of one job.
+
+    Parameters
+    ----------
+    job : EmulatedJob
+    policy : str
+    cluster : LocalCluster
+    start : float
+        Start of the run on the clock of `time.perf_counter`.
+    partition_bytes : int
+
+    Attributes
+    ----------
+    trace : JobTrace
+    error : BaseException or None
+        The exception that ended the thread.
+    """
 
     def __init__(
         self, job: EmulatedJob, policy: str, cluster: Any, start: float, partition_bytes: int
@@ -116,18 +132,18 @@ class Driver(threading.Thread):
 
 
 def partition(nbytes: int) -> np.ndarray:
-    """Make `nbytes` of data."""
+    """Make a partition of `nbytes` bytes."""
     return np.zeros(nbytes, dtype=np.uint8)
 
 
 def gradient(chunk: np.ndarray, seconds: float) -> np.ndarray:
-    """Stands for the compute of one partition."""
+    """Emulate the compute of one partition by sleeping for `seconds`."""
     time.sleep(seconds)
     return np.full(64, float(chunk[0]) if len(chunk) else 0.0)
 
 
 def total(parts: list[np.ndarray]) -> np.ndarray:
-    """Add up what the partitions gave."""
+    """Sum gradients."""
     return np.sum(parts, axis=0)
 
 

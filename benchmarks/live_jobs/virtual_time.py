@@ -1,7 +1,7 @@
-"""Drives emulated jobs on a virtual cluster: real Dask parts, and a clock that never waits.
+"""Driver of emulated jobs on a virtual cluster: real Dask parts on a clock that never waits.
 
-Each job is a coroutine with a client of its own. A policy and a seed are one virtual run, whose
-figures do not depend on how busy the machine is.
+Each job is a coroutine with its own client. Each policy and seed is one virtual run, whose results
+do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from dask_slaq.simulation import virtual
 
 __all__ = ["run_virtual"]
 
-#: Bytes of what a partition gives to the sums.
+#: Bytes of a gradient.
 GRADIENT_BYTES = 512
-#: Virtual seconds, for each second of the jobs' compute and in all, after which a run is given up.
+#: Timeout of a run in virtual seconds, and further seconds per second of the jobs' compute.
 PATIENCE, PATIENCE_EACH = 600.0, 10.0
 
 
 async def partition(nbytes: int) -> Any:
-    """Hold `nbytes` on a worker."""
+    """Make a partition that weighs `nbytes` bytes."""
     return await virtual.work(nbytes=nbytes)
 
 
 async def gradient(chunk: Any, seconds: float) -> Any:
-    """Stand for the compute of one partition."""
+    """Emulate the compute of one partition, `seconds` on the virtual clock."""
     return await virtual.work(chunk, seconds=seconds, nbytes=GRADIENT_BYTES)
 
 
 async def total(parts: list[Any]) -> Any:
-    """Stand for the sum of what the partitions gave."""
+    """Emulate a sum of gradients."""
     return await virtual.work(*parts, nbytes=GRADIENT_BYTES)
 
 
@@ -62,14 +62,14 @@ def run_virtual(
     jobs : sequence of EmulatedJob
     policy : str
     seed : int
-        Noted in the result, and the seed of the virtual run.
+        Seed of the virtual run; recorded in the result.
     workers : int
-        One-thread workers.
+        Number of one-thread workers.
     partition_bytes : int
-        Data that each partition of a job keeps on a worker.
+        Bytes per partition.
     predictor : object, optional
-        In place of the plugin's own loss predictor.
-    settings
+        Replacement for the plugin's loss predictor.
+    **settings
         Further arguments of `SlaqPlugin`.
     """
     plugin = clusters.plugin(policy, predictor=predictor, **settings)
@@ -108,7 +108,7 @@ async def _train_all(
 async def _drive(
     client: Client, job: EmulatedJob, policy: str, begin: float, partition_bytes: int
 ) -> JobTrace:
-    """Train one job from its arrival on."""
+    """Wait for the arrival of one job, and train it."""
     trace = JobTrace(job.name, job.arrival)
     await asyncio.sleep(begin + job.arrival - virtual.now())
     async with clusters.job_block(policy, job.name, client, job.max_iter) as block:

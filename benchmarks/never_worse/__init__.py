@@ -1,1 +1,1 @@
-"""Never worse than plain Dask: random scenarios, each with and without the plugin."""
+"""Never worse than plain Dask: random scenarios, each run with the plugin and without."""

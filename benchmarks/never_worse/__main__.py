@@ -1,4 +1,4 @@
-"""``python -m benchmarks.never_worse``: compare random scenarios with plain Dask, law by law."""
+"""``python -m benchmarks.never_worse``: the laws, checked on random scenarios."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from dask_slaq.simulation import virtual
 
 @click.command()
 @click.option("--scenarios", default=500, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, help="Of the first scenario.")
-@click.option("--policies", default="fair,max-total", show_default=True, help="Comma-separated.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the first scenario.")
+@click.option(
+    "--policies", default="fair,max-total", show_default=True, help="Policies, comma-separated."
+)
 @click.option(
     "--bandwidth",
     default=math.inf,
-    help="Bytes a second that a worker sends; infinite by default. With a finite one look at the "
-    "means: where large data lies in a single run is a matter of luck.",
+    help="Bytes per second that a worker sends; infinite by default. With a finite bandwidth, look "
+    "at the means: in a single run, the placement of large data is a matter of luck.",
 )
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
 @click.option("--show", is_flag=True, help="Print the scenarios that break a law.")
-@click.option("--quick", is_flag=True, help="20 scenarios.")
+@click.option("--quick", is_flag=True, help="Run 20 scenarios only.")
 @json_option
 def main(
     scenarios: int,
@@ -44,8 +46,8 @@ def main(
 ) -> None:
     """Run random scenarios under plain Dask and with the plugin, and check the laws.
 
-    A broken law prints the seed, the law and both figures; ``--scenarios 1 --seed N`` runs that
-    scenario again.
+    For each broken law, the seed, the law and both figures are printed. ``--scenarios 1 --seed N``
+    runs the scenario again.
     """
     count = 20 if quick else scenarios
     names = tuple(policies.split(","))

@@ -1,4 +1,4 @@
-"""One scenario under plain Dask and under policies."""
+"""Comparison of one scenario under plain Dask and under policies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,20 @@ __all__ = ["compare"]
 def compare(
     seed: int, policies: tuple[str, ...], bandwidth: float = math.inf
 ) -> list[tuple[int, str, Finding]]:
-    """All findings of one scenario."""
+    """Run one scenario under plain Dask and under each policy, and check the laws.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the scenario.
+    policies : tuple of str
+    bandwidth : float
+        Bytes per second that a worker sends.
+
+    Returns
+    -------
+    list of (seed, policy, Finding)
+    """
     scenario = make_scenario(seed)
     plain = run(scenario, "none", bandwidth)
     found = []

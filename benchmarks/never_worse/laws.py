@@ -1,4 +1,4 @@
-"""The laws: what must hold for a run with the plugin beside the same run under plain Dask."""
+"""Laws that a run with the plugin must keep, compared with the same run under plain Dask."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from benchmarks.never_worse.scenarios import Scenario
 
 __all__ = ["Finding", "check"]
 
-#: Virtual seconds by which times of two runs may differ: a few batches of messages.
+#: Tolerance of times, virtual seconds: the delay of a few batches of messages.
 ROUND_TRIP = 0.02
-#: Bytes that many results of no size take, and what Dask keeps with them.
+#: Tolerance of memory, bytes: many results of size zero, and Dask's overhead for them.
 SMALL = 20_000
-#: A law is about windows of this length, in seconds.
+#: Length of the windows of law 6, seconds.
 WINDOW = 5.0
-#: A gap up to which a job is taken for iterating, in seconds.
+#: Maximum gap between iterations of a job that counts as iterating, seconds.
 BACK_WITHIN = 0.02
 
 
 @dataclass
 class Finding:
-    """One check of one law.
+    """Result of one check of one law.
 
     Attributes
     ----------
     law : str
     plain, ours : float
-        The figures that were compared.
+        Compared figures, under plain Dask and with the plugin.
     excess : float
-        What is over the bound, in relation to it; the law is broken above 0.
+        Relative excess over the bound; a positive excess breaks the law.
     about : str
-        Whom or what it concerns.
+        Participant or object that the check concerns.
     """
 
     law: str
@@ -48,7 +48,19 @@ class Finding:
 
 
 def check(scenario: Scenario, policy: str, plain: Outcome, ours: Outcome) -> list[Finding]:
-    """Check every law that a scenario puts to the test."""
+    """Check every law that applies to a scenario.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    policy : str
+    plain, ours : Outcome
+        Outcomes under plain Dask and under `policy`.
+
+    Returns
+    -------
+    list of Finding
+    """
     findings = list(_same_results(scenario, plain, ours))
     if scenario.family == "faults":
         return findings
@@ -72,7 +84,7 @@ def _same_results(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator
     left = {event.which for event in scenario.events if event.kind == "client_leaves"}
     for person in scenario.participants:
         if person.kind == "idle" or left or plain.results.get(person.name) == "cancelled":
-            continue  # plain Dask itself got stuck, as tasks that wait for each other may
+            continue  # plain Dask itself got stuck, as it may when tasks wait for each other
         same = plain.results.get(person.name) == ours.results.get(person.name)
         about = "" if same else f"{person.name}: {str(ours.results.get(person.name))[:120]}"
         yield Finding("1 results", 0, not same, -1 if same else 1, about)
@@ -88,9 +100,10 @@ def _alone(plain: Outcome, ours: Outcome) -> Iterator[Finding]:
 
 
 def _last_job(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
-    """Jobs end in another order, so a last task may be alone on another thread: one of them.
+    """Compare the ends of the last jobs, allowing for one more task.
 
-    Under plain Dask jobs whose tasks wait for each other may hang, which is no time to compare."""
+    Jobs may end in another order, so that a last task runs alone. Under plain Dask, jobs whose
+    tasks wait for each other may hang; then there is nothing to compare."""
     if not plain.ended or ours.ended.keys() - plain.ended.keys():
         return
     before, now = max(plain.ended.values()), max(ours.ended.values(), default=1e9)
@@ -108,7 +121,7 @@ def _memory(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Findi
 
 
 def _newcomers(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
-    """While no job is open the plugin does nothing: that part of a wait is plain Dask's."""
+    """Compare the waits of newcomers, counting only the time in which a job is open."""
     for person in scenario.participants:
         if person.kind == "newcomer":
             came, longest = _came(person.name, ours)
@@ -121,7 +134,7 @@ def _newcomers(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Fi
 
 
 def _jobs_open(scenario: Scenario, outcome: Outcome) -> list[tuple[float, float]]:
-    """Spans of time in which at least one job is open."""
+    """Return the spans of time in which at least one job is open."""
     spans: list[tuple[float, float]] = []
     last = outcome.begin + max(outcome.ended.values(), default=0.0)
     for person in scenario.participants:
@@ -141,13 +154,13 @@ def _jobs_open(scenario: Scenario, outcome: Outcome) -> list[tuple[float, float]
 
 
 def _wait(name: str, outcome: Outcome) -> float:
-    """Seconds that a single task waited."""
+    """Return the seconds that the task of a newcomer waited."""
     first = [run.start for run in outcome.probe.computed if run.who == name]
     return min(first) - _came(name, outcome)[0] if first else 1e9
 
 
 def _came(name: str, outcome: Outcome) -> tuple[float, float]:
-    """When the task of a newcomer reached the scheduler, and the longest task that ran then."""
+    """Return the arrival of a newcomer's task, and the length of the longest task running then."""
     came = outcome.probe.arrived.get(name, outcome.begin + outcome.started[name])
     longest = max((run.stop - run.start for run in outcome.probe.running_at(came)), default=0.0)
     return came, longest
@@ -166,7 +179,8 @@ def _fair_shares(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[
                 for other in scenario.participants
             }
             working = sum(seconds > 0 for seconds in used.values())
-            # Who iterates is due a part of all threads; who always has tasks, of what was used.
+            # An iterating job is due a share of all threads, a job that always has tasks a share of
+            # the core-seconds that were used.
             due = (threads * WINDOW if iterates else sum(used.values())) / working
             got = used[person.name]
             bound = 0.8 * due if iterates else due - slack
@@ -179,7 +193,7 @@ def _fair_shares(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[
 
 
 def _windows(ready: list[tuple[float, float]], iterates: bool) -> Iterator[float]:
-    """Begins of windows in which there is always something ready."""
+    """Yield the starts of windows throughout which something is ready."""
     spans: list[tuple[float, float]] = []
     for begin, end in sorted(ready):
         if spans and begin - spans[-1][1] <= (3 * BACK_WITHIN if iterates else 0.0):
@@ -194,17 +208,22 @@ def _windows(ready: list[tuple[float, float]], iterates: bool) -> Iterator[float
 
 def _idle_slots(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
     before, now = (max((b - a for a, b in o.probe.idle), default=0.0) for o in (plain, ours))
-    # Law 6 keeps slots for who will be back, from the moment its last tasks are about to end.
+    # For law 6, slots are reserved for a job between iterations, from shortly before its tasks end.
     bound = 3 * BACK_WITHIN
     if any(person.shape == "waiting_for_each_other" for person in scenario.participants):
-        # A gang needs several threads at once: the first that is free waits for the others.
+        # A gang needs several threads at once, so the first free thread waits for the others.
         bound += max((run.stop - run.start for run in ours.probe.computed), default=0.0)
     yield _bound("7 idle slot", before, now, max(before, bound))
 
 
 def summary(findings: list[Finding]) -> dict[str, dict[str, Any]]:
-    """How often each law was checked, the worst excess, and how all our figures together compare
-    with those of plain Dask."""
+    """Summarize the findings by law.
+
+    Returns
+    -------
+    dict
+        By law: how often it was ``checked`` and ``broken``, the ``worst`` excess, and the ``ratio``
+        of the summed figures to those of plain Dask."""
     laws: dict[str, dict[str, Any]] = {}
     for law in sorted({finding.law for finding in findings}):
         of = [finding for finding in findings if finding.law == law]

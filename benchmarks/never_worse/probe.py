@@ -1,6 +1,6 @@
-"""What tasks and the scheduler do in a run: what computed when, what was in memory, who waited.
+"""Observation of a run: when tasks computed or waited, and what was in memory.
 
-Everything runs in one process, so tasks write their times where the laws read them.
+Everything runs in one process, so tasks record their times where the laws read them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Computed", "Probe", "compute"]
 
 @dataclass
 class Computed:
-    """One run of one task on a thread."""
+    """One execution of a task on a thread; times are virtual seconds."""
 
     who: str
     start: float
@@ -32,21 +32,21 @@ class Computed:
 
 @dataclass
 class Probe(SchedulerPlugin):
-    """Takes part in a run as a scheduler plugin, under plain Dask too.
+    """Scheduler plugin that observes a run, also under plain Dask.
 
     Attributes
     ----------
     arrived : dict of str to float
-        When the first task of a participant reached the scheduler.
+        Time when the first task of a participant reached the scheduler.
     computed : list of Computed
-        In the order of their starts.
+        Executions of tasks, in order of their starts.
     most_roots, most_bytes : int
-        Most root tasks, and most bytes, in memory at once; of bytes, those that nobody has asked
-        for: what a client wants stays until it leaves, and jobs that share leave together.
-    idle : list of tuple of float
-        Spans of time in which a task waited on the scheduler beside a free slot: start, stop.
-    ready : dict of str to list of tuple of float
-        Spans in which a participant had tasks that were ready and not computing.
+        Maximum number of root tasks, and of bytes, in memory at once. Results that a client wants
+        do not count as bytes: they stay until it leaves, and jobs that share leave together.
+    idle : list of (start, stop)
+        Spans of time in which a task waited on the scheduler although a slot was free.
+    ready : dict of str to list of (start, stop)
+        Spans of time in which a participant had ready tasks that were not computing.
     """
 
     name: str = "never-worse-probe"
@@ -66,12 +66,12 @@ class Probe(SchedulerPlugin):
     _sampler: Any = None
 
     async def start(self, scheduler: Any) -> None:
-        """Begin to sample a scheduler."""
+        """Start sampling a scheduler."""
         self.scheduler = scheduler
         self._sampler = asyncio.ensure_future(self._sample())
 
     def stop(self) -> None:
-        """End all spans."""
+        """Stop sampling, and close all open spans."""
         self._sampler.cancel()
         now = virtual.now()
         if self._idle_since is not None:
@@ -80,7 +80,7 @@ class Probe(SchedulerPlugin):
             self.ready.setdefault(who, []).append((since, now))
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Follow what arrives, and what is in memory."""
+        """Track the arrival of tasks and the results in memory."""
         if start == "released":
             self.arrived.setdefault(who_of(key), virtual.now())
         if finish == "memory":
@@ -115,7 +115,7 @@ class Probe(SchedulerPlugin):
         self._look_who_is_ready(now)
 
     def _look_who_is_ready(self, now: float) -> None:
-        """A participant that has tasks on workers or in a queue beyond those that compute."""
+        """Update the spans in which participants have tasks, on workers or queued, that wait."""
         scheduler = self.scheduler
         have = Counter(who_of(ts.key) for ws in scheduler.workers.values() for ts in ws.processing)
         ready = {who for who, count in have.items() if count > self._running.get(who, 0)}
@@ -129,19 +129,19 @@ class Probe(SchedulerPlugin):
             self.ready.setdefault(who, []).append((self._ready_since.pop(who), now))
 
     def begin(self, who: str) -> Computed:
-        """Note that a task starts to compute."""
+        """Record that a task of `who` starts to compute."""
         run = Computed(who, virtual.now())
         self.computed.append(run)
         self._running[who] = self._running.get(who, 0) + 1
         return run
 
     def end(self, run: Computed) -> None:
-        """Note that it ended."""
+        """Record that the execution ended."""
         run.stop = virtual.now()
         self._running[run.who] -= 1
 
     def core_seconds(self, who: str, begin: float, end: float) -> float:
-        """Core-seconds of a participant in a window."""
+        """Return the core-seconds of a participant in the window from `begin` to `end`."""
         return sum(
             max(min(run.stop, end) - max(run.start, begin), 0.0)
             for run in self.computed
@@ -149,19 +149,19 @@ class Probe(SchedulerPlugin):
         )
 
     def running_at(self, when: float) -> list[Computed]:
-        """Tasks that compute at a moment."""
+        """Return the executions that are in progress at time `when`."""
         return [run for run in self.computed if run.start <= when < run.stop]
 
 
 @functools.lru_cache(maxsize=100_000)
 def who_of(key: Any) -> str:
-    """The participant whose task has a key such as ``root-NAME.3-...``."""
+    """Return the participant NAME of a task with a key such as ``root-NAME.3-...``."""
     parts = str(key).split("-", 2)
     return parts[1].split(".")[0] if len(parts) > 1 else ""
 
 
 def _anywhere(ts: Any) -> bool:
-    """Whether any worker may run a task, and cheaply: only our own restriction keeps it."""
+    """Return whether any worker could run a task cheaply, ignoring the plugin's restrictions."""
     if ts.resource_restrictions or ts.host_restrictions or ts.loose_restrictions or ts.actor:
         return False
     if ts.worker_restrictions and not str(next(iter(ts.worker_restrictions))).startswith("slaq:"):
@@ -169,12 +169,28 @@ def _anywhere(ts: Any) -> bool:
     return sum(dep.nbytes for dep in ts.dependencies) < 100_000
 
 
-#: The probe of the run at hand.
+#: Stack of probes; the last one belongs to the current run.
 current: list[Probe] = []
 
 
 async def compute(*inputs: Any, name: str, seconds: float = 0.0, nbytes: int = 0) -> Any:
-    """Compute for some virtual seconds; the result depends on the name and on the inputs."""
+    """Emulate a task.
+
+    Parameters
+    ----------
+    *inputs : object
+    name : str
+        Key of the task.
+    seconds : float
+        Virtual seconds of compute.
+    nbytes : int
+        Size of the result.
+
+    Returns
+    -------
+    object
+        A value that depends on the name and on all inputs, see `value_of`.
+    """
     who = who_of(name)
     run = current[-1].begin(who)
     try:
@@ -185,7 +201,15 @@ async def compute(*inputs: Any, name: str, seconds: float = 0.0, nbytes: int = 0
 
 
 def value_of(name: str, inputs: Any, nbytes: int = 0) -> Any:
-    """A number that tells whether a task got the inputs that it should have."""
+    """Hash the name and the inputs of a task, to check that it got the right inputs.
+
+    Parameters
+    ----------
+    name : str
+    inputs : sequence
+    nbytes : int
+        Size that the value pretends to have.
+    """
     number = zlib.crc32(repr((name, [_plain(i) for i in inputs])).encode())
     return virtual.Sized(number, nbytes) if nbytes else number
 

@@ -1,4 +1,4 @@
-"""Runs a scenario on the virtual clock, under plain Dask or with the plugin."""
+"""Runner of scenarios on the virtual clock, under plain Dask or with the plugin."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from dask_slaq.simulation import virtual
 
 __all__ = ["Outcome", "run"]
 
-#: Virtual seconds after which a scenario is taken for stuck.
+#: Virtual seconds after which a scenario counts as stuck.
 LIMIT = 120.0
-#: Seconds after which a block is left early.
+#: Seconds after which a participant that leaves early leaves its block.
 LEFT_EARLY = 0.3
 
 
 @dataclass
 class Outcome:
-    """What a run gave; times are virtual seconds after its begin.
+    """Outcome of a run; times are virtual seconds since its start.
 
     Attributes
     ----------
     results : dict of str to object
-        By participant; the name of the error where there was one.
+        Result, or name and text of the error, by participant.
     started, ended : dict of str to float
+        Times by participant.
     left_over : list of str
-        What should not be there after everybody has left.
+        State that should not exist after all participants have left.
     probe : Probe
+        Its times are absolute virtual times.
     begin : float
-        Virtual time of the begin.
+        Virtual time of the start.
     """
 
     results: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +49,16 @@ class Outcome:
 
 
 def run(scenario: Scenario, policy: str, bandwidth: float = math.inf) -> Outcome:
-    """Run a scenario under a policy; ``none`` is plain Dask without the plugin."""
+    """Run a scenario under a policy.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    policy : str
+        ``none`` is plain Dask without the plugin.
+    bandwidth : float
+        Bytes per second that a worker sends.
+    """
     outcome = Outcome()
     probes.current.append(outcome.probe)
     try:
@@ -59,7 +70,7 @@ def run(scenario: Scenario, policy: str, bandwidth: float = math.inf) -> Outcome
 
 async def _run(scenario: Scenario, policy: str, outcome: Outcome, bandwidth: float) -> None:
     resources = [{"GPU": 1}] * len(scenario.threads)
-    # Dask's own checks look at all waiting tasks after each step, so not every run has them.
+    # Dask's own checks are expensive (all waiting tasks at each step), so only some runs have them.
     config = {"distributed.scheduler.validate": scenario.seed % 4 == 0}
     async with virtual.Cluster(
         scenario.threads, resources=resources, bandwidth=bandwidth, config=config
@@ -132,7 +143,7 @@ async def _compute(person: Participant, client: Any, policy: str) -> Any:
 async def _block(
     person: Participant, client: Any, policy: str
 ) -> AsyncIterator[Callable[[float], None]]:
-    """The job block of a participant; nothing for strays and under plain Dask."""
+    """Open the job block of a participant, or nothing for unowned tasks and under plain Dask."""
     if policy == "none" or person.kind in ("stray", "newcomer"):
         yield lambda loss: None
         return
@@ -205,7 +216,7 @@ _HAPPEN = {
 
 
 def _left_over(scheduler: Any) -> list[str]:
-    """What is on the scheduler after everybody has left."""
+    """List the state on the scheduler that remains after all participants have left."""
     found = [f"task {key}" for key in scheduler.tasks]
     plugin = scheduler.plugins.get("slaq")
     if plugin is not None:

@@ -1,4 +1,4 @@
-"""Random scenarios: a cluster, who computes what on it and when, and what happens meanwhile."""
+"""Random scenarios: a cluster, its participants, their work, and events while they compute."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from benchmarks.never_worse.shapes import SHAPES, draw
 
 __all__ = ["Event", "Participant", "Scenario", "make_scenario"]
 
-#: Kinds of scenarios, by what they put to the test, and how often each is drawn.
+#: Families of scenarios with their relative frequencies.
 FAMILIES = {"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "faults": 3}
 FAULTS = ("worker_dies", "worker_retires", "worker_pauses", "worker_joins", "client_leaves")
 
 
 @dataclass
 class Participant:
-    """Somebody who computes.
+    """One client that computes.
 
     Attributes
     ----------
     name : str
     kind : {"job", "stray", "newcomer", "idle"}
-        In a job block; without one; with a single task; a job block without tasks.
+        Tasks in a job block; unowned tasks; a single unowned task; a job block without tasks.
     start : float
-        Virtual seconds after the begin of the run.
+        Virtual seconds after the start of the run.
     shape : str
+        Name in `SHAPES`.
     parameters : dict
-        Of the shape.
+        Parameters of the shape.
     early : bool
-        Leave the job block while tasks are in flight.
+        Whether the participant leaves its job block while tasks are in flight.
     """
 
     name: str
@@ -43,7 +44,17 @@ class Participant:
 
 @dataclass
 class Event:
-    """Something that happens: a kind of `FAULTS`, when, and to which worker or participant."""
+    """Event in a run.
+
+    Attributes
+    ----------
+    kind : str
+        One of `FAULTS`.
+    at : float
+        Virtual seconds after the start of the run.
+    which : int
+        Number that selects the worker or the participant.
+    """
 
     kind: str
     at: float
@@ -52,7 +63,18 @@ class Event:
 
 @dataclass
 class Scenario:
-    """What `run` runs; see `make_scenario`."""
+    """Scenario to run.
+
+    Attributes
+    ----------
+    seed : int
+    family : str
+        One of `FAMILIES`.
+    threads : list of int
+        Threads of each worker.
+    participants : list of Participant
+    events : list of Event
+    """
 
     seed: int
     family: str
@@ -61,7 +83,7 @@ class Scenario:
     events: list[Event] = field(default_factory=list)
 
     def describe(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return the scenario as plain values."""
         return asdict(self)
 
 
@@ -76,7 +98,7 @@ def make_scenario(seed: int) -> Scenario:
 def _participant(
     name: str, rng: random.Random, total: int, start: float, seconds: float, kind: str = "job"
 ) -> Participant:
-    """A participant that would keep the whole cluster busy for some seconds."""
+    """Draw a participant that would keep the whole cluster busy for the given seconds."""
     shape = rng.choice(list(SHAPES))
     early = kind == "job" and shape in ("roots", "reduction", "chains") and rng.random() < 0.15
     parameters = draw(shape, rng, total, seconds * total)
@@ -145,7 +167,7 @@ def _faults(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
         at = round(rng.uniform(0.4, 3.0), 3)
         scenario.events.append(Event(rng.choice(FAULTS), at, rng.randrange(8)))
     for person in scenario.participants:
-        # Gangs and pinned tasks need the workers that go.
+        # These shapes depend on workers that may leave.
         while person.shape in ("pinned", "waiting_for_each_other", "shuffle", "nested", "seceding"):
             person.shape = rng.choice(list(SHAPES))
         person.parameters = draw(person.shape, rng, sum(threads), sum(threads))

@@ -1,7 +1,9 @@
-"""Graph shapes: what a participant computes. Each is a coroutine over an asynchronous client.
+"""Graph shapes of participants, as coroutines that submit tasks and return their results.
 
-Keys read ``KIND-WHO.NUMBER-...``: the probe tells root tasks and participants by them. Parameters
-are plain numbers, so that a scenario can be printed and replayed.
+The arguments of every shape are an asynchronous `client`, a `tag` for the keys, and plain numbers,
+so that scenarios can be printed and replayed: `n` tasks, `seconds` of compute and `nbytes` of
+result per task. The probe reads a task's kind and participant from its key,
+``KIND-WHO.NUMBER-...``.
 """
 
 from __future__ import annotations
@@ -23,18 +25,18 @@ Shape = Callable[..., Coroutine[Any, Any, Any]]
 
 
 def task(key: str, *inputs: Any, seconds: float, nbytes: int = 0) -> Any:
-    """A delayed task."""
+    """Make a delayed task; see `compute`."""
     call = delayed(compute, pure=False)
     return call(*inputs, name=key, seconds=seconds, nbytes=nbytes, dask_key_name=key)
 
 
 async def result_of(client: Client, collection: Any, **options: Any) -> Any:
-    """Compute delayed objects and fetch what they give."""
+    """Compute delayed objects, and return their results."""
     return await client.gather(client.compute(collection, **options))
 
 
 def reduce_tree(tag: str, parts: list[Any], fan: int, seconds: float) -> Any:
-    """Sum up in a tree."""
+    """Make a tree of sums over `parts` with `fan` inputs per sum."""
     level = 0
     while len(parts) > 1:
         level += 1
@@ -46,7 +48,7 @@ def reduce_tree(tag: str, parts: list[Any], fan: int, seconds: float) -> Any:
 
 
 async def roots(client: Client, tag: str, n: int, seconds: float, nbytes: int = 0) -> Any:
-    """Independent tasks."""
+    """Run independent tasks."""
     parts = [task(f"map-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
     return await result_of(client, parts)
 
@@ -54,7 +56,7 @@ async def roots(client: Client, tag: str, n: int, seconds: float, nbytes: int = 
 async def reduction(
     client: Client, tag: str, n: int, seconds: float, nbytes: int, fan: int, then: float
 ) -> Any:
-    """Root tasks and a tree of sums."""
+    """Run root tasks and a tree of sums, which take `then` seconds each."""
     parts = [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
     return await result_of(client, reduce_tree(tag, parts, fan, then))
 
@@ -62,7 +64,7 @@ async def reduction(
 async def load_process(
     client: Client, tag: str, n: int, seconds: float, nbytes: int, then: float
 ) -> Any:
-    """Loads on any worker, each processed on a worker that supplies a GPU."""
+    """Load on any worker, and process each result on a worker with a GPU in `then` seconds."""
     pairs = []
     for i in range(n):
         load = task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes)
@@ -77,7 +79,7 @@ def _gpu_to_process(key: Any) -> dict[str, int]:
 
 
 async def chains(client: Client, tag: str, n: int, length: int, seconds: float) -> Any:
-    """Chains of tasks, each of which needs the one before."""
+    """Run `n` chains of `length` dependent tasks."""
     ends = []
     for i in range(n):
         link = task(f"root-{tag}-{i}", seconds=seconds)
@@ -88,7 +90,7 @@ async def chains(client: Client, tag: str, n: int, length: int, seconds: float) 
 
 
 async def stencil(client: Client, tag: str, n: int, steps: int, seconds: float, nbytes: int) -> Any:
-    """Steps over chunks that stay on the workers; each needs its neighbours."""
+    """Run steps over persisted chunks, each of which needs its neighbors."""
     chunks = client.persist(
         [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
     )
@@ -112,7 +114,7 @@ async def stencil(client: Client, tag: str, n: int, steps: int, seconds: float, 
 async def one_input(
     client: Client, tag: str, n: int, seconds: float, nbytes: int, everywhere: bool
 ) -> Any:
-    """Tasks over one large input, which one worker holds, or all."""
+    """Run tasks over one large input, stored on one worker or on all."""
     first = client.persist(task(f"data-{tag}", seconds=0.0, nbytes=nbytes))
     await client.gather(client.compute(task(f"touch-{tag}", first, seconds=0.0)))
     if everywhere:
@@ -122,7 +124,7 @@ async def one_input(
 
 
 async def one_by_one(client: Client, tag: str, n: int, seconds: float, gap: float) -> Any:
-    """Futures that are sent one after another without waiting for them."""
+    """Submit tasks one after another, `gap` seconds apart, without waiting for results."""
     futures = []
     for i in range(n):
         futures.append(_submit(client, f"map-{tag}-{i}", seconds))
@@ -137,7 +139,7 @@ def _submit(client: Client, key: str, seconds: float, *inputs: Any, **options: A
 async def iterating(
     client: Client, tag: str, n: int, seconds: float, iterations: int, gap: float, report: Any
 ) -> Any:
-    """A training loop: a map over data that stays, a sum, a report."""
+    """Run a training loop: a map over persisted data, a tree of sums, and a report."""
     data = client.persist([task(f"data-{tag}-{i}", seconds=0.01) for i in range(n)])
     results = []
     for k in range(iterations):
@@ -149,20 +151,20 @@ async def iterating(
 
 
 async def straggler(client: Client, tag: str, n: int, seconds: float, long: float) -> Any:
-    """Tasks of which one takes long, and a sum of all."""
+    """Run tasks of which one takes `long` seconds, and a sum of all."""
     parts = [task(f"map-{tag}-{i}", seconds=long if i == n // 2 else seconds) for i in range(n)]
     return await result_of(client, task(f"sum-{tag}", parts, seconds=0.001))
 
 
 async def longer_than_before(client: Client, tag: str, n: int, short: float, long: float) -> Any:
-    """A function that took a moment once, and then takes long."""
+    """Run tasks that take `long` seconds after a first one of the same prefix took `short`."""
     first = await _submit(client, f"grow-{tag}-first", short)
     rest = [_submit(client, f"grow-{tag}-{i}", long) for i in range(n)]
     return [first, *await client.gather(rest)]
 
 
 async def pinned(client: Client, tag: str, n: int, seconds: float, worker: int) -> Any:
-    """Tasks that their user has bound to one worker."""
+    """Run tasks that the user restricts to one worker."""
     workers = sorted(current[-1].scheduler.workers)
     address = workers[worker % len(workers)]
     futures = [_submit(client, f"pin-{tag}-{i}", seconds, workers=[address]) for i in range(n)]
@@ -170,7 +172,7 @@ async def pinned(client: Client, tag: str, n: int, seconds: float, worker: int) 
 
 
 async def priorities(client: Client, tag: str, n: int, seconds: float) -> Any:
-    """Tasks of different priorities."""
+    """Run tasks with different priorities."""
     futures = [_submit(client, f"map-{tag}-{i}", seconds, priority=i % 3 - 1) for i in range(n)]
     return await client.gather(futures)
 
@@ -183,7 +185,7 @@ async def _secede(name: str, seconds: float) -> Any:
 
 
 async def seceding(client: Client, tag: str, n: int, seconds: float) -> Any:
-    """Tasks that give up their slot and go on."""
+    """Run tasks that give up their slot and continue."""
     futures = [
         client.submit(_secede, f"secede-{tag}-{i}", seconds, key=f"secede-{tag}-{i}")
         for i in range(n)
@@ -200,7 +202,7 @@ async def _parent(name: str, n: int, seconds: float) -> Any:
 
 
 async def nested(client: Client, tag: str, n: int, children: int, seconds: float) -> Any:
-    """Tasks that submit tasks and wait for them."""
+    """Run tasks that submit further tasks and wait for them."""
     futures = [
         client.submit(_parent, f"parent-{tag}-{i}", children, seconds, key=f"parent-{tag}-{i}")
         for i in range(n)
@@ -209,7 +211,7 @@ async def nested(client: Client, tag: str, n: int, children: int, seconds: float
 
 
 async def _meet(name: str, number: int, of: int) -> Any:
-    """Wait until all tasks of the group run."""
+    """Wait until all tasks of the group are running."""
     client = get_client()
     group = name.rsplit("-", 1)[0]
     await Event(f"{group}-{number}", client=client).set()
@@ -219,7 +221,7 @@ async def _meet(name: str, number: int, of: int) -> Any:
 
 
 async def waiting_for_each_other(client: Client, tag: str, n: int, rounds: int) -> Any:
-    """Groups of tasks that wait for each other: the job is a gang."""
+    """Run groups of tasks that wait for each other, as a gang."""
     results = []
     for k in range(rounds):
         keys = [f"meet-{tag}-{k}-{i}" for i in range(n)]
@@ -230,7 +232,7 @@ async def waiting_for_each_other(client: Client, tag: str, n: int, rounds: int) 
 
 
 async def shuffle(client: Client, tag: str, n: int, rows: int) -> Any:
-    """A P2P shuffle of a DataFrame."""
+    """Run a P2P shuffle of a DataFrame."""
     import dask.dataframe as dd
     import pandas as pd
 
@@ -253,16 +255,16 @@ SHAPES: dict[str, Shape] = {
 
 
 def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, Any]:
-    """Draw parameters of a shape.
+    """Draw the parameters of a shape.
 
     Parameters
     ----------
     name : str
     rng : random.Random
     threads : int
-        Of the cluster.
+        Threads of the cluster.
     work : float
-        Core-seconds that the shape should compute, about.
+        Approximate core-seconds that the shape should compute.
     """
     seconds = round(10 ** rng.uniform(-2.3, -0.5), 4)  # 5 to 316 ms
     n = max(2, min(int(work / seconds), 150))

@@ -1,5 +1,5 @@
-"""The figures of the SLAQ paper (SoCC 2017) from our own runs: data, pictures and a table.
+"""The figures of the SLAQ paper (SoCC 2017) from this project's runs: data, pictures and a table.
 
-Each figure is a function from a `Study` to an `xarray.Dataset`, one that draws it, and one that
-reads the table's rows from it, so that a NetCDF file holds just what the picture shows.
+Each figure has three functions: one computes an `xarray.Dataset` from a `Study`, one draws it, and
+one reads rows of the table from it. So a NetCDF file holds exactly what the picture shows.
 """

@@ -1,4 +1,4 @@
-"""Draw the figures of the SLAQ paper from our own runs: PNG, NetCDF, and one table."""
+"""``python -m benchmarks.paper``: the figures of the SLAQ paper as PNG, NetCDF and one table."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ __all__ = ["main", "write"]
 
 @click.command(cls=ManyFiles)
 @click.option(
-    "--out", required=True, type=click.Path(file_okay=False), help="Folder; made if not there."
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False),
+    help="Output folder; created if needed.",
 )
 @curves_option
-@click.option("--seed", default=0, show_default=True, help="Of curves made, and of lists of jobs.")
-@click.option("--quick", is_flag=True, help="Smaller studies: under a minute.")
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of trained curves and of lists of jobs."
+)
+@click.option("--quick", is_flag=True, help="Smaller studies; takes under a minute.")
 @json_option
 def main(out: str, files: tuple[str, ...], seed: int, quick: bool, output: str | None) -> None:
-    """Write every figure of the paper as PNG and NetCDF, and table.md, from our own runs."""
+    """Reproduce every figure of the paper as PNG and NetCDF, and write table.md."""
     if find_spec("matplotlib") is None:
         raise click.ClickException("figures need matplotlib: pip install 'dask-slaq[benchmarks]'")
     try:
@@ -47,12 +52,12 @@ def main(out: str, files: tuple[str, ...], seed: int, quick: bool, output: str |
 
 
 def write(out: Path, study: Study) -> dict[str, Any]:
-    """Write all files, and say on standard error how far it is.
+    """Write all files, and print the progress on standard error.
 
     Parameters
     ----------
     out : Path
-        Folder; made if it is not there.
+        Folder; created if it does not exist.
     study : Study
 
     Returns
@@ -85,7 +90,7 @@ def write(out: Path, study: Study) -> dict[str, Any]:
 
 
 def _record(row: Row) -> dict[str, Any]:
-    """For JSON, which has no nan."""
+    """Convert a row for JSON, which has no nan."""
     ours = {name: None if math.isnan(value) else value for name, value in row.ours.items()}
     return {**asdict(row), "ours": ours}
 

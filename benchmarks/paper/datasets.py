@@ -1,4 +1,4 @@
-"""Datasets whose every variable says what it is and in which unit, and rows read from them."""
+"""Self-describing Datasets with names and units for every variable, and rows of the table."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NOT_STATED = "not stated"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table.
+    """One row of the table.
 
     Attributes
     ----------
     figure : str
-        Of the paper.
+        Figure of the paper.
     measured : str
-        What the values are.
+        Description of the values.
     paper : str
-        Its number as far as it is known here, or `NOT_STATED`.
+        The paper's value as far as it is known here, or `NOT_STATED`.
     ours : dict of str to float
-        Value of each policy or method.
+        Value by policy or method.
     unit : str
     setting : str
     """
@@ -41,7 +41,14 @@ class Row:
 
 
 def variable(dims: Sequence[str], values: Any, long_name: str, units: str) -> tuple[Any, ...]:
-    """A variable or coordinate for `dataset`."""
+    """Make a variable or coordinate for `dataset`.
+
+    Parameters
+    ----------
+    dims : sequence of str
+    values : array_like
+    long_name, units : str
+    """
     return tuple(dims), np.asarray(values), {"long_name": long_name, "units": units}
 
 
@@ -54,26 +61,26 @@ def dataset(
     shows: str,
     setting: str,
 ) -> xr.Dataset:
-    """A Dataset that says what it is.
+    """Make a Dataset that describes itself.
 
     Parameters
     ----------
     variables, coords : mapping
-        Of `variable`.
+        Results of `variable` by name.
     figure : str
-        Of the paper.
+        Figure of the paper.
     title : str
-        Of the picture.
+        Title of the picture.
     shows : str
-        What the figure of the paper is taken to be.
+        What the paper's figure is assumed to show.
     setting : str
-        In which this one was measured.
+        Setting in which the values were measured.
     """
     attrs = {"figure": figure, "title": title, "paper_figure": shows, "setting": setting}
     return xr.Dataset(dict(variables), coords=dict(coords), attrs=attrs)
 
 
 def label(array: xr.DataArray) -> str:
-    """Label of an axis: the long name, and the unit if there is one."""
+    """Return the label of an axis: the long name, with the unit if there is one."""
     units = array.attrs["units"]
     return array.attrs["long_name"] + ("" if units in ("", "1") else f" ({units})")

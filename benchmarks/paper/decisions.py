@@ -1,4 +1,4 @@
-"""Figure 10b: seconds of a decision by jobs and cores, by the decision benchmark."""
+"""Figure 10b: time per decision by jobs and cores, from the decision benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAPER = "hundreds of milliseconds to a few seconds"
 
 
 def decisions(study: Study) -> xr.Dataset:
-    """Measure every size."""
+    """Figure 10b: time per decision, measured for every size."""
     jobs, cores = study.scale.decision_jobs, study.scale.decision_cores
     with threadpool_limits(1):
         found = [[_seconds(study, n, c) for c in cores] for n in jobs]
@@ -46,7 +46,7 @@ def _seconds(study: Study, jobs: int, cores: int) -> tuple[float, float]:
 
 
 def decisions_rows(data: xr.Dataset) -> list[Row]:
-    """The largest size."""
+    """Return the row of Figure 10b: the largest size."""
     jobs, cores = int(data["jobs"].max()), int(data["cores"].max())
     at = data["seconds"].sel(jobs=jobs, cores=cores)
     ours = {str(m): float(at.sel(way=m)) for m in data["way"].values}

@@ -1,4 +1,4 @@
-"""Draws the Datasets: one function a figure, nothing that is not in the Dataset."""
+"""Pictures of the Datasets: one function per figure, which shows only what the Dataset holds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,25 @@ COLORS = {
     "last change goes on": "#8d99ae",
 }  # fmt: skip
 MARKERS = "os^Dv<>Pp"
-#: Shades of the groups of Figure 8, the highest loss first.
+#: Colors of the groups of Figure 8, the highest loss first.
 SHADES = ("#c1121f", "#f4a261", "#a8dadc")
 
 
 def picture(data: xr.Dataset, width: float, panels: int = 1) -> tuple[Any, list[Any]]:
-    """A figure with the Dataset's title, and its axes."""
+    """Make a figure with the Dataset's title.
+
+    Parameters
+    ----------
+    data : Dataset
+    width : float
+        Inches.
+    panels : int
+
+    Returns
+    -------
+    figure : Figure
+    axes : list of Axes
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 4.2), layout="constrained", dpi=110)
@@ -34,7 +47,7 @@ def picture(data: xr.Dataset, width: float, panels: int = 1) -> tuple[Any, list[
 
 
 def _finish(axes: Any, x: xr.DataArray, y: xr.DataArray, legend: str | None = "") -> None:
-    """Labels with units, a light grid, and a legend where there is room."""
+    """Add labels with units, a light grid and, unless `legend` is None, a legend."""
     axes.set(xlabel=label(x), ylabel=label(y))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
@@ -43,7 +56,7 @@ def _finish(axes: Any, x: xr.DataArray, y: xr.DataArray, legend: str | None = ""
 
 
 def _lines(axes: Any, data: xr.DataArray, by: str, x: str, **style: Any) -> None:
-    """A line for each value of `by`."""
+    """Draw one line per value of `by`."""
     for k, name in enumerate(data[by].values.tolist()):
         axes.plot(
             data[x], data.sel({by: name}), color=COLORS.get(name, f"C{k}"), label=str(name),
@@ -52,7 +65,7 @@ def _lines(axes: Any, data: xr.DataArray, by: str, x: str, **style: Any) -> None
 
 
 def _many(axes: Any, data: xr.DataArray, by: str, x: str, every: int) -> None:
-    """Lines of up to nine algorithms, told apart by color and marker."""
+    """Draw lines of up to nine algorithms, distinguished by color and marker."""
     for k, name in enumerate(data[by].values.tolist()):
         axes.plot(
             data[x], data.sel({by: name}), lw=1.3, ms=4, color=f"C{k}", label=fill(str(name), 34),
@@ -61,7 +74,7 @@ def _many(axes: Any, data: xr.DataArray, by: str, x: str, every: int) -> None:
 
 
 def _outside(axes: Any) -> None:
-    """The legend beside the picture."""
+    """Put the legend to the right of the axes."""
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
@@ -97,7 +110,7 @@ def figure_5(data: xr.Dataset) -> Any:
 def _true_and_predicted(
     axes: Any, true: xr.DataArray, predicted: xr.DataArray, by: str, x: str
 ) -> None:
-    """Markers for what is true, dashed lines for what was predicted; both scales logarithmic."""
+    """Draw true values as markers and predictions as dashed lines, on logarithmic scales."""
     unit = f" {true[by].attrs['units']}".rstrip()
     for k, name in enumerate(true[by].values.tolist()):
         text = f"{name:.0f}{unit}" if isinstance(name, float) else str(name)
@@ -132,7 +145,7 @@ def figure_6(data: xr.Dataset) -> Any:
 
 
 def _bars(axes: Any, data: xr.DataArray, by: str, along: str) -> None:
-    """Groups of bars along an axis, one bar a value of `by`."""
+    """Draw groups of bars along an axis, with one bar per value of `by`."""
     names, count = data[by].values.tolist(), data.sizes[by]
     at = np.arange(data.sizes[along])
     for k, name in enumerate(names):
@@ -189,7 +202,7 @@ def figure_8(data: xr.Dataset) -> Any:
 
 
 def _pair(data: xr.Dataset, names: Sequence[str], x: str) -> Any:
-    """Two panels of lines by policy."""
+    """Draw two panels with one line per policy."""
     figure, panels = picture(data, 10, 2)
     for axes, name in zip(panels, names, strict=True):
         _lines(axes, data[name], "policy", x)

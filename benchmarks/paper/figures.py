@@ -1,4 +1,4 @@
-"""The list of figures: what makes the data, what draws it, what reads rows of the table from it."""
+"""List of figures, with the functions that compute, draw and tabulate each."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ class Figure:
     Attributes
     ----------
     name : str
-        Of its files.
+        Name of its files.
     data : callable
+        Computes the Dataset from a `Study`.
     rows : callable
+        Reads rows of the table from the Dataset.
     draw : callable, optional
-        Without it there is no picture.
+        Draws the Dataset; without it there is no picture.
     """
 
     name: str
@@ -45,7 +47,7 @@ class Figure:
     draw: Callable[[xr.Dataset], Any] | None
 
 
-#: In the order of the paper; what is timed on this machine runs alone.
+#: Figures in the order of the paper. They run one at a time, since some measure times.
 FIGURES = (
     Figure("figure-1", training.progress, training.progress_rows, draw.figure_1),
     Figure("figure-3", training.changes, training.changes_rows, draw.figure_3),

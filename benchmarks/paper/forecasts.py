@@ -1,4 +1,4 @@
-"""Figures 6 and 10a (left): how well losses are forecast, by the prediction benchmark."""
+"""Figures 6 and 10a (left): accuracy of loss forecasts, from the prediction benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.paper.study import Study, largest_groups
 __all__ = ["NAMES", "errors", "errors_rows", "forecasts_of"]
 
 AHEAD = scores.HORIZONS[-1]
-#: Names of the predictors in figures, by theirs in the benchmark.
+#: Names of the predictors in figures, by their names in the benchmark.
 NAMES = {
     prediction.DEFAULT: "ours",
     "paper": "the paper's fits",
@@ -29,14 +29,26 @@ _PAPER = (
 
 
 def forecasts_of(study: Study, trials: list[scores.Trial]) -> tuple[dict[str, Any], Heard]:
-    """Forecasts of the predictors of `NAMES` by their names there, and what ours heard."""
+    """Forecast with all predictors of `NAMES`.
+
+    Parameters
+    ----------
+    study : Study
+    trials : list of Trial
+
+    Returns
+    -------
+    forecasts : dict
+        By the predictor's name in the benchmark; see `benchmarks.prediction.measure`.
+    heard : Heard
+    """
     rivals = [name for name in NAMES if name != prediction.DEFAULT]
     said, heard, _ = prediction.measure(trials, rivals, study.processes)
     return said, heard
 
 
 def errors(study: Study) -> xr.Dataset:
-    """Figure 6: relative error of forecasts, by algorithm and predictor."""
+    """Figure 6: relative errors of forecasts, by algorithm and predictor."""
     trials = scores.prepare(study.curves, study.scale.origins)
     said, _ = forecasts_of(study, trials)
     kinds = scores.by_kind(trials)
@@ -79,7 +91,7 @@ def _percent(value: float | None) -> float:
 
 
 def errors_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 6."""
+    """Return the rows of Figure 6."""
     rows = []
     for kind in data["kind"].values.tolist():
         some = data["mean_error"].sel(kind=kind)

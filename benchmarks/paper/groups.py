@@ -1,4 +1,4 @@
-"""Figure 8: who has the cores, by how far the jobs are."""
+"""Figure 8: distribution of the cores by the jobs' normalized loss."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["shares", "shares_rows"]
 
 FloatArray = npt.NDArray[np.float64]
 
-#: The groups, and where they end among the active jobs, the highest loss first.
+#: Groups of active jobs in order of decreasing loss, and the edges between them.
 GROUPS = ("highest 25 %", "next 25 %", "lowest 50 %")
 ENDS = np.array([0.0, 0.25, 0.5, 1.0])
-#: With fewer active jobs there are no such groups.
+#: Minimum number of active jobs for groups.
 FEWEST = 4
 
 
 def shares(study: Study) -> xr.Dataset:
-    """Figure 8: part of the cores that jobs of high, middle and low loss have."""
+    """Figure 8: share of the cores that jobs of high, medium and low loss have."""
     runs = {policy: main_runs(study)[FREE, policy] for policy in POLICIES}
     last = min(run.jobs[-1].arrival for run, _ in runs[POLICIES[0]])
     edges = np.linspace(0.0, last, BINS // 2 + 1)
@@ -52,7 +52,7 @@ def shares(study: Study) -> xr.Dataset:
 
 
 def _group_shares(run: Run, seen: Shares) -> tuple[FloatArray, FloatArray]:
-    """Seconds (n,) of the changes, and the percent (3, n) of each group from then on."""
+    """Return the times (n,) of changes, and each group's percentage (3, n) from then on."""
     loss = [np.append(1.0, normalized_loss(job)) for job in run.jobs]
     share = np.full((len(GROUPS), len(seen.at)), np.nan)
     for k, (at, jobs, threads) in enumerate(zip(seen.at, seen.jobs, seen.threads, strict=True)):
@@ -65,9 +65,9 @@ def _group_shares(run: Run, seen: Shares) -> tuple[FloatArray, FloatArray]:
 
 
 def _members(count: int) -> FloatArray:
-    """Part (3, count) of each job that belongs to each group, the highest loss first.
+    """Return the fraction (3, count) of each job that belongs to each group, highest loss first.
 
-    Of 6 jobs, say, the first group is one and a half.
+    With 6 jobs, for example, the first group has one and a half jobs.
     """
     edge = np.arange(count + 1) / count
     inside = np.minimum(edge[1:], ENDS[1:, None]) - np.maximum(edge[:-1], ENDS[:-1, None])
@@ -78,7 +78,7 @@ def _members(count: int) -> FloatArray:
 def _mean_over_lists(
     found: Sequence[tuple[FloatArray, FloatArray]], edges: FloatArray
 ) -> FloatArray:
-    """Mean over time (3, n_edges - 1), of all lists together; nan where there is nothing."""
+    """Return the mean over time (3, n_edges - 1) of all lists together; nan without data."""
     total = np.zeros((len(GROUPS), len(edges) - 1))
     known = np.zeros(len(edges) - 1)
     for at, share in found:
@@ -92,7 +92,7 @@ def _mean_over_lists(
 
 
 def shares_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 8."""
+    """Return the rows of Figure 8."""
     return [
         Row("8", f"share of the cores, jobs of the {group} of the normalized loss", NOT_STATED,
             {str(p): float(data["mean_share"].sel(group=group, policy=p))

@@ -1,4 +1,4 @@
-"""Figure 5: time of an iteration against cores, true and predicted by the runtime model."""
+"""Figure 5: time per iteration against cores, true and predicted by the runtime model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ FloatArray = npt.NDArray[np.float64]
 
 #: Tasks of an emulated iteration.
 TASKS = 16
-#: Threads on which a simulated job was seen, and those that are asked about.
+#: Thread counts that the model observes for a simulated job, and those that it predicts.
 SEEN = (8, 32, 128)
 ASKED = np.unique(np.round(np.geomspace(4, 256, 25)))
-#: Core-seconds of a simulated iteration on one thread, and its parallel tasks.
+#: Core-seconds of a simulated iteration, and its parallel tasks.
 WORK, PARTITIONS = 64.0, 256.0
 
 
 def iterations(study: Study) -> xr.Dataset:
-    """Real times on small clusters, and those of the simulator's laws."""
+    """Figure 5: times measured on small clusters, and times of the simulator's runtime laws."""
     s = study.scale
     measured = np.array([[_measure(study, n, each) for n in s.workers] for each in s.task_seconds])
     tried = s.workers[::2]
@@ -62,7 +62,7 @@ def iterations(study: Study) -> xr.Dataset:
 
 
 def _measure(study: Study, workers: int, task: float) -> float:
-    """Seconds of an iteration on a real cluster."""
+    """Measure the seconds per iteration on a real cluster."""
     loss = np.linspace(1.0, 0.0, study.scale.iterations)
     seconds = np.full((len(loss), TASKS), task)
     job = EmulatedJob("model", "line", 0.0, loss, loss, seconds)
@@ -71,7 +71,7 @@ def _measure(study: Study, workers: int, task: float) -> float:
 
 
 def _law(name: str, study: Study) -> tuple[FloatArray, FloatArray]:
-    """True and predicted seconds (n_asked,) of one job under a law."""
+    """Return the true and predicted seconds (n_asked,) of one job under a runtime law."""
     [job] = make_jobs(study.job_curves, study.seed, jobs=1)
     truth = law(name, [replace(job, work=WORK, partitions=PARTITIONS)], study.seed)
     every = np.zeros(1, dtype=np.int64)
@@ -83,7 +83,7 @@ def _law(name: str, study: Study) -> tuple[FloatArray, FloatArray]:
 def _predicted(
     threads: Sequence[int], seconds: Sequence[float], asked: FloatArray, width: int
 ) -> FloatArray:
-    """What the runtime model says after iterations on these threads took so long."""
+    """Return the runtime model's predictions (n_asked,) after the given observations."""
     model = Runtimes()
     rows = np.array([model.acquire()])
     for n, each in zip(threads, seconds, strict=True):
@@ -103,7 +103,7 @@ def _error(predicted: xr.DataArray, true: xr.DataArray) -> float:
 
 
 def iterations_rows(data: xr.Dataset) -> list[Row]:
-    """Errors of the predictions."""
+    """Return the rows of Figure 5: errors of the predictions."""
     new = data.isel(workers=slice(1, None, 2))
     setting = data.attrs["setting"]
     measured = {"mean of the models": _error(new["expected"], new["measured"])}

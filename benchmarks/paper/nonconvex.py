@@ -1,4 +1,4 @@
-"""Figure 10a: losses that are not convex, those of neural networks."""
+"""Figure 10a: losses that are not convex, from neural networks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dask_slaq.simulation.workload.curves import Curve
 __all__ = ["networks", "networks_rows"]
 
 ALGORITHM = "MLP classifier"
-#: Curves of networks that are trained where the curves at hand have fewer.
+#: Number of curves of networks to train if the study has no suitable ones.
 CURVES = 5
 POLICIES = ("fair", "max-total")
 REDUCTIONS = (25.0, 50.0, 75.0, 80.0, 85.0, 90.0, 95.0)
 
 
 def networks(study: Study) -> xr.Dataset:
-    """Forecasts of one run of a network, and a cluster of such jobs alone."""
+    """Figure 10a: forecasts of one network's loss, and a cluster that trains networks only."""
     curves = _curves(study)
     trials = scores.prepare([curve for curve in curves if not curve.noisy])
     said, _ = forecasts_of(study, trials)
@@ -71,7 +71,7 @@ def networks(study: Study) -> xr.Dataset:
 
 
 def _curves(study: Study) -> list[Curve]:
-    """Of networks: those at hand, or trained here."""
+    """Return the study's curves of networks, or train some."""
     found = [curve for curve in study.curves if curve.group == ALGORITHM]
     if any(not curve.noisy for curve in found) and curve_files.fit_for_jobs(found):
         return found
@@ -80,7 +80,7 @@ def _curves(study: Study) -> list[Curve]:
 
 
 def _at(trial: scores.Trial, said: np.ndarray, count: int) -> np.ndarray:
-    """Forecasts (count,) at the iterations that they are of; nan at others."""
+    """Return the forecasts (count,) by the iteration that they predict; nan elsewhere."""
     found = np.full(count, np.nan)
     at = trial.origins - 1 + AHEAD
     found[at[at < count]] = said[at < count, -1]
@@ -88,7 +88,7 @@ def _at(trial: scores.Trial, said: np.ndarray, count: int) -> np.ndarray:
 
 
 def networks_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 10a."""
+    """Return the rows of Figure 10a."""
     setting = data.attrs["setting"]
     errors = {str(p): float(data["mean_error"].sel(predictor=p)) for p in data["predictor"].values}
     measured = f"mean relative error {AHEAD} iterations ahead, networks"

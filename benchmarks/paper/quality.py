@@ -1,4 +1,4 @@
-"""Figures 7a and 7b, and all measures of their runs: quality and time under each policy."""
+"""Figures 7a and 7b, and all measures of their runs: quality and times under each policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FloatArray = npt.NDArray[np.float64]
 
 #: Percent of the loss reduction.
 REDUCTIONS = (25.0, 50.0, 75.0, 80.0, 85.0, 90.0, 95.0, 100.0)
-#: Key in `summarize`, what it is, unit, and factor into it.
+#: Key in `summarize`, description, unit, and conversion factor to the unit.
 MEASURES = (
     ("mean_normalized_loss", "mean normalized loss of the active jobs", "", 1.0),
     ("converged_share", "part of the jobs' time with at most 5 % left to fall", "%", 100.0),
@@ -35,7 +35,7 @@ MEASURES = (
     ("worker_moves", "workers of 16 cores that jobs gained, a job", "", 1.0),
     ("decision_seconds", "time of a decision, mean", "ms", 1e3),
 )
-#: What the paper says of fair.
+#: The paper's values for fair.
 _FAIR = {"t90_mean_s": "fair 71 s", "t95_mean_s": "fair 98 s"}
 
 
@@ -70,28 +70,28 @@ def losses(study: Study) -> xr.Dataset:
 def _by_interval(
     at: FloatArray, value: FloatArray, active: FloatArray, edges: FloatArray
 ) -> FloatArray:
-    """Mean (n_edges - 1,) of a step function between edges; 0 where it is not defined."""
+    """Return the mean (n_edges - 1,) of a step function between edges; 0 where undefined."""
     total = np.append(0.0, np.cumsum(value * np.diff(at)))
     found: FloatArray = np.diff(np.interp(edges, at, total)) / np.diff(edges)
     return found
 
 
 def less(data: xr.DataArray) -> dict[str, float]:
-    """Percent by which each policy is below fair."""
+    """Return by how many percent each policy is below fair."""
     fair = float(data.sel(policy="fair"))
     names = [str(name) for name in data["policy"].values if name != "fair"]
     return {name: 100.0 * (1.0 - float(data.sel(policy=name)) / fair) for name in names}
 
 
 def losses_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 7a."""
+    """Return the rows of Figure 7a."""
     measured = "mean normalized loss of the active jobs, less than under fair by"
     setting = data.attrs["setting"]
     return [Row("7a", measured, "up to 73 %", less(data["mean_loss"]), "%", setting)]
 
 
 def times(study: Study) -> xr.Dataset:
-    """Figure 7b: mean time to parts of the loss reduction."""
+    """Figure 7b: mean time to several percentages of the loss reduction."""
     runs = main_runs(study)
     seconds = [
         [[_mean_time([run for run, _ in runs[c, p]], r) for r in REDUCTIONS] for p in POLICIES]
@@ -120,7 +120,7 @@ def _mean_time(runs: Sequence[Run], percent: float) -> float:
 
 
 def times_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 7b."""
+    """Return the rows of Figure 7b."""
     rows = []
     for case in data["case"].values.tolist():
         for percent, paper in ((90.0, "45 %"), (95.0, "30 %")):
@@ -132,7 +132,7 @@ def times_rows(data: xr.Dataset) -> list[Row]:
 
 
 def measures(study: Study) -> xr.Dataset:
-    """All measures of the runs of Figures 7 and 8; it has no picture."""
+    """Compute all measures of the runs of Figures 7 and 8, which have no picture."""
     runs = main_runs(study)
     found: dict[str, list[list[float]]] = {key: [] for key, *_ in MEASURES}
     for case in CASES:
@@ -160,7 +160,7 @@ def measures(study: Study) -> xr.Dataset:
 
 
 def measures_rows(data: xr.Dataset) -> list[Row]:
-    """All measures, as lines of the table."""
+    """Return all measures as rows of the table."""
     return [
         Row("7", f"{name}, {case}", _FAIR.get(key, NOT_STATED),
             {str(p): float(data[key].sel(case=case, policy=p)) for p in data["policy"].values},

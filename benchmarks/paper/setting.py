@@ -1,4 +1,4 @@
-"""The paper's setting (6.2), simulated once for Figures 7a, 7b and 8."""
+"""Simulation of the paper's setting (§6.2), shared by Figures 7a, 7b and 8."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["BINS", "CASES", "FREE", "POLICIES", "Shares", "Watched", "describe",
 
 FloatArray = npt.NDArray[np.float64]
 
-#: The oracle knows the true curves and running times; the paper has none.
+#: The paper has no oracle, which uses the true curves and running times.
 POLICIES = ("fair", "max-total", "oracle")
-#: Threads that a job can use at most, by how the case is called.
+#: Maximum threads per job, by the name of the case.
 CASES = {"any number of cores a job": None, "at most 64 cores a job": 64.0}
 FREE = next(iter(CASES))
 #: Intervals of the time axes.
@@ -22,7 +22,17 @@ BINS = 60
 
 
 class Shares:
-    """Notes every change of who computes on how many threads."""
+    """Watcher that records every change of the jobs' threads.
+
+    Attributes
+    ----------
+    at : list of float
+        Times of the changes, seconds.
+    jobs : list of array
+        Active jobs, by index.
+    threads : list of array
+        Their threads.
+    """
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -39,7 +49,7 @@ Watched = tuple[Run, Shares]
 
 
 def main_runs(study: Study) -> dict[tuple[str, str], list[Watched]]:
-    """Runs of the paper's setting by case and policy; simulated once."""
+    """Simulate the paper's setting, once per study. Returns runs by case and policy."""
     if "main" not in study.kept:
         tasks = {
             (case, policy): (policy, study.settings(max_cores=most), study.job_curves)
@@ -53,7 +63,7 @@ def main_runs(study: Study) -> dict[tuple[str, str], list[Watched]]:
 
 
 def describe(study: Study) -> str:
-    """The setting in words."""
+    """Describe the setting in words."""
     s = study.scale
     return (
         f"simulated: {s.jobs} jobs, {s.cores} cores, Poisson arrivals, mean {s.interarrival:g} s, "

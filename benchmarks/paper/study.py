@@ -1,4 +1,4 @@
-"""What all figures share: the sizes of a run, loss curves, and simulations in processes."""
+"""Shared parts of all figures: sizes of a run, loss curves, and simulations in processes."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from dask_slaq.simulation.workload.jobs import calibrate
 
 __all__ = ["FULL", "QUICK", "Scale", "Study", "Task", "largest_groups"]
 
-#: Groups of curves that a figure shows.
+#: Maximum number of groups of curves in a figure.
 MOST_GROUPS = 9
 
-#: Policy, settings of the simulation, and curves of its jobs.
+#: Policy, settings of the simulation, and curves of the jobs.
 Task = tuple[str, Settings, Sequence[Curve]]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is run.
+    """Sizes of a study.
 
     Attributes
     ----------
     made : int
-        Curves that are trained when no file is given.
+        Number of curves to train if no file is given.
     origins : int
-        Places in a curve from which it is forecast.
+        Maximum number of forecast origins per curve.
     jobs, cores, seeds : int
-        Of a simulated list of jobs, and how many lists.
+        Jobs and cores of a simulated list of jobs, and number of lists.
     sweep_seeds : int
-        Lists for each point of a sweep.
+        Number of lists per point of a sweep.
     interarrival : float
-        Mean seconds between arrivals where nothing else is said.
+        Default mean seconds between arrivals.
     interarrivals, pauses : tuple of float
-        Mean seconds between arrivals (Figure 9), seconds of a move (Figure 10c).
+        Mean seconds between arrivals (Figure 9), and seconds of a move (Figure 10c).
     workers : tuple of int
-        One-thread workers of a real cluster (Figure 5).
+        Numbers of one-thread workers of a real cluster (Figure 5).
     task_seconds : tuple of float
-        Compute of a task on it, a model size each.
+        Compute per task on that cluster, one value per model size.
     iterations : int
-        That it runs.
+        Iterations on that cluster.
     decision_jobs, decision_cores : tuple of int
-        Figure 10b.
+        Sizes of Figure 10b.
     fits : int
-        Of the paper's way that are timed for one of its decisions.
+        Number of timed fits of the paper's method per decision.
     """
 
     made: int = 54
@@ -90,23 +90,23 @@ class Study:
     ----------
     scale : Scale
     seed : int
-        Of the curves that are made, and of the first list of jobs.
+        Seed of the trained curves and of the first list of jobs.
     given : sequence of Curve, optional
-        In place of curves that are trained here.
+        Curves to use instead of training them.
     processes : int
-        In which simulations run; 1 for this one.
+        Number of processes for simulations; 1 runs them in this process.
     """
 
     scale: Scale = FULL
     seed: int = 0
     given: Sequence[Curve] | None = None
     processes: int = field(default_factory=lambda: min(2, os.cpu_count() or 1))
-    #: Runs that several figures are made of.
+    #: Cache of runs that several figures share.
     kept: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def curves(self) -> list[Curve]:
-        """All of them."""
+        """All curves, given or trained."""
         if self.given is not None:
             return list(self.given)
         lines = nine_algorithms.generate(self.seed, self.scale.made)
@@ -114,7 +114,7 @@ class Study:
 
     @cached_property
     def job_curves(self) -> list[Curve]:
-        """Those that are fit for jobs.
+        """Curves that are suitable for jobs.
 
         Raises
         ------
@@ -122,18 +122,26 @@ class Study:
             If there are none.
         """
         fit = curve_files.fit_for_jobs(self.curves)
-        curve_files.sample(fit, 1, np.random.default_rng())  # says what a curve needs
+        curve_files.sample(fit, 1, np.random.default_rng())  # raises if there are none
         return fit
 
     @property
     def source(self) -> str:
-        """Where the curves are from, in words."""
+        """Description of the origin of the curves."""
         if self.given is not None:
             return f"{len(self.curves)} curves of the files given"
         return f"{len(self.curves)} curves of nine algorithms trained on synthetic data"
 
     def settings(self, interarrival: float | None = None, **more: Any) -> Settings:
-        """Of a simulation with the work that the paper's setting needs, whatever arrives when."""
+        """Make settings of a simulation with the total work of the paper's setting.
+
+        Parameters
+        ----------
+        interarrival : float, optional
+            Mean seconds between arrivals; does not change the work.
+        **more
+            Further fields of `Settings`.
+        """
         s = self.scale
         interarrival = s.interarrival if interarrival is None else interarrival
         common = {"jobs": s.jobs, "cores": s.cores, "seed": self.seed, "seeds": s.seeds}
@@ -147,13 +155,19 @@ class Study:
     def simulate(
         self, tasks: Sequence[Task], watch: Callable[[], Watcher] | None = None
     ) -> list[list[Any]]:
-        """Runs of each task, one a seed; with `watch`, pairs of a run and its watcher.
+        """Simulate all tasks.
 
         Parameters
         ----------
         tasks : sequence of Task
         watch : callable, optional
-            Makes the watcher of a run; it must be importable, as the watchers must.
+            Function that makes the watcher of a run. It must be picklable, and so must the
+            watchers.
+
+        Returns
+        -------
+        list of list
+            One run per task and seed; with `watch`, pairs of a run and its watcher.
         """
         single = [
             (policy, replace(settings, seed=seed, seeds=1), curves, watch)
@@ -166,7 +180,7 @@ class Study:
     def _map(self, single: Sequence[tuple[Any, ...]]) -> list[Any]:
         if self.processes == 1:
             return [_one(*task) for task in single]
-        # The children read it when they load NumPy: their matrices are too small for threads.
+        # Child processes read these when they load NumPy. Their matrices are too small for threads.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         with process_pool(self.processes) as pool:
@@ -187,7 +201,7 @@ def _one(
 
 
 def largest_groups(curves: Sequence[Curve]) -> dict[str, list[Curve]]:
-    """Curves by group, of the largest groups only, in the order in which they come."""
+    """Group curves, keeping the largest groups only, in order of first appearance."""
     groups: dict[str, list[Curve]] = {}
     for curve in curves:
         groups.setdefault(curve.group, []).append(curve)

@@ -1,4 +1,4 @@
-"""Figures 9 and 10c: the paper's setting with more contention, and with moves that cost time."""
+"""Figures 9 and 10c: the paper's setting with more contention, and with moves that take time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICIES = ("fair", "max-total")
 
 
 def _sweep(study: Study, points: Sequence[Settings]) -> list[list[dict[str, Any]]]:
-    """Measures of each policy at each point."""
+    """Simulate each policy at each point. Returns the measures, by policy and point."""
     tasks = [(policy, point, study.job_curves) for policy in POLICIES for point in points]
     runs = study.simulate(tasks)
     fair = runs[: len(points)]
@@ -43,7 +43,7 @@ def _setting(study: Study, arrivals: str) -> str:
 
 
 def contention(study: Study) -> xr.Dataset:
-    """Figure 9: mean normalized loss and time to 90 % by the time between arrivals."""
+    """Figure 9: mean normalized loss and time to 90 %, by the time between arrivals."""
     between = study.scale.interarrivals
     found = _sweep(study, [study.settings(gap, seeds=study.scale.sweep_seeds) for gap in between])
     dims = ("policy", "interarrival")
@@ -73,7 +73,7 @@ def contention(study: Study) -> xr.Dataset:
 
 
 def contention_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 9."""
+    """Return the rows of Figure 9."""
     rows = []
     gaps = data["interarrival"].values
     for gap in (gaps.max(), gaps.min()):
@@ -86,7 +86,7 @@ def contention_rows(data: xr.Dataset) -> list[Row]:
 
 
 def moves(study: Study) -> xr.Dataset:
-    """Figure 10c: what a job loses when its data must move first."""
+    """Figure 10c: the cost to jobs if their data must move first."""
     pauses, seeds = study.scale.pauses, study.scale.sweep_seeds
     found = _sweep(study, [study.settings(move_pause=pause, seeds=seeds) for pause in pauses])
     dims = ("policy", "pause")
@@ -111,7 +111,7 @@ def moves(study: Study) -> xr.Dataset:
 
 
 def moves_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 10c."""
+    """Return the rows of Figure 10c."""
     rows = []
     for pause in data["pause"].values:
         at = data.sel(pause=pause)

@@ -1,4 +1,4 @@
-"""The table: each figure of the paper, its number and ours."""
+"""Table of the paper's values and the values measured here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ much, and the integral of the normalized loss of each job is free of it.
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table, settings as numbered notes below it."""
+    """Format the table in Markdown, with the settings as numbered notes below it."""
     settings = list(dict.fromkeys(row.setting for row in rows))
     lines = ["| figure | measured | the paper | ours | setting |", "|---|---|---|---|---|"]
     lines += [
@@ -42,5 +42,5 @@ def _ours(row: Row) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits, or a dash for what could not be measured."""
+    """Format a number with three digits, and nan as a dash."""
     return "-" if math.isnan(value) else f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"

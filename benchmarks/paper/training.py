@@ -1,4 +1,4 @@
-"""Figures 1 and 3: how the loss of the training algorithms falls, from their curves alone."""
+"""Figures 1 and 3: how the losses of training algorithms fall, from the curves alone."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["changes", "changes_rows", "progress", "progress_rows"]
 
 FloatArray = npt.NDArray[np.float64]
 
-#: Points of the time axis, and iterations that Figure 3 shows.
+#: Points on the time axis of Figure 1, and iterations in Figure 3.
 POINTS, ITERATIONS = 101, 100
-#: Iterations around which the table says how much of the change is left.
+#: Iterations over which the table averages the remaining change.
 LATE = (40, 60)
 
 
 def progress(study: Study) -> xr.Dataset:
-    """Figure 1: part of the loss reduction against part of the training time."""
+    """Figure 1: loss reduction against training time, both in percent of the whole."""
     groups = largest_groups([curve for curve in study.curves if _reduction(curve) is not None])
     time = np.linspace(0.0, 100.0, POINTS)
     reached = [_mean_progress(members, time) for members in groups.values()]
@@ -46,7 +46,7 @@ def progress(study: Study) -> xr.Dataset:
 
 
 def _reduction(curve: Curve) -> FloatArray | None:
-    """Percent (n_iterations,) of the fall of the running minimum; None without a fall."""
+    """Return the loss reduction in percent (n_iterations,), or None if the loss never falls."""
     best = np.minimum.accumulate(curve.loss)
     fall = best[0] - best[-1]
     return 100.0 * (best[0] - best) / fall if fall > 0 else None
@@ -64,7 +64,7 @@ def _mean_progress(curves: Sequence[Curve], time: FloatArray) -> FloatArray:
 
 
 def progress_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 1."""
+    """Return the rows of Figure 1."""
     mean = data["loss_reduction"].mean("algorithm")
     early = float(mean.sel(time=20.0, method="nearest"))
     reached = float(data["time"].values[int((mean.values >= 80.0).argmax())])
@@ -78,7 +78,7 @@ def progress_rows(data: xr.Dataset) -> list[Row]:
 
 
 def changes(study: Study) -> xr.Dataset:
-    """Figure 3: change of the loss by iteration, normalized by the largest change so far."""
+    """Figure 3: change of the loss per iteration, normalized by the largest change so far."""
     smooth = [curve for curve in study.curves if not curve.noisy and len(curve.loss) > 2]
     groups = largest_groups(smooth or study.curves)
     change = [_mean_change(members) for members in groups.values()]
@@ -102,7 +102,7 @@ def changes(study: Study) -> xr.Dataset:
 
 
 def _mean_change(curves: Sequence[Curve]) -> FloatArray:
-    """Median (ITERATIONS,) over the curves; nan from where fewer than half of them run."""
+    """Return the median (ITERATIONS,) over curves; nan once fewer than half of them remain."""
     table = np.full((len(curves), ITERATIONS), np.nan)
     for row, curve in zip(table, curves, strict=True):
         size = np.abs(np.diff(curve.loss))[:ITERATIONS]
@@ -115,7 +115,7 @@ def _mean_change(curves: Sequence[Curve]) -> FloatArray:
 
 
 def changes_rows(data: xr.Dataset) -> list[Row]:
-    """Of Figure 3."""
+    """Return the rows of Figure 3."""
     late = data["change"].sel(iteration=slice(*LATE)).mean()
     measured = f"normalized change of loss in iterations {LATE[0]} to {LATE[1]}"
     ours = {"mean of the algorithms": float(late)}

@@ -1,7 +1,8 @@
-"""A pytest plugin: what the tests of some library compute through a client is a job's.
+"""Pytest plugin that runs everything a library's tests compute through a client as a job.
 
-Each client gets two jobs, its own and one beside it without tasks, so that the scheduler's plugin
-holds and binds what the test computes. Schedulers load that plugin by Dask's configuration.
+Each client gets two jobs: its own, and a second one without tasks. With two jobs, the scheduler's
+plugin holds and binds the tasks of the test. Schedulers load that plugin through Dask's
+configuration.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _library = {name: vars(Client)[name] for name in ("start", "__await__", "_close"
 
 
 def pytest_configure(config: Any) -> None:
-    """Let clients open and end their jobs from now on."""
+    """Patch `Client` to open and close jobs."""
     seen.update(jobs=0, held=0, unanswered=0, failed=[])
     methods = {"start": start, "__await__": wait, "_close": aclose, "close": close}
     for name, method in methods.items():
@@ -31,13 +32,13 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_unconfigure(config: Any) -> None:
-    """Clients are as they were."""
+    """Restore `Client`."""
     for name, method in _library.items():
         setattr(Client, name, method)
 
 
 def start(self: Client, **kwargs: Any) -> None:
-    """A client that blocks connects: its jobs begin, in the thread that made it."""
+    """Connect a synchronous client, and open its jobs in the thread that made it."""
     _library["start"](self, **kwargs)
     if not self.asynchronous:
         for job in _new_jobs(self):
@@ -45,7 +46,7 @@ def start(self: Client, **kwargs: Any) -> None:
 
 
 def wait(self: Client) -> Generator[Any, Any, Client]:
-    """``await client``: its jobs begin, in the context that waits."""
+    """Connect an asynchronous client, and open its jobs in the context that awaits it."""
     yield from _library["__await__"](self)
     for job in _new_jobs(self):
         yield from job.__aenter__().__await__()
@@ -53,17 +54,17 @@ def wait(self: Client) -> Generator[Any, Any, Client]:
 
 
 def close(self: Client, *args: Any, **kwargs: Any) -> Any:
-    """A client that blocks is closed: its jobs end before."""
+    """Close the jobs of a synchronous client, and then the client."""
     if not self.asynchronous and self.id in _jobs:
         self.sync(_look, self, callback_timeout=30)
         for job in _ended(self):
-            with suppress(ValueError):  # closed in another context than it was made in
+            with suppress(ValueError):  # closed in a different context than it was opened in
                 job.__exit__()
     return _library["close"](self, *args, **kwargs)
 
 
 async def aclose(self: Client, *args: Any, **kwargs: Any) -> None:
-    """A client closes: its jobs end before, unless they have."""
+    """Close the jobs of a client if they are still open, and then the client."""
     if self.id in _jobs:
         await _look(self)
         for job in _ended(self):
@@ -73,7 +74,7 @@ async def aclose(self: Client, *args: Any, **kwargs: Any) -> None:
 
 
 def _new_jobs(client: Client) -> list[Job]:
-    """The jobs of a client that has none yet; tasks and losses are the last one's."""
+    """Make the jobs of a new client. The last one gets the tasks and the losses."""
     if client.id in _jobs or client.id.startswith("Client-worker"):
         return []
     test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
@@ -90,11 +91,11 @@ def _ended(client: Client) -> list[Job]:
 
 
 async def _look(client: Client) -> None:
-    """Note what the scheduler did with the tasks of a client."""
+    """Record what the scheduler did with the tasks of a client."""
     try:
         status = await request(client, "slaq_status")
         bindings = await request(client, "slaq_bindings")
-    except Exception:  # a test may have closed its scheduler before
+    except Exception:  # the test may have closed its scheduler already
         seen["unanswered"] += 1
         return
     mine = _jobs[client.id][-1].name

@@ -1,7 +1,7 @@
-"""A pytest plugin: the whole session of some library's tests runs inside an `instrument` block.
+"""Pytest plugin that runs a library's whole test session inside an `instrument` block.
 
-`distributed.utils_test` comes first: it keeps a copy of the configuration when it is imported.
-What was seen is written to the file that SLAQ_SUITE_SEEN names.
+`distributed.utils_test` is imported first, because it copies the configuration on import. The
+observations are written to the file named by SLAQ_SUITE_SEEN.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import distributed.utils_test  # noqa: F401
 
 import dask_slaq
 
-#: What the session saw; a plugin that comes with this one adds to it.
+#: Observations of the session; `benchmarks.suites.jobs` adds to them.
 seen: dict[str, Any] = {"losses": 0, "warnings": []}
 _block = ExitStack()
 
@@ -27,10 +27,10 @@ def _count(loss: float) -> None:
 
 
 class Listener(logging.Handler):
-    """Notes what we log, each text once."""
+    """Log handler that records the warnings of `dask_slaq`, each text once."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one message."""
+        """Record one message."""
         if (text := record.getMessage()) not in seen["warnings"]:
             seen["warnings"].append(text)
 
@@ -39,13 +39,13 @@ _listener = Listener(logging.WARNING)
 
 
 def pytest_configure(config: Any) -> None:
-    """Open the block."""
+    """Open the `instrument` block."""
     logging.getLogger("dask_slaq").addHandler(_listener)
     _block.enter_context(dask_slaq.instrument(_count))
 
 
 def pytest_unconfigure(config: Any) -> None:
-    """Write down what was seen, and close the block."""
+    """Write the observations, and close the block."""
     from dask_slaq.versions import versions
 
     if path := os.environ.get("SLAQ_SUITE_SEEN"):

@@ -1,8 +1,8 @@
-"""A scheduler's preload: `SlaqPlugin`, with a job for each client that connects.
+"""Scheduler preload that registers `SlaqPlugin` and opens a job for each client that connects.
 
-The tests of a library that starts schedulers and clients of its own then run as jobs, without a
-change to either. SLAQ_SUITE says whether a client's job is ``alone`` or ``contended``; what the
-plugin did and complained of is appended to the file that SLAQ_SUITE_NOTES names.
+With it, the tests of a library that starts its own schedulers and clients run as jobs, unmodified.
+SLAQ_SUITE sets whether a client's job is ``alone`` or ``contended``. Notes on the plugin's actions
+and warnings are appended to the file named by SLAQ_SUITE_NOTES.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from dask_slaq.scheduler.plugin import SlaqPlugin, guarded
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-#: Clients that workers open for their tasks: what these submit belongs to no job.
+#: Prefix of clients that workers open for their tasks. The tasks of these clients are unowned.
 OF_WORKERS = "Client-worker"
 
 
 class Contended(ScheduledJobs):
-    """Jobs whose tasks are held as if another one had some too."""
+    """Jobs whose tasks are held as if another job had tasks too."""
 
     @property
     def contended(self) -> bool:
-        """Whether there is a job."""
+        """Whether there is at least one job."""
         return bool(self.reports)
 
 
 class SuitePlugin(SlaqPlugin):
-    """Opens a job for every client and looks for what is wrong."""
+    """Plugin that opens a job for every client, and records problems."""
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Take up work."""
+        """Start the plugin, and own tasks by client instead of by annotation."""
         if self._started_on is scheduler:
             return
         await super().start(scheduler)
@@ -47,13 +47,13 @@ class SuitePlugin(SlaqPlugin):
 
     @guarded
     def add_client(self, scheduler: Scheduler, client: str) -> None:
-        """A client connects: its job begins."""
+        """Open the job of a client that connects."""
         if not client.startswith(OF_WORKERS) and not self.jobs.runs(job_of(client)):
             self.jobs.open(job_of(client), client, resources={})
             self.began(job_of(client))
 
     def own(self, client: str, tasks: Iterable[Any]) -> None:
-        """All new tasks of a client are its job's."""
+        """Give all new tasks of a client to its job."""
         pool = self.pools.pools.get(job_of(client))
         if pool is None:
             self._own_by_annotation(client, tasks)
@@ -62,12 +62,12 @@ class SuitePlugin(SlaqPlugin):
         self.pools.hold(self.jobs.contended)
 
     def fall_back(self, error: BaseException) -> None:
-        """Note that the plugin gave up."""
+        """Record that the plugin failed."""
         note(problem=f"the plugin failed: {type(error).__name__}: {error}")
         super().fall_back(error)
 
     async def close(self) -> None:
-        """The scheduler closes: of jobs whose clients have left nothing may be left."""
+        """Record the bindings, and anything left over after all clients have left."""
         reasons = [binding.reason for binding in self.pools.bindings]
         held = sum(reason != "passed" for reason in reasons)
         note(passed=len(reasons) - held, held=held)
@@ -78,10 +78,10 @@ class SuitePlugin(SlaqPlugin):
 
 
 class Listener(logging.Handler):
-    """Notes what we warn of."""
+    """Log handler that records the warnings of `dask_slaq`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one message."""
+        """Record one message."""
         note(logged=record.getMessage())
 
 
@@ -91,7 +91,7 @@ def job_of(client: str) -> str:
 
 
 def note(**what: Any) -> None:
-    """Append a line to the notes."""
+    """Append one line to the notes."""
     if path := os.environ.get("SLAQ_SUITE_NOTES"):
         test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
         with open(path, "a") as file:

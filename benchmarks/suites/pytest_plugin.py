@@ -1,7 +1,7 @@
-"""A pytest plugin for distributed's own tests.
+"""Pytest plugin for distributed's own tests.
 
-`gen_cluster` ends a test that hangs after SLAQ_SUITE_PATIENCE seconds. With SLAQ_SUITE_QUICK tests
-that start processes of their own are left out, which take most of the time.
+`gen_cluster` stops a hanging test after SLAQ_SUITE_PATIENCE seconds. SLAQ_SUITE_QUICK skips tests
+that start their own processes, which take most of the time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def pytest_configure(config: Any) -> None:
-    """Change the timeout of tests that name none."""
+    """Change the timeout of tests that do not set one."""
     from distributed.utils_test import _TEST_TIMEOUT, gen_cluster
 
     if patience := os.environ.get("SLAQ_SUITE_PATIENCE"):
@@ -22,7 +22,7 @@ def pytest_configure(config: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
-    """Leave out tests whose event loop runs in a thread: their schedulers are processes."""
+    """Skip tests whose event loop runs in a thread, since their schedulers are processes."""
     if not os.environ.get("SLAQ_SUITE_QUICK"):
         return
     left_out = [item for item in items if "loop" in item.fixturenames]

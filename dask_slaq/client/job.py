@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import dask
+from dask.utils import parse_timedelta
 
 from dask_slaq.adapters import observing
 from dask_slaq.adapters.compat import repairs
@@ -30,9 +31,9 @@ from dask_slaq.client.steering import (
 )
 from dask_slaq.client.stopping import listen
 from dask_slaq.client.validation import finite
-from dask_slaq.core.errors import SlaqError, StopTraining, UnknownJob
+from dask_slaq.core.errors import InvalidSetting, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
-from dask_slaq.core.validation import check_name, check_owner, check_resources
+from dask_slaq.core.validation import check_name, check_owner, check_resources, shown
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -69,11 +70,17 @@ class Job:
         target: float | None = None,
         max_iter: int | None = None,
         gang: bool = False,
+        target_kind: str = "loss",
+        by: str | float | None = None,
+        stop: bool = False,
         owner: str | None = None,
         client: Client | None = None,
     ) -> None:
         check_name(name)
-        check_job_settings(weight, min_share, max_share, target, max_iter, gang)
+        seconds = None if by is None else _seconds(by)
+        check_job_settings(
+            weight, min_share, max_share, target, max_iter, gang, target_kind, seconds, stop
+        )
         self.name = name
         self.iteration = 0
         self._settings = {
@@ -83,6 +90,9 @@ class Job:
             "target": target,
             "max_iter": max_iter,
             "gang": gang,
+            "target_kind": target_kind,
+            "by": seconds,
+            "stop": stop,
             "resources": check_resources(resources),
         }
         self.owner = check_owner(owner)
@@ -225,9 +235,9 @@ class Job:
         self._run = uuid.uuid4().hex
         known = {"name": self.name, "client": client.id, "run": self._run}
         owner = self.owner or owner_of_client()
-        await request(client, "slaq_open", **known, **self._settings, owner=owner)
         self._asked_to_stop = False
         listen(client, self._run, self)
+        await request(client, "slaq_open", **known, **self._settings, owner=owner)
 
     async def _close(self, client: Client) -> None:
         if client.status == "running" and not self._over(client):
@@ -283,6 +293,9 @@ def job(
     target: float | None = None,
     max_iter: int | None = None,
     gang: bool = False,
+    target_kind: str = "loss",
+    by: str | float | None = None,
+    stop: bool = False,
     owner: str | None = None,
     client: Client | None = None,
 ) -> Job:
@@ -307,6 +320,14 @@ def job(
         it. Detected automatically for a job with a single fit of a supported library.
     gang : bool
         Whether tasks that are ready together must start together.
+    target_kind : {"loss", "reduction"}
+        Whether `target` is a loss, or a part of the predicted loss reduction, in (0, 1).
+    by : str or float, optional
+        Time in which the target should be reached, such as ``"10min"`` or in seconds. An alert
+        tells when it will not be; see `alerts`.
+    stop : bool
+        Whether the job is stopped at its target: its next report raises `StopTraining`. Otherwise
+        it goes on with its floor and what other jobs leave.
     owner : str, optional
         Who the job belongs to. Defaults to the ``slaq.owner`` setting, or else ``user@host``.
     client : distributed.Client, optional
@@ -337,6 +358,9 @@ def job(
         target=target,
         max_iter=max_iter,
         gang=gang,
+        target_kind=target_kind,
+        by=by,
+        stop=stop,
         owner=owner,
         client=client,
     )
@@ -369,3 +393,18 @@ def report(loss: float) -> None:
 async def _position(answer: Any) -> int | None:
     position: int | None = (await answer)["position"]
     return position
+
+
+def _seconds(by: str | float) -> float:
+    """Return a time in seconds.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    try:
+        return float(parse_timedelta(by))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"by must be a time such as '10min' or a number of seconds, not {shown(by)}"
+        ) from error

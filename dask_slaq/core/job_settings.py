@@ -14,6 +14,9 @@ __all__ = ["check_job_settings", "is_number"]
 #: Bounds on settings, so that sums over jobs do not overflow.
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
 MOST_THREADS = 1e9
+MOST_SECONDS = 86_400e3
+#: What a target is: a loss, or a part of the predicted range of the loss.
+TARGET_KINDS = ("loss", "reduction")
 
 
 def check_job_settings(
@@ -23,10 +26,14 @@ def check_job_settings(
     target: float | None = None,
     max_iter: int | None = None,
     gang: bool = False,
+    target_kind: str = "loss",
+    by: float | None = None,
+    stop: bool = False,
 ) -> None:
     """Raise `InvalidSetting` if a setting is not allowed. See `Engine.add_job`.
 
-    With `gang`, the ready tasks of a job must start together.
+    With `gang`, the ready tasks of a job must start together. A `target` of the kind
+    ``"reduction"`` is a part of the predicted range of the loss, to be reached in `by` seconds.
     """
     if not (is_number(weight) and weight > 0):
         raise InvalidSetting(f"weight must be a finite number > 0, not {shown(weight)}")
@@ -53,6 +60,21 @@ def check_job_settings(
         raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(max_iter)}")
     if not isinstance(gang, bool):
         raise InvalidSetting(f"gang must be True or False, not {shown(gang)}")
+
+    if target_kind not in TARGET_KINDS:
+        raise InvalidSetting(
+            f"target_kind must be one of {', '.join(TARGET_KINDS)}, not {shown(target_kind)}"
+        )
+    if target_kind == "reduction" and target is not None and not 0 < target < 1:
+        raise InvalidSetting(
+            f"target must be a part of the loss reduction in (0, 1), not {shown(target)}"
+        )
+    if by is not None and not (is_number(by) and 0 < by <= MOST_SECONDS):
+        raise InvalidSetting(f"by must be a time > 0 and at most 1000 days, not {shown(by)}")
+    if not isinstance(stop, bool):
+        raise InvalidSetting(f"stop must be True or False, not {shown(stop)}")
+    if target is None and (by is not None or stop):
+        raise InvalidSetting("by and stop need a target")
 
 
 def is_number(value: object) -> bool:

@@ -8,12 +8,22 @@ from collections.abc import Mapping
 
 from dask_slaq.core.errors import InvalidSetting
 
-__all__ = ["LONGEST_NAME", "STEER_TOPIC", "check_name", "check_owner", "check_resources", "shown"]
+__all__ = [
+    "ALERT_TOPIC",
+    "LONGEST_NAME",
+    "STEER_TOPIC",
+    "check_name",
+    "check_owner",
+    "check_resources",
+    "shown",
+]
 
 #: Maximum number of characters in the name of a job.
 LONGEST_NAME = 256
 #: Topic of events by which the scheduler asks clients to stop their jobs.
 STEER_TOPIC = "slaq-steer"
+#: Topic of alerts: a job reached its target, converged, diverged, and so on.
+ALERT_TOPIC = "slaq"
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100

@@ -1,12 +1,12 @@
-"""``dask slaq demo``: real dask-ml jobs on a local cluster, one policy after another.
+"""``dask slaq demo``: real dask-ml jobs on a local cluster, under one policy after another.
 
-`show` runs it. What is trained is in `data` and `jobs`, how in `drivers`, what
-is measured in `meters` and `compare`, what is shown in `table`, `charts` and `report`.
+`run.show` runs it. `data` and `workload` define what is trained and `drivers` train it. `meters`
+and `metrics` measure the runs; `live_table`, `charts` and `report` show them.
 """
 
 from __future__ import annotations
 
-#: Iterations that each job trains, and rows in each chunk of its data: on two cores the whole demo
-#: takes less than two minutes.
+#: Iterations per job and rows per chunk of its data. The demo takes less than two minutes on two
+#: cores.
 ITERATIONS = 14
 ROWS = 45_000

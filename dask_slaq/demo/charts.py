@@ -1,4 +1,4 @@
-"""Charts as inline SVG, by hand: a report that needs nothing but a browser."""
+"""Charts as inline SVG without a plotting library, for a report that only needs a browser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-#: Distinct on white, also for most colour-blind readers.
+#: Colours that are distinct on white, also for most colour-blind readers.
 COLORS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9",
     "#d55e00", "#7a5195", "#8c8c00", "#555555", "#b07d62",
@@ -19,12 +19,12 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear axis from 0.
+    """Linear axis from 0.
 
     Attributes
     ----------
     label : str
-        With its unit.
+        Quantity and unit.
     stop : float
         Largest value, > 0.
     """
@@ -33,19 +33,19 @@ class Axis:
     stop: float
 
     def ticks(self) -> list[float]:
-        """Some five round values from 0 to `stop`."""
+        """Return about five round values from 0 to `stop`."""
         step = 10.0 ** math.floor(math.log10(self.stop / 5))
         step *= next(m for m in (1, 2, 5, 10) if self.stop / (step * m) <= 6)
         return [i * step for i in range(int(self.stop / step + 1e-9) + 1)]
 
 
 class Chart:
-    """One chart: axes first, then marks in the order they are added.
+    """Chart with axes, and marks drawn over them in the order in which they are added.
 
     Parameters
     ----------
     title : str
-        Read by screen readers.
+        Label for screen readers.
     x, y : Axis
     width, height : int
         Pixels.
@@ -58,7 +58,13 @@ class Chart:
         self._marks: list[str] = []
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """Pixels of a point."""
+        """Return the pixel coordinates of a point.
+
+        Parameters
+        ----------
+        x, y : float
+            In units of the axes.
+        """
         across = self.width - _LEFT - _RIGHT
         down = self.height - _TOP - _BOTTOM
         return (
@@ -67,14 +73,32 @@ class Chart:
         )
 
     def line(self, points: Points, color: str, name: str) -> None:
-        """A polyline; `name` shows where the mouse is over it."""
+        """Add a polyline.
+
+        Parameters
+        ----------
+        points : sequence of (float, float)
+            In units of the axes.
+        color : str
+        name : str
+            Tooltip.
+        """
         self._marks.append(
             f'<polyline points="{self._path(points)}" fill="none" stroke="{color}" '
             f'stroke-width="1.8" stroke-linejoin="round"><title>{escape(name)}</title></polyline>'
         )
 
     def area(self, upper: Points, lower: Points, color: str, name: str) -> None:
-        """The area between two lines."""
+        """Add the area between two lines.
+
+        Parameters
+        ----------
+        upper, lower : sequence of (float, float)
+            In units of the axes.
+        color : str
+        name : str
+            Tooltip.
+        """
         outline = [*upper, *reversed(lower)]
         self._marks.append(
             f'<polygon points="{self._path(outline)}" fill="{color}" stroke="none">'
@@ -82,7 +106,15 @@ class Chart:
         )
 
     def rule(self, y: float, text: str) -> None:
-        """A dashed line across, with its meaning."""
+        """Add a dashed horizontal line with a label.
+
+        Parameters
+        ----------
+        y : float
+            In units of the axis.
+        text : str
+            Label.
+        """
         left, height = self.at(0, y)
         right, _ = self.at(self.x.stop, y)
         self._marks.append(
@@ -92,7 +124,7 @@ class Chart:
         )
 
     def svg(self) -> str:
-        """The chart as an ``<svg>`` element."""
+        """Return the chart as an ``<svg>`` element."""
         return (
             f'<svg viewBox="0 0 {self.width} {self.height}" role="img" '
             f'aria-label="{escape(self.title)}">{"".join(self._axes())}{"".join(self._marks)}</svg>'
@@ -124,14 +156,14 @@ class Chart:
 
 
 def bars(rows: Sequence[tuple[str, Sequence[float | None]]], names: Sequence[str]) -> str:
-    """Horizontal bars, a group for each row and a bar for each name, as an ``<svg>`` element.
+    """Return horizontal bars, one group per row and one bar per name, as an ``<svg>`` element.
 
     Parameters
     ----------
     rows : sequence of (str, sequence of float or None)
-        Label of a group and its values, seconds; None draws no bar.
+        Label of each group and its values in seconds. No bar is drawn for None.
     names : sequence of str
-        What the values of a group are of; they set the colours.
+        Names of the values of a group, shown as tooltips.
     """
     thick, gap, left, width = 11, 12, 150, 640
     longest = max((v for _, values in rows for v in values if v is not None), default=1.0) or 1.0
@@ -154,7 +186,7 @@ def bars(rows: Sequence[tuple[str, Sequence[float | None]]], names: Sequence[str
 
 
 def legend(names: Sequence[str]) -> str:
-    """A coloured square and a name for each, in HTML."""
+    """Return an HTML legend with a coloured square per name."""
     items = (
         f'<span><i style="background:{color(number)}"></i>{escape(name)}</span>'
         for number, name in enumerate(names)
@@ -163,5 +195,5 @@ def legend(names: Sequence[str]) -> str:
 
 
 def color(number: int) -> str:
-    """The colour of the n-th thing."""
+    """Return the colour of the n-th series, from 0."""
     return COLORS[number % len(COLORS)]

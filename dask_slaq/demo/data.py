@@ -1,7 +1,7 @@
-"""Data sets of the demo: made on the workers, from a seed, and kept in their memory.
+"""Synthetic data sets of the demo, made on the workers from a seed and kept in their memory.
 
-The features are correlated and the clusters overlap: like most real data they let training gain
-a lot at first, and little, for a long time, after that.
+The features are correlated and the clusters overlap. As with most real data, training gains a
+lot at first and then little for a long time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ FEATURES = 20
 CLUSTER_FEATURES = 16
 CLUSTERS = 48
 
-# A few strong directions hold most of what there is to learn and are learned in some ten
-# iterations; the weak ones make the long tail.
+# A few strong directions hold most of the signal and are learned in about ten iterations. The weak
+# ones make the long tail.
 _STRONG = 10
 _WEAK = FEATURES - _STRONG
 _SPREAD = np.concatenate([np.geomspace(1.0, 0.5, _STRONG), 0.08 / np.arange(1, _WEAK + 1)])
@@ -26,7 +26,7 @@ DataSet = tuple[da.Array, da.Array | None]
 
 
 def _features(rng: np.random.Generator, rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Correlated features, shape (rows, FEATURES), and their signal of unit variance, (rows,)."""
+    """Return correlated features (rows, FEATURES) and their signal of unit variance (rows,)."""
     of_all_blocks = np.random.default_rng(seed)
     basis, _ = np.linalg.qr(of_all_blocks.standard_normal((FEATURES, FEATURES)))
     sign = of_all_blocks.choice([-1.0, 1.0], FEATURES)
@@ -72,21 +72,23 @@ def _block(name: str, rows: int, seed: int, block_info: dict | None = None) -> n
 
 
 def load(name: str, *, rows: int, chunks: int, seed: int) -> DataSet:
-    """A data set, lazily.
+    """Return a data set as lazy arrays.
 
     Parameters
     ----------
     name : str
         One of `NAMES`, or a workload of the catalogue.
     rows : int
-        In each chunk; of a workload, in relation to its `size`.
-    chunks, seed : int
+        Rows per chunk. A workload of the catalogue scales them by its `size`.
+    chunks : int
+        Number of chunks.
+    seed : int
 
     Returns
     -------
     X : dask.array.Array, shape (chunks * rows, n_features)
     y : dask.array.Array, shape (chunks * rows,), or None
-        What to predict; None where there is nothing to predict.
+        Target; None for clustering.
     """
     if name not in _MAKERS:
         from dask_slaq.workloads.catalogue import CATALOGUE

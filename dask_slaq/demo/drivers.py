@@ -1,4 +1,4 @@
-"""Drivers: each trains one job in a thread of its own, with a client of its own."""
+"""Driver threads, each of which trains one job with its own client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dask_slaq.demo.workload import Training
 
 @dataclass
 class Record:
-    """What became of one job.
+    """Outcome of one job.
 
     Attributes
     ----------
@@ -23,9 +23,9 @@ class Record:
     losses : list of (float, float)
         Unix seconds and loss of every report.
     arrived, ended : float or None
-        Unix seconds; None while it has not.
+        Unix seconds; None before the event.
     error : str or None
-        Traceback of what ended the job, if not its last iteration.
+        Traceback of the exception that ended the job; None if there was none.
     """
 
     training: Training
@@ -36,15 +36,15 @@ class Record:
 
 
 class Driver(threading.Thread):
-    """Trains one job from its arrival to its end.
+    """Thread that trains one job from its arrival to its end.
 
     Parameters
     ----------
     training : Training
     address : str
-        Of the scheduler.
+        Address of the scheduler.
     start : float
-        Unix seconds at which the run starts; the job arrives `training.arrival` later.
+        Start of the run in Unix seconds. The job arrives `training.arrival` seconds later.
     """
 
     def __init__(self, training: Training, address: str, start: float) -> None:
@@ -68,8 +68,8 @@ class Driver(threading.Thread):
         self._stop_waiting.wait(max(0.0, self.due - time()))
         record.arrived = time()
 
-        # The job block would let the estimator report by itself; this inner one does the
-        # same and keeps the losses, because the comparison at the end needs all of them.
+        # The job block alone would make the estimator report. The inner block also records the
+        # losses, all of which the comparison at the end needs.
         with slaq.job(record.training.name, client=client) as job:
 
             def report(loss: float) -> None:

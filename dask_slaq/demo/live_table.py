@@ -1,4 +1,4 @@
-"""What the terminal shows while jobs train: a live table, or plain lines where it is none."""
+"""Progress display during a run: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,30 +12,38 @@ from distributed.metrics import time
 
 from dask_slaq.demo.drivers import Record
 
-#: Seconds between two plain lines.
+#: Seconds between plain lines.
 PERIOD = 5.0
 _BAR = 24
 
 
 class View(Protocol):
-    """Shows the jobs of one run; a context manager for the time of the run."""
+    """Display of the jobs of one run; a context manager that is entered for its duration."""
 
     def __enter__(self) -> View: ...
 
     def __exit__(self, *error: object) -> None: ...
 
     def update(self, records: Sequence[Record], status: dict[str, Any]) -> None:
-        """Show the present state: `status` as `dask_slaq.status` returns it."""
+        """Show the present state.
+
+        Parameters
+        ----------
+        records : sequence of Record
+            One per job.
+        status : dict
+            As returned by `dask_slaq.status`.
+        """
 
 
 def view(title: str, start: float) -> View:
-    """The best view that this terminal allows.
+    """Return a live table if stdout is a terminal and rich is installed, else plain lines.
 
     Parameters
     ----------
     title : str
     start : float
-        Unix seconds at which the run starts.
+        Start of the run in Unix seconds.
     """
     if sys.stdout.isatty():
         try:
@@ -48,7 +56,7 @@ def view(title: str, start: float) -> View:
 
 
 def state(record: Record) -> str:
-    """``waiting``, ``training``, ``done`` or ``failed``."""
+    """Return the state of a job: ``waiting``, ``training``, ``done`` or ``failed``."""
     if record.error:
         return "failed"
     if record.ended is not None:
@@ -57,7 +65,7 @@ def state(record: Record) -> str:
 
 
 class PlainLines:
-    """One line now and then, for logs."""
+    """View that prints a line every `PERIOD` seconds, for logs."""
 
     def __init__(self, title: str, start: float) -> None:
         self.title = title
@@ -88,7 +96,7 @@ class PlainLines:
 
 
 class LiveTable:
-    """A table that is redrawn in place."""
+    """View that redraws a table in place."""
 
     def __init__(self, title: str, start: float) -> None:
         from rich.live import Live
@@ -140,7 +148,7 @@ def _row(record: Record, job: dict[str, Any] | None, numbers: dict[str, int]) ->
 
 
 def _worker_numbers(status: dict[str, Any]) -> dict[str, int]:
-    """Short names for the workers in use: their rank by address."""
+    """Return short names for the workers in use: their ranks by address."""
     workers = {worker for job in status["jobs"].values() for worker in job["workers"]}
     return {worker: number for number, worker in enumerate(sorted(workers))}
 
@@ -150,7 +158,7 @@ def _number(value: float | None) -> str:
 
 
 def bar_of(fraction: float) -> str:
-    """A bar for a fraction in [0, 1]."""
+    """Return a text bar for a fraction in [0, 1]; nan counts as 0."""
     if math.isnan(fraction):
         fraction = 0.0
     eighths = round(max(0.0, min(1.0, fraction)) * _BAR * 8)

@@ -1,4 +1,4 @@
-"""What the demo measures on the cluster: compute time of every task, and bytes moved."""
+"""Measurements of the demo on the cluster: compute times of tasks, and bytes moved."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 
 class Computation(NamedTuple):
-    """One task that ran on a worker.
+    """Run of one task on a worker.
 
     Attributes
     ----------
     job : str or None
-        The job that it belongs to.
+        Job of the task; None for an unowned task.
     start, stop : float
         Unix seconds.
     """
@@ -25,7 +25,7 @@ class Computation(NamedTuple):
 
 
 class ComputeLog(SchedulerPlugin):
-    """Remembers when each task computed, and for which job."""
+    """Log of the times at which tasks computed, and of their jobs."""
 
     name = "slaq-demo-compute"
 
@@ -36,24 +36,24 @@ class ComputeLog(SchedulerPlugin):
         self.tasks = scheduler.tasks
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Log the run of a task that ended just now."""
+        """Log the run of a task that has just ended."""
         runs = [r for r in kwargs.get("startstops") or () if r["action"] == "compute"]
         if finish != "memory" or not runs:
             return
-        # When a key is computed anew, Dask sends the times of its earlier runs again.
+        # If a key is computed again, Dask also sends the times of its earlier runs.
         run = max(runs, key=lambda r: r["start"])
         task = self.tasks.get(key)
         job = ((task and task.annotations) or {}).get("slaq_job")
         self.computations.append(Computation(job, run["start"], run["stop"]))
 
     def take(self) -> list[Computation]:
-        """The log so far, which starts anew."""
+        """Return the log and start a new one."""
         taken, self.computations = self.computations, []
         return taken
 
 
 def bytes_moved(client: Client) -> int:
-    """Bytes that workers have sent to each other since they started."""
+    """Return the number of bytes that workers have sent to each other since they started."""
     sent = client.run(_bytes_sent)
     return sum(sent.values())
 

@@ -1,4 +1,4 @@
-"""The figures of a demo: how soon each job got good, and what it cost the cluster."""
+"""Metrics of a demo: times to a loss reduction, makespan, utilization and bytes moved."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from dask_slaq.demo.meters import Computation
 
 @dataclass(frozen=True)
 class Run:
-    """All jobs under one policy.
+    """Run of all jobs under one policy.
 
     Attributes
     ----------
     policy : str
     seed : int
     threads : int
-        Of the whole cluster.
+        Threads of the cluster.
     start, stop : float
-        Unix seconds: the first arrival is due, the last job has ended.
+        Unix seconds at which the first arrival is due and at which the last job has ended.
     records : list of Record
+        One per job.
     computations : list of Computation
     bytes_moved : int
-        Between workers.
+        Bytes that workers sent to each other.
     """
 
     policy: str
@@ -41,18 +42,18 @@ class Run:
 
     @property
     def makespan(self) -> float:
-        """Seconds from start to stop."""
+        """Seconds from `start` to `stop`."""
         return self.stop - self.start
 
     @property
     def busy(self) -> float:
-        """Fraction of the threads' time in which they computed."""
+        """Fraction of the available thread-seconds in which threads computed."""
         computed = sum(c.stop - c.start for c in self.computations)
         return computed / (self.threads * self.makespan) if self.makespan else 0.0
 
 
 def lowest_losses(runs: Sequence[Run]) -> dict[str, float]:
-    """The lowest loss that each job reported in any run: where its loss reduction is whole."""
+    """Return the lowest loss that each job reported in any run, at which its reduction is 100 %."""
     lowest: dict[str, float] = {}
     for run in runs:
         for record in run.records:
@@ -63,14 +64,27 @@ def lowest_losses(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def remaining(record: Record, lowest: float) -> np.ndarray:
-    """Loss still to fall after each report, as a fraction of the whole, shape (n_reports,)."""
+    """Return the fall still to come after each report, as a fraction of the whole fall.
+
+    Parameters
+    ----------
+    record : Record
+        With at least one report.
+    lowest : float
+        Lowest loss of the job.
+
+    Returns
+    -------
+    (n_reports,) array
+        Nonincreasing, since each report counts as the lowest loss so far; 0 without a fall.
+    """
     losses = np.minimum.accumulate([loss for _, loss in record.losses])
     whole = losses[0] - lowest
     return (losses - lowest) / whole if whole > 0 else np.zeros(len(losses))
 
 
 def seconds_to(record: Record, reduction: float, lowest: float) -> float | None:
-    """Seconds from a job's arrival to the report that reached a loss reduction.
+    """Return the seconds from a job's arrival to the first report with a loss reduction.
 
     Parameters
     ----------
@@ -78,11 +92,12 @@ def seconds_to(record: Record, reduction: float, lowest: float) -> float | None:
     reduction : float
         Fraction in [0, 1] of the fall from the first loss to `lowest`.
     lowest : float
+        Lowest loss of the job.
 
     Returns
     -------
     float or None
-        None when the job never got there.
+        None if the job never reached it.
     """
     if not record.losses or record.arrived is None:
         return None
@@ -91,7 +106,7 @@ def seconds_to(record: Record, reduction: float, lowest: float) -> float | None:
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:
-    """All figures, as ``--json`` writes them; times in seconds."""
+    """Return all metrics as written by ``--json``, with times in seconds."""
     lowest = lowest_losses(runs)
     return {"policies": {run.policy: _figures(run, lowest) for run in runs}}
 
@@ -137,8 +152,9 @@ _ROWS = (
 
 
 def rows(result: dict[str, Any]) -> list[list[str]]:
-    """The comparison as cells: a heading, then a row for each figure with a column for each
-    policy and, at the end, the change from the first policy to the last.
+    """Return the cells of the comparison: a heading, then one row per metric.
+
+    There is one column per policy. The last column is the change from the first to the last policy.
     """
     policies = result["policies"]
     cells = [["", *policies, "change" if len(policies) > 1 else ""]]
@@ -150,7 +166,7 @@ def rows(result: dict[str, Any]) -> list[list[str]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The comparison as text."""
+    """Return the comparison as a text table."""
     return "\n".join(
         (f"{label:36}" + "".join(f"{cell:>13}" for cell in cells)).rstrip()
         for label, *cells in rows(result)

@@ -1,4 +1,4 @@
-"""The report of a demo: one HTML file with its charts inside, which needs no network."""
+"""Report of a demo as one HTML file with inline charts, which needs no network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_slaq.demo import metrics as compare
 from dask_slaq.demo.charts import Axis, Chart
 from dask_slaq.demo.metrics import Run
 
-#: Bins of the charts of allocation: seconds.
+#: Width of the bins in the allocation charts, in seconds.
 BIN = 0.5
 
 _STYLE = """
@@ -41,14 +41,14 @@ svg .rule { stroke: #888; stroke-dasharray: 4 3; }
 
 
 def page(runs: Sequence[Run], result: dict[str, Any]) -> str:
-    """The whole report.
+    """Return the report as HTML.
 
     Parameters
     ----------
     runs : sequence of Run
-        One for each policy.
+        One per policy.
     result : dict
-        Their figures, from `compare.figures`.
+        Metrics of the runs, from `metrics.figures`.
     """
     policies = [run.policy for run in runs]
     jobs = [record.training.name for record in runs[0].records]
@@ -137,7 +137,19 @@ def _allocation(run: Run, jobs: Sequence[str], stop: float) -> str:
 
 
 def threads_used(run: Run, job: str, bins: int) -> np.ndarray:
-    """Threads that computed for a job, averaged over each bin, shape (bins,)."""
+    """Return the mean number of threads that computed for a job in each bin of `BIN` seconds.
+
+    Parameters
+    ----------
+    run : Run
+    job : str
+    bins : int
+        Number of bins from the start of the run.
+
+    Returns
+    -------
+    (bins,) array
+    """
     edges = run.start + BIN * np.arange(bins + 1)
     used = np.zeros(bins)
     for computation in run.computations:
@@ -149,7 +161,7 @@ def threads_used(run: Run, job: str, bins: int) -> np.ndarray:
 
 
 def _steps(heights: np.ndarray, stop: float) -> list[tuple[float, float]]:
-    """A line that keeps each bin's height over the bin."""
+    """Return a step line with the height of each bin."""
     edges = np.minimum(BIN * np.arange(len(heights) + 1), stop)
     return [
         (float(x), float(y)) for y, pair in zip(heights, pairwise(edges), strict=True) for x in pair

@@ -1,4 +1,4 @@
-"""The demo from start to end: cluster, warm-up, a run for each policy, comparison, report."""
+"""Main program of the demo: cluster, warm-up, one run per policy, comparison, report."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from dask_slaq.demo.live_table import view
 from dask_slaq.demo.metrics import Run
 from dask_slaq.demo.workload import Training
 
-#: Seconds between two looks at the jobs.
+#: Seconds between updates of the display.
 _LOOK = 0.25
 
 
 @dataclass(frozen=True)
 class Options:
-    """What ``dask slaq demo`` was asked for; ``--help`` says what each one means."""
+    """Options of ``dask slaq demo``, which its ``--help`` describes."""
 
     policies: Sequence[str] = ("fair", "max-total")
     workers: int | None = None
@@ -48,19 +48,30 @@ class Options:
 
     @property
     def n_workers(self) -> int:
-        """As given, else one a core, 2 to 4: drivers and scheduler need some cores as well."""
+        """Number of workers: `workers`, else one per core, but 2 to 4.
+
+        The drivers and the scheduler need some cores as well.
+        """
         return self.workers or max(2, min(4, CPU_COUNT))
 
 
 def show(options: Options, *, json_file: str | None = None, html_file: str | None = None) -> int:
-    """Run the demo and print, and write, what came of it.
+    """Run the demo, and print and write its results.
+
+    Parameters
+    ----------
+    options : Options
+    json_file : str, optional
+        File for the metrics; "-" is stdout.
+    html_file : str, optional
+        File for the report.
 
     Returns
     -------
     int
-        Exit code: 1 when a job failed.
+        Exit code: 1 if a job failed, else 0.
     """
-    # What is for people must not get between the figures.
+    # If the metrics go to stdout as JSON, all other output goes to stderr.
     with redirect_stdout(sys.stderr if json_file == "-" else sys.stdout), _quiet():
         runs = train(options)
         result = compare.figures(runs)
@@ -78,7 +89,7 @@ def show(options: Options, *, json_file: str | None = None, html_file: str | Non
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the warnings of other libraries, which would break up the live table."""
+    """Suppress the warnings of other libraries, which would break up the live table."""
     with warnings.catch_warnings():
         for library in ("dask", "distributed", "dask_glm", "sklearn"):
             warnings.filterwarnings("ignore", module=rf"{library}(\.|$)")
@@ -86,7 +97,10 @@ def _quiet() -> Iterator[None]:
 
 
 def train(options: Options) -> list[Run]:
-    """Train the same jobs on one cluster, under one policy after another."""
+    """Train the same jobs on one cluster, under one policy after another.
+
+    Returns one run per policy.
+    """
     if options.log:
         Path(options.log).mkdir(parents=True, exist_ok=True)
     trainings = jobs.plan(
@@ -100,7 +114,7 @@ def train(options: Options) -> list[Run]:
 @contextmanager
 def _cluster(options: Options) -> Iterator[Client]:
     print(f"Starting {options.n_workers} workers ...", flush=True)
-    # Drivers and scheduler share this process: let none of them wait 5 ms for each other's turn.
+    # The drivers and the scheduler share this process: they must not wait 5 ms for the GIL.
     sys.setswitchinterval(0.0005)
     with (
         LocalCluster(
@@ -118,23 +132,27 @@ def _cluster(options: Options) -> Iterator[Client]:
 
 
 def _make_room() -> None:
-    """On a worker: leave the terminal to the table, and the cores first to the scheduler and the
-    drivers, which on a real cluster have machines of their own.
+    """Lower the priority of a worker's process, and keep it from writing to the terminal.
+
+    The scheduler and the drivers, which have their own machines on a real cluster, get the cores
+    first.
     """
     if hasattr(os, "nice"):
         os.nice(10)
     warnings.simplefilter("ignore")
-    # Ctrl-C reaches the workers too, but it is for the cluster to end them, in silence.
+    # Ctrl-C also reaches the workers, but the cluster is to stop them, without tracebacks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _prepare(client: Client, trainings: list[Training], options: Options) -> None:
-    """Load the data that the jobs share, and let every process compile and import what it will
-    need, so that the first policy does not pay for the others.
+    """Load the shared data and warm up.
+
+    Every kind of job is trained for one iteration, so that the run of the first policy does not
+    include imports and compilation.
     """
     print("Making the training data and warming up ...", flush=True)
-    # Many tasks a thread and step: then a job that comes first waits for tasks of others, which are
-    # never interrupted, only for a small part of its own time.
+    # Many tasks per thread and iteration: tasks are never interrupted, so a job with priority waits
+    # for running tasks of other jobs. With short tasks the wait is a small part of its time.
     chunks = max(16, 2 * options.n_workers * options.threads)
     for name in sorted({training.data for training in trainings}):
         made = data.load(name, rows=options.rows, chunks=chunks, seed=options.seed)
@@ -148,7 +166,7 @@ def _prepare(client: Client, trainings: list[Training], options: Options) -> Non
 
 
 def _run(client: Client, policy: str, trainings: list[Training], options: Options) -> Run:
-    """All jobs under one policy."""
+    """Run all jobs under one policy."""
     log = options.log and str(Path(options.log, f"{policy}.jsonl"))
     client.register_plugin(slaq.SlaqPlugin(policy=policy, log=log))
     computed = client.cluster.scheduler.plugins[meters.ComputeLog.name]
@@ -173,7 +191,7 @@ def _run(client: Client, policy: str, trainings: list[Training], options: Option
 
 
 def _watch(client: Client, policy: str, drivers: list[Driver], start: float) -> None:
-    """Show the jobs until the last one has ended."""
+    """Show the jobs until the last one ends."""
     records = [driver.record for driver in drivers]
     with view(f"Policy {policy}", start) as shown:
         while any(driver.is_alive() for driver in drivers):
@@ -183,7 +201,7 @@ def _watch(client: Client, policy: str, drivers: list[Driver], start: float) -> 
 
 
 def _complain(runs: Sequence[Run]) -> int:
-    """Show what ended jobs too soon; return the exit code."""
+    """Print the errors of failed jobs. Returns the exit code."""
     failed = [(run, record) for run in runs for record in run.records if record.error]
     for run, record in failed:
         print(f"\n{record.training.name} failed under {run.policy}:", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The training jobs of the demo: which estimator on which data, and when it arrives."""
+"""Training jobs of the demo: their estimators, data and arrival times."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ import numpy as np
 from dask_slaq.demo import ITERATIONS
 from dask_slaq.demo.data import CLUSTERS
 
-#: Mean time between two arrivals, seconds.
+#: Mean time between arrivals, in seconds.
 SPACING = 3.0
-#: Which jobs there are: dask-ml's estimators, or the algorithms of the paper's Table 1 (those of
+#: Mixes of jobs: estimators of dask-ml, or the nine algorithms of the paper's Table 1 (see
 #: `dask_slaq.workloads.catalogue`).
 MIXES = ("dask-ml", "nine")
 
 
 @dataclass(frozen=True)
 class Training:
-    """One training job.
+    """Training job.
 
     Attributes
     ----------
-    name, kind : str
-        Jobs of one kind differ in their arguments.
+    name : str
+        Unique name.
+    kind : str
+        Jobs of one kind differ only in their arguments.
     data : str
-        Name of its data set.
+        Name of the data set.
     arrival : float
         Seconds after the start of the run.
     estimator : callable
-        Makes the unfitted estimator.
+        Function without arguments that returns the unfitted estimator.
     """
 
     name: str
@@ -66,8 +68,8 @@ def _kmeans(**kwargs: Any) -> Any:
     return KMeans(init="random", tol=0, **kwargs)
 
 
-#: Name, data set, maker, arguments. With ``tol=0`` every job trains all its iterations, as people
-#: who explore a model let it run on to be sure.
+#: Name, data set, maker and arguments. With ``tol=0`` every job trains for all its iterations, as
+#: people often do while they explore a model.
 _KINDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
     ("logistic-lbfgs", "classes", _logistic, {"solver": "lbfgs"}),
     ("kmeans", "clusters", _kmeans, {"n_clusters": CLUSTERS}),
@@ -83,11 +85,13 @@ _KINDS: tuple[tuple[str, str, Callable[..., Any], dict[str, Any]], ...] = (
 def plan(
     n_jobs: int, seed: int, *, iterations: int = ITERATIONS, mix: str = "dask-ml"
 ) -> list[Training]:
-    """The jobs of one run, in order of arrival: a function of its arguments alone.
+    """Return the jobs of one run in order of arrival. The result depends only on the arguments.
 
     Parameters
     ----------
-    n_jobs, seed, iterations : int
+    n_jobs, seed : int
+    iterations : int
+        Iterations per job.
     mix : str
         One of `MIXES`.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import UnknownJob
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.dispatch import Pool
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["explain", "position", "reason"]
+__all__ = ["explain", "positions", "reason"]
 
 
 def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
     if not isinstance(name, str) or name not in jobs.pools.pools:
         running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"
         raise UnknownJob(f"no job named {shown(name)} is running; running are: {running}")
-    found = status_of_job(jobs, name)
+    found, places = status_of_job(jobs, name), positions(plugin)
     pools = jobs.pools.pools
     gains = plugin.engine.next_thread()
     mine = gains.pop(name, None)
@@ -52,8 +53,8 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
         job=name,
         policy=plugin.engine.policy.name,
         epoch=plugin.engine.epoch,
-        reason=reason(plugin, name),
-        position=position(plugin, name),
+        reason=reason(plugin, name, places),
+        position=places.get(name),
         next_slot=_next_slot(plugin),
         next_thread=mine,
         rival=None if best is None else {"job": best, "next_thread": gains[best]},
@@ -64,8 +65,16 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
     return found
 
 
-def reason(plugin: SlaqPlugin, name: str) -> str:
-    """Return in one sentence what a job does or waits for."""
+def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
+    """Return in one sentence what a job does or waits for.
+
+    Parameters
+    ----------
+    plugin : SlaqPlugin
+    name : str
+    places : mapping of str to int
+        See `positions`.
+    """
     jobs, pool = plugin.jobs, plugin.jobs.pools.pools[name]
     if plugin.failed is not None:
         return "plain Dask schedules its tasks: the plugin failed"
@@ -80,11 +89,11 @@ def reason(plugin: SlaqPlugin, name: str) -> str:
         return "runs: no further task is ready"
     if not jobs.pools.holding.on:
         return "runs under plain Dask: no other job competes"
-    return _waits_for(plugin, pool)
+    return _waits_for(plugin, pool, places.get(name))
 
 
-def _waits_for(plugin: SlaqPlugin, pool: Pool) -> str:
-    """Return what the ready tasks of a pool wait for."""
+def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
+    """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     running = plugin.scheduler.running
     if not any(kind.allows(ws) for kind in pool.kinds for ws in running):
         needs = plugin.jobs.resources.get(pool.name)
@@ -97,21 +106,17 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool) -> str:
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     doing = f"runs {len(pool.running)} tasks" if pool.running else "waits"
-    ahead = position(plugin, pool.name)
     if ahead:
         return f"{doing}: {ahead} jobs are served first when a thread is free"
     return f"{doing}: its next task gets the next free thread that it may use"
 
 
-def position(plugin: SlaqPlugin, name: str) -> int | None:
-    """Return the number of jobs that are served before this one; None if it has no ready task."""
-    pools, turn = plugin.jobs.pools.pools, plugin.pools.dispatcher.turn
-    pool = pools[name]
-    mine = turn(pool) if pool.ready else None
-    if mine is None:
-        return None
-    others = (turn(other) for other in pools.values() if other.ready and other is not pool)
-    return sum(1 for other in others if other is not None and other < mine)
+def positions(plugin: SlaqPlugin) -> dict[str, int]:
+    """Return the number of jobs that are served before each job that has a ready task."""
+    turn = plugin.pools.dispatcher.turn
+    turns = ((turn(pool), name) for name, pool in plugin.jobs.pools.pools.items() if pool.ready)
+    served = sorted(found for found in turns if found[0] is not None)
+    return {name: i for i, (_, name) in enumerate(served)}
 
 
 def _next_slot(plugin: SlaqPlugin) -> float | None:

@@ -10,7 +10,8 @@ import asyncio
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.explain import explain, position, reason
+from dask_slaq.core.validation import STEER_TOPIC
+from dask_slaq.scheduler.explain import explain, positions, reason
 from dask_slaq.scheduler.status import owners_of_jobs
 from dask_slaq.scheduler.steering import check_operator, steer
 from dask_slaq.scheduler.validation import Dropped, check_opening
@@ -75,6 +76,8 @@ class Messages:
         self.plugin.check_registered()
         connected = self.plugin.scheduler.client_comms.__contains__
         self.plugin.jobs.open(name, client, **check_opening(name, client, given, connected))
+        # The client's own subscription travels on its stream, and may come after a request.
+        self.plugin.scheduler.subscribe_topic(STEER_TOPIC, client)
         self.plugin.began(name)
 
     async def close_job(
@@ -104,8 +107,12 @@ class Messages:
 
     async def status(self) -> dict[str, Any]:
         """Return the state of the scheduler and of every job; see `status_of_job`."""
-        plugin = self.plugin
-        plugin.check_registered()
+        self.plugin.check_registered()
+        return self.status_now()
+
+    def status_now(self) -> dict[str, Any]:
+        """Return the same without a check that the plugin is registered."""
+        plugin, places = self.plugin, positions(self.plugin)
         return {
             "policy": plugin.settings.policy,
             "epoch": plugin.settings.epoch,
@@ -113,7 +120,11 @@ class Messages:
             "holding": plugin.pools.holding.on,
             "failed": plugin.failed,
             "jobs": {
-                name: {**job, "reason": reason(plugin, name), "position": position(plugin, name)}
+                name: {
+                    **job,
+                    "reason": reason(plugin, name, places),
+                    "position": places.get(name),
+                }
                 for name, job in plugin.jobs.status().items()
             },
             "owners": owners_of_jobs(plugin.jobs),

@@ -17,6 +17,7 @@ from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.validation import STEER_TOPIC, shown
 from dask_slaq.scheduler.dispatch import Pool
+from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.status import status_of_job, values_of_jobs
 from dask_slaq.scheduler.usage import UsageByOwner
@@ -75,6 +76,7 @@ class ScheduledJobs:
         self.stopping: set[str] = set()
         self.pace: dict[str, Pace] = {}
         self.usage = UsageByOwner()
+        self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
         self._settings, self._changed = settings, changed
@@ -93,7 +95,12 @@ class ScheduledJobs:
         **given: Any,
     ) -> None:
         """Begin a job; raises what is wrong with it."""
+        goal = {key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given}
+        goal["target"] = given.get("target")
+        if goal.get("target_kind") == "reduction":
+            given["target"] = None  # a loss as soon as the range can be predicted
         self.engine.add_job(name, monotonic(), owner=owner, **given)
+        self.goals.begin(name, **goal)
         self._owner_of_client[client] = self.owner[name] = owner
         self.epochs.begin(name, time())
         self.resources[name] = resources
@@ -146,6 +153,7 @@ class ScheduledJobs:
         owner = self.owner.pop(name, "")
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
+                self.goals.end(name)
                 usage, grant = self.usage.of(owner), self.engine.grants.get(name)
                 usage.finished_jobs += 1
                 usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
@@ -330,7 +338,8 @@ class ScheduledJobs:
             self.engine.set_floor(name, self._settings.reserve * capacity / len(others))
 
     def record(self) -> None:
-        """Remember what every job is granted now, for `history`; once an epoch."""
+        """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
+        self.goals.check()
         names = self.names()
         self.epochs.add(time(), names, self._values(names))
 

@@ -22,6 +22,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
+from dask_slaq.core.validation import ALERT_TOPIC
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.decision_timer import DecisionTimer
@@ -29,6 +30,8 @@ from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.handlers import Messages
 from dask_slaq.scheduler.hooks import follow, precede, surround
 from dask_slaq.scheduler.jobs import ScheduledJobs
+from dask_slaq.scheduler.json_page import add_json
+from dask_slaq.scheduler.metrics import add_metrics
 from dask_slaq.scheduler.pools import Pools, check_task
 from dask_slaq.scheduler.replacement import others_to_replace
 
@@ -149,6 +152,11 @@ log_files
         self.pools.control.skip_held_when_workers_join()
         self._announce()
         self._started_on = scheduler
+        for add in (add_metrics, add_json):
+            try:
+                add(scheduler)
+            except Exception:  # nothing that people look at may touch scheduling
+                logger.exception("a page or metric of dask_slaq could not be added")
 
     def _make_engine(self) -> Engine | Recorder:
         """Return a new engine, recorded if there is an event log."""
@@ -230,6 +238,8 @@ log_files
                 exc_info=error,
             )
             self.timer.stop()
+            event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
+            self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.hold, False)
 

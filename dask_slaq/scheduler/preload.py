@@ -36,20 +36,24 @@ class CheckedCommand(click.Command):
 
 
 @click.command(cls=CheckedCommand)
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="Which jobs get the workers.")
-@click.option("--epoch", help="Time between two reallocations, as 1s.")
+@click.option(
+    "--policy",
+    type=click.Choice(list(POLICIES)),
+    help="Policy that decides which jobs get the workers.",
+)
+@click.option("--epoch", help="Time between two reallocations, such as 1s.")
 @click.option("--lend/--no-lend", default=None, help="Lend idle slots to other jobs.")
 @click.option("--normalizer", help="range or largest-change.")
-@click.option("--floor", type=float, help="Fraction of its fair share every job keeps.")
-@click.option("--other-weight", type=float, help="Weight of tasks of no job.")
-@click.option("--reserve", type=float, help="Fraction of the threads for tasks of no job.")
-@click.option("--short-task", help="Shorter tasks go before what waits on a worker, as 10ms.")
-@click.option("--ahead", help="Time before a thread is free at which it is sent a task, as 25ms.")
-@click.option("--history", type=int, help="Epochs remembered.")
-@click.option("--bindings", type=int, help="Task bindings remembered.")
+@click.option("--floor", type=float, help="Fraction of its fair share that every job keeps.")
+@click.option("--other-weight", type=float, help="Weight of unowned tasks.")
+@click.option("--reserve", type=float, help="Fraction of the threads reserved for unowned tasks.")
+@click.option("--short-task", help="Shorter tasks overtake waiting ones, such as 10ms.")
+@click.option("--ahead", help="Send a task this long before a thread is free, such as 25ms.")
+@click.option("--history", type=int, help="Number of epochs to remember.")
+@click.option("--bindings", type=int, help="Number of task bindings to remember.")
 @click.option("--log", metavar="FILE", help="Record all events to FILE, for dask slaq replay.")
-@click.option("--log-size", help="Size at which it is rotated, as 100MiB.")
-@click.option("--log-files", type=int, help="Files kept.")
+@click.option("--log-size", help="Size at which the log is rotated, such as 100MiB.")
+@click.option("--log-files", type=int, help="Number of log files to keep.")
 async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
     """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
     from distributed import Scheduler

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 #: Settings that a request to open a job may contain alongside the name and the client.
 ALLOWED = (
     *("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources"),
-    *("run", "owner"),
+    *("run", "owner", "target_kind", "by", "stop"),
 )
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0

@@ -1,4 +1,4 @@
-"""The benchmarks are no part of the installed package: import them from the repository."""
+"""Import path for the benchmarks, which are not part of the installed package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks of allocation and decision, at small sizes: keys, and what they compare."""
+"""The allocation and decision benchmarks compare like with like, and give the expected keys."""
 
 from __future__ import annotations
 

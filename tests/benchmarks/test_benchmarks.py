@@ -1,4 +1,4 @@
-"""The benchmarks run, on few and small jobs, and give the keys that others read."""
+"""Curves, emulated jobs and metrics are correct, and small runs give the expected keys."""
 
 from __future__ import annotations
 

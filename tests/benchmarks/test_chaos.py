@@ -1,4 +1,4 @@
-"""The chaos benchmark: rounds are clean, come out alike, and see what is broken."""
+"""Rounds of the chaos benchmark leave nothing behind, are reproducible, and detect breakage."""
 
 from __future__ import annotations
 

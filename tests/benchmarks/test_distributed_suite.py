@@ -1,4 +1,4 @@
-"""The benchmark that runs distributed's own tests: what it counts as a difference."""
+"""The suite benchmark counts a test as different only if it passes in the baseline alone."""
 
 from __future__ import annotations
 

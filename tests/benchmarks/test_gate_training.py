@@ -1,4 +1,4 @@
-"""Training of the gate: slopes are slopes, training helps, and the file holds what was learnt."""
+"""Training the gate uses true gradients, reduces the cost, and writes coefficients that load."""
 
 from __future__ import annotations
 

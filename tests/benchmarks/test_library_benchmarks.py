@@ -1,4 +1,4 @@
-"""The benchmarks about other libraries: cost of reports, and the libraries' own tests."""
+"""Library benchmarks measure the cost of reports, and name tests that fail only with dask_slaq."""
 
 from __future__ import annotations
 

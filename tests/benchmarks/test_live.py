@@ -1,4 +1,4 @@
-"""The live benchmark: emulated jobs under every policy, on the virtual clock and in real time."""
+"""The live benchmark runs the same jobs under every policy and on both clocks."""
 
 from __future__ import annotations
 

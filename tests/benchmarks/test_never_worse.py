@@ -1,4 +1,4 @@
-"""Never worse than plain Dask: random scenarios keep the laws."""
+"""No law of the never-worse benchmark is broken in random scenarios, and scenarios replay."""
 
 from __future__ import annotations
 

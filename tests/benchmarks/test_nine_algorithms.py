@@ -1,4 +1,4 @@
-"""Curves of the nine algorithms: trained, a function of the seed, and falling."""
+"""The curves of the nine algorithms fall, and depend on the seed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's figures from a tiny run: files, labels, and a table that says what they show."""
+"""A tiny run writes every figure of the paper with labels and units, and a matching table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prediction benchmark: forecasts from history alone, scored as its words say."""
+"""The prediction benchmark forecasts from history alone, and scores as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of scale runs both sides on a real scheduler, with the keys that others read."""
+"""The scale benchmark measures both sides on a real scheduler, and gives the expected keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of the catalogue: every report counted, elastic runs alike, references near."""
+"""The workload benchmark counts every report, and finds elastic runs equal and references near."""
 
 from __future__ import annotations
 

@@ -108,6 +108,7 @@ async def test_status_tells_every_job(c, s, a, b):
         "holding": False,
         "failed": None,
         "jobs": {},
+        "owners": {},
     }
     async with jobs(c, "a", "b") as (job, _):
         for loss in (4.0, 2.0, 1.0):

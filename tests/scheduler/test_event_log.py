@@ -151,6 +151,11 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
                 if k % 3 == 0:
                     await plugin.messages.status()
                 plugin.run_once()
+                if k == 6:
+                    await one.pause()
+                    await one.resume()
+                    await two.set(weight=3.0)
+                    await slaq.set_policy("max-total", client=c)
                 if k == 4:
                     await workers[2].close()
             one.report(0.01)

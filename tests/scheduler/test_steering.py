@@ -43,25 +43,26 @@ def test_owners_get_what_they_deserve(policy):
     owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
 
     async def scenario(cluster, plugin):
-        async with cluster.client() as one, cluster.client() as two:
-            async with (
-                slaq.job("a1", owner="ann@x", client=one) as a1,
-                slaq.job("a2", owner="ann@x", client=one),
-                slaq.job("a3", owner="ann@x", client=one),
-                slaq.job("b1", owner="bob@y", client=two) as b1,
-            ):
-                futures = []
-                for client, name in ((one, "a1"), (one, "a2"), (one, "a3"), (two, "b1")):
-                    futures += await many_tasks(client, name, 0.3, 500)
-                for i in range(10):  # ann's job improves, bob's does not
-                    a1.report(0.5**i)
-                    b1.report(1.0 - 0.001 * i)
-                await asyncio.sleep(2)
-                before = used(plugin)
-                await asyncio.sleep(30)
-                after = used(plugin)
-                del futures
-                return {owner: after[owner] - before[owner] for owner in after}
+        async with (
+            cluster.client() as one,
+            cluster.client() as two,
+            slaq.job("a1", owner="ann@x", client=one) as a1,
+            slaq.job("a2", owner="ann@x", client=one),
+            slaq.job("a3", owner="ann@x", client=one),
+            slaq.job("b1", owner="bob@y", client=two) as b1,
+        ):
+            futures = []
+            for client, name in ((one, "a1"), (one, "a2"), (one, "a3"), (two, "b1")):
+                futures += await many_tasks(client, name, 0.3, 500)
+            for i in range(10):  # ann's job improves, bob's does not
+                a1.report(0.5**i)
+                b1.report(1.0 - 0.001 * i)
+            await asyncio.sleep(2)
+            before = used(plugin)
+            await asyncio.sleep(30)
+            after = used(plugin)
+            del futures
+            return {owner: after[owner] - before[owner] for owner in after}
 
     got = on_virtual_clock(scenario, policy=policy, owners=owners)
     assert sum(got.values()) == pytest.approx(120, rel=0.03)
@@ -73,21 +74,23 @@ def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
     seen = []
 
     async def scenario(cluster, plugin):
-        async with cluster.client() as one, cluster.client() as two:
-            async with slaq.job("a", owner="ann", client=one):
-                alone = await many_tasks(one, "a", 0.1, 400)
-                await asyncio.sleep(3)
-                seen.append(used(plugin)["ann"])
-                assert (await slaq.status(one))["jobs"]["a"]["reason"].startswith(
-                    "waits: its owner runs 1 tasks"
-                )
-                async with slaq.job("b", owner="bob", client=two):
-                    more = await many_tasks(two, "b", 0.1, 300)
-                    await asyncio.sleep(8)
-                    seen.append(used(plugin)["bob"])
-                    standing = (await slaq.status(one))["owners"]
-                del alone, more
-                return standing
+        async with (
+            cluster.client() as one,
+            cluster.client() as two,
+            slaq.job("a", owner="ann", client=one),
+        ):
+            alone = await many_tasks(one, "a", 0.1, 400)
+            await asyncio.sleep(3)
+            seen.append(used(plugin)["ann"])
+            reason = (await slaq.status(one))["jobs"]["a"]["reason"]
+            assert reason.startswith("waits: its owner runs 1 tasks")
+            async with slaq.job("b", owner="bob", client=two):
+                more = await many_tasks(two, "b", 0.1, 300)
+                await asyncio.sleep(8)
+                seen.append(used(plugin)["bob"])
+                standing = (await slaq.status(one))["owners"]
+            del alone, more
+            return standing
 
     standing = on_virtual_clock(scenario, policy="max-total", owners=owners)
     alone, bob = seen
@@ -165,9 +168,9 @@ async def test_only_owners_and_operators_steer(c, s, a, b):
     ):
         with dask.config.set({"slaq.owner": "eve@x"}):
             for change in (slaq.pause, slaq.stop):
-                with pytest.raises(NotAllowed, match="'eve@x' may not .* job 'a' of ann@x"):
+                with pytest.raises(NotAllowed, match=r"'eve@x' may not .* job 'a' of ann@x"):
                     await change("a", client=other)
-            with pytest.raises(NotAllowed, match="only operators may \\(root\\)"):
+            with pytest.raises(NotAllowed, match=r"only operators may \(root\)"):
                 await slaq.set_policy("fair", client=other)
         assert not plugin.pools.pools["a"].paused
         with dask.config.set({"slaq.owner": "ann@x"}):

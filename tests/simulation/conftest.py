@@ -1,4 +1,4 @@
-"""Small lists of jobs, and runs of them."""
+"""Fixtures: small lists of jobs, and runs of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adviser, on logs of simulated clusters whose truth is known."""
+"""Advice is close to the truth on logs of simulated clusters, and bad input is named."""
 
 from __future__ import annotations
 

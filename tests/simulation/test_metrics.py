@@ -1,4 +1,4 @@
-"""Figures of runs, against runs made by hand."""
+"""Metrics of runs agree with values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What knows the truth does better."""
+"""Oracles, which know the true curves and times, do better than predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole studies: `dask_slaq.simulate` and the command line."""
+"""Studies from `dask_slaq.simulate` and the command line are reproducible, and errors are named."""
 
 from __future__ import annotations
 

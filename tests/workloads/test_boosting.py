@@ -1,4 +1,4 @@
-"""Boosted trees: scikit-learn's trees, whatever the partitions, and clear errors."""
+"""Boosting gives scikit-learn's trees from any partitions, and bad data and settings are named."""
 
 from __future__ import annotations
 

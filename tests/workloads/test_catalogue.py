@@ -1,4 +1,4 @@
-"""Every row of Table 1: data of its shape, and an estimator that trains on them and reports."""
+"""Every workload of Table 1 has matching data, and its estimator trains on them and reports."""
 
 from __future__ import annotations
 

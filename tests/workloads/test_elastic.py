@@ -1,4 +1,4 @@
-"""The same model, bit for bit, whatever workers a job has from one iteration to the next."""
+"""The model is the same bit for bit, whatever worker set a job has in each iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boosting in steps gives one model, whichever workers each step runs on."""
+"""Boosting in steps gives the same model, whichever workers run each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latent Dirichlet allocation: scikit-learn's own result, from any split of the documents."""
+"""LDA gives scikit-learn's result, however the documents are partitioned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The perceptron's gradient, and its training against scikit-learn's on one machine."""
+"""The perceptron's gradient is correct, and it trains as scikit-learn's does on one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SVMs against one machine: a NumPy loop, scikit-learn's optimum, and its kernels."""
+"""The SVMs agree with a NumPy loop, and with scikit-learn's optimum and kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model is the same, bit for bit, whatever happens to the workers while it is trained."""
+"""The model is the same bit for bit, whatever happens to workers during training."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Events of a recording: what each one holds, and a check of events that were read from a file.
+"""Events of a recording: their fields, and validation of events read from a file.
 
-An event is a dict of plain values that JSON carries without loss. What rarely changes is only
-told when it does.
+An event is a dict of plain values that JSON represents without loss. Values that rarely change
+are recorded only when they change.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 
 Event = dict[str, Any]
 
-#: Version of the form of the events, and of the rules by which decisions follow from them.
+#: Version of the format of events, and of the rules by which decisions follow from them.
 VERSION = 6
 
 
 class BadEvent(SlaqError, ValueError):
-    """An event that no recorder writes, or not at this place."""
+    """Raised for an event that no recorder writes, or that comes in the wrong place."""
 
 
 class Allowed(NamedTuple):
-    """Values that a field may have, and how to say so."""
+    """Set of allowed values of a field: a description for messages, and a test."""
 
     words: str
     test: Callable[[Any], bool]
 
 
 def _number(low: float, high: float, *, null: bool = False) -> Allowed:
-    """Numbers from `low` to `high`: a range also keeps nan out, and integers beyond all floats."""
+    """Allow numbers from `low` to `high`, which excludes nan and integers too large for a float."""
 
     def test(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -75,15 +75,15 @@ _FLAG = Allowed("true or false", lambda value: isinstance(value, bool))
 _ANY = Allowed(
     "a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)
 )
-# Seconds on the recorder's clock. Far more, and adding an epoch would no longer change a time.
+# Seconds on the recorder's clock. Adding an epoch to a far larger time would not change it.
 _TIME = _number(0, 1e10)
 _SECONDS, _AMOUNT, _COUNT = _number(0, 1e10), _number(0, 1e9), _number(0, 1e12)
 _LOSS = _number(-1e300, 1e300)
 _BYTES = _number(0, 1e18)
 
-#: What each event holds. `time` is in seconds on the caller's clock.
+#: Required fields of each kind of event. `time` is in seconds on the caller's clock.
 EVENTS: dict[str, dict[str, Allowed]] = {
-    # A recording begins: the settings of the engine.
+    # Start of a recording, with the settings of the engine.
     "start": {
         "time": _TIME, "version": _whole(1, 1_000_000), "policy": _TEXT,
         "epoch": _number(1e-3, 86_400), "normalizer": _TEXT, "floor": _number(0, 1),
@@ -94,15 +94,15 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         "min_share": _number(0, 1e300, null=True), "max_share": _number(0, 1e300, null=True),
         "target": _number(-1e300, 1e300, null=True), "reports": _FLAG,
     },
-    # Tasks of a job that ended since the last such event: how many, their core-seconds in all, and
-    # the most that were ready or running at once.
+    # Tasks of a job that ended since its last `tasks` event: their number, their core-seconds in
+    # all, and the most tasks that were ready or running at once.
     "tasks": {"job": _TEXT, "count": _whole(0, 10**12), "seconds": _COUNT, "at_once": _COUNT},
-    # Of an iteration.
+    # The loss of an iteration.
     "report": {"time": _TIME, "job": _TEXT, "loss": _LOSS},
-    # Up to version 3: somebody looked at a job, which changed decisions then.
+    # Only up to version 3: a job was inspected, which changed decisions at the time.
     "taken": {},
     "floor": {"job": _TEXT, "threads": _AMOUNT},
-    # Settings of a running job were changed: all of them.
+    # All settings of a running job, after some were changed.
     "set": {
         "job": _TEXT, "weight": _number(0, 1e300), "min_share": _number(0, 1e300, null=True),
         "max_share": _number(0, 1e300, null=True), "target": _number(-1e300, 1e300, null=True),
@@ -111,7 +111,7 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "policy": {"policy": _TEXT},
     "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
     "demand": {"job": _TEXT, "tasks": _COUNT},
-    # With `threads` of all workers, and the grants that changed.
+    # A decision: `threads` of all workers, and the grants that changed.
     "decide": {
         "time": _TIME, "threads": _whole(0, 10**9),
         "grants": Allowed(
@@ -120,12 +120,12 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         ),
     },
     "leave": {"time": _TIME, "job": _TEXT},
-    # An event could not be written: what is decided from here on cannot be replayed.
+    # An event could not be written, so later decisions cannot be replayed.
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
 
-#: What an event holds beside that where it is known (`idle` and `offered`, see `Activity`), or
-#: where it changed: threads of each worker, workers of each job, bytes of a job by worker.
+#: Optional fields: measurements if available (`idle` and `offered`, see `recorder.Activity`), and
+#: values that changed: threads of each worker, workers of each job, bytes of each job by worker.
 MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "start": {
         "continued": _FLAG,
@@ -147,7 +147,8 @@ def check(event: Any) -> str:
     Raises
     ------
     BadEvent
-        Saying what is wrong, and what is allowed.
+        If the event has an unknown kind, lacks a field or has a field with a value that is not
+        allowed.
     """
     if not isinstance(event, dict):
         raise BadEvent(f"an event is an object, not {event!r:.60}")

@@ -23,7 +23,14 @@ class Activity(Protocol):
     def add(self, job: str, now: float) -> None: ...
     def remove(self, job: str, now: float) -> None: ...
     def idle(self, job: str, now: float) -> float:
-        """Return the seconds since the last call in which a job had no task ready or running."""
+        """Return the seconds since the last call in which a job had no task ready or running.
+
+        Parameters
+        ----------
+        job : str
+        now : float
+            Seconds.
+        """
         ...
 
     def offered(self, threads: int, now: float) -> float:
@@ -167,7 +174,7 @@ class Recorder:
             self._say("floor", job=job, threads=float(threads))
 
     def set_max_iter(self, job: str, max_iter: int | None) -> None:
-        """Set the last iteration of a job and record it if it changed. See `Engine.set_max_iter`."""
+        """Set a job's last iteration and record it if it changed. See `Engine.set_max_iter`."""
         if self.engine.set_max_iter(job, max_iter):
             self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
 

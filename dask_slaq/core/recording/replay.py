@@ -1,4 +1,4 @@
-"""Replay of recorded events on a new engine, whose decisions are compared with the recorded ones."""
+"""Replay of recorded events on a new engine, and comparison of its decisions with the recorded."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _left_out(recording: Recording, jobs: Sequence[RecordedJob]) -> list[str]:
     why: Counter[str] = Counter()
     for job in recording.jobs:
         if not job.reports:
-            why["clients' tasks of no job"] += 1
+            why["unowned tasks of clients"] += 1
         elif len(job.times) < 2:
             why["of fewer than two reports"] += 1
         elif not sum(job.work) > 0:

@@ -9,6 +9,7 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
+from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.policies.quality_driven import POLICIES
 from dask_slaq.core.recording.events import EVENTS, BadEvent
 from dask_slaq.core.recording.recorder import Recorder
@@ -31,7 +32,7 @@ class Recording:
         return [event["event"] for event in self.events]
 
 
-def drive(engine, seed=0, epochs=25):
+def drive(engine, seed=0, epochs=25, switch=False):
     """A small cluster's life: jobs come, work, report, are looked at and go; workers change."""
     rng = np.random.default_rng(seed)
     workers = {f"w{i}": 2 for i in range(4)}
@@ -39,7 +40,8 @@ def drive(engine, seed=0, epochs=25):
     for epoch in range(epochs):
         if epoch % 4 == 0 and epoch < 20:
             settings = {"max_share": epoch % 8 or None, "max_iter": 40 if epoch == 12 else None}
-            engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, **settings)
+            owner = "bob@x" if epoch == 8 else "ann"
+            engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, owner=owner, **settings)
         if epoch == 6:
             engine.add_job("other:a", now, reports=False)
         if epoch == 9:
@@ -59,6 +61,16 @@ def drive(engine, seed=0, epochs=25):
             engine.set_max_iter("job-8", 30)
         if epoch == 13:
             engine.set_max_iter("job-8", None)
+        if epoch in (7, 10):
+            engine.pause("job-4", epoch == 7)
+        if epoch == 9:
+            engine.set_job("job-0", weight=5, min_share=0.5, max_share=3, target=0.1)
+        if epoch == 15:
+            engine.set_job("job-8", max_share=float("inf"))
+        if epoch == 16 and switch:
+            before = engine.policy.name
+            engine.set_policy("fair")
+            engine.set_policy(before)
         if epoch in (14, 18):
             engine.remove_job(f"job-{epoch - 14}", now)
         engine.reallocate(
@@ -73,10 +85,20 @@ def drive(engine, seed=0, epochs=25):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_decision_is_replayed_to_the_last_bit(policy):
     made = Recording(policy, epoch=2.0, floor=0.3, strict=policy == "fair")
-    drive(made.engine)
+    drive(made.engine, switch=True)
     found = replay(made.events)
     assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
     assert set(made.kinds()) == set(EVENTS) - {"dropped", "taken"}
+
+
+def test_decisions_for_owners_are_replayed_to_the_last_bit():
+    owners = {"ann": OwnerTerms(1.0, 3.0), "default": OwnerTerms(2.0)}
+    made, plain = Recording("max-total", owners=owners), Recording("max-total")
+    drive(made.engine)
+    drive(plain.engine)
+    found = replay(made.events)
+    assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
+    assert made.events[-1]["grants"] != plain.events[-1]["grants"]
 
 
 def test_recording_changes_decisions_by_rounding_alone():

@@ -1,4 +1,4 @@
-"""The event loop, against what can be worked out by hand."""
+"""The fluid simulator agrees with results that can be derived by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Logs: what is read from them, what is wrong with them, and what other policies would have done.
+"""Logs are read completely, their errors are named, and what-if runs predict other policies.
 
-The logs are of simulated clusters, on which what would have been can be known.
+The logs come from simulated clusters, so the true outcome under other policies is known.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def test_what_cannot_be_simulated_is_counted(tmp_path):
     events = [e for e in events if not (e["event"] == "report" and e["job"] == "c")]
     events = [e for e in events if not (e["event"] == "leave" and e["job"] == "a")]
     notes = replay_log(written(tmp_path / "log", events))["notes"]
-    assert "left out: 1 of fewer than two reports, 1 clients' tasks of no job" in notes
+    assert "left out: 1 of fewer than two reports, 1 unowned tasks of clients" in notes
     assert "1 jobs had not ended: they end with their last report" in notes
 
 

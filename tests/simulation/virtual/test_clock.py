@@ -1,4 +1,4 @@
-"""The virtual clock: real Dask parts, no waiting, and the same run for the same seed."""
+"""On the virtual clock, real Dask runs without waiting, and the same seed gives the same run."""
 
 from __future__ import annotations
 

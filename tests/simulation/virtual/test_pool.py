@@ -1,4 +1,4 @@
-"""Processes for virtual runs: what a run gives does not depend on where, or after what, it runs."""
+"""The result of a virtual run does not depend on its process or on earlier runs."""
 
 from __future__ import annotations
 

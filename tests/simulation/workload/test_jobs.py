@@ -1,4 +1,4 @@
-"""The workload: a function of the seed, and calibrated."""
+"""Lists of jobs depend on the seed alone, and their work is calibrated to the paper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""True running times."""
+"""Runtime laws give the documented times for every number of threads."""
 
 from __future__ import annotations
 

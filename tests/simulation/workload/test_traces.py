@@ -1,4 +1,4 @@
-"""Traces of clusters: what is taken from them, and what is wrong with them."""
+"""Traces give the arrivals and sizes of jobs, and errors in trace files are named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IDX files: images in rows, and what is said of files that are too short or too long."""
+"""IDX files give one image per row, and files of the wrong length are named."""
 
 from __future__ import annotations
 

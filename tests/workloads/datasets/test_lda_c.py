@@ -1,4 +1,4 @@
-"""Corpora in LDA-C form: counts of terms, and the line of what is no document."""
+"""LDA-C corpora give their term counts, and a malformed document is named by its line."""
 
 from __future__ import annotations
 

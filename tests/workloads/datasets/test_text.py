@@ -1,4 +1,4 @@
-"""Text files in partitions of bytes: equal to reading them whole, errors with a line number."""
+"""Text files read in partitions equal whole files, and errors name the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks, prediction block by block, and what is refused before training."""
+"""Elastic classifiers pass scikit-learn's checks, predict lazily, and refuse bad data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One task a partition, sums in a fixed order, and what is refused before training."""
+"""An iteration is one task per partition with sums in a fixed order, and bad data are refused."""
 
 from __future__ import annotations
 

@@ -1,0 +1,160 @@
+"""Goals of jobs, and few alerts: target reached, late, converged, diverged, done, fell back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dask_slaq.core.forecast import Status
+from dask_slaq.core.validation import ALERT_TOPIC
+from dask_slaq.scheduler.status import eta
+
+if TYPE_CHECKING:
+    from dask_slaq.scheduler.jobs import ScheduledJobs
+
+__all__ = ["Goal", "Goals"]
+
+#: Part of its predicted range below which the fall to come counts as nothing.
+NOTHING = 0.01
+#: Successive epochs with new reports in which a job must have converged or diverged.
+LASTING = 3
+#: Cap in threads of a job that reached its target and has no floor.
+SHRUNK = 0.1
+
+
+@dataclass
+class Goal:
+    """Goal of one job.
+
+    Attributes
+    ----------
+    reduction : float or None
+        Target as a part of the predicted range of the loss, in (0, 1).
+    deadline : float or None
+        Monotonic seconds by which the target should be reached.
+    stop : bool
+        Whether to stop the job at its target. Otherwise it shrinks to its floor.
+    """
+
+    reduction: float | None = None
+    deadline: float | None = None
+    stop: bool = False
+    reached: bool = False
+    seen: int = 0
+    lasting: dict[str, int] = field(default_factory=dict)
+    alerted: set[str] = field(default_factory=set)
+
+
+class Goals:
+    """Goals of all jobs that report. Call `check` once per epoch.
+
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    """
+
+    def __init__(self, jobs: ScheduledJobs) -> None:
+        self._jobs = jobs
+        self._goals: dict[str, Goal] = {}
+
+    def begin(
+        self,
+        name: str,
+        *,
+        target: float | None = None,
+        target_kind: str = "loss",
+        by: float | None = None,
+        stop: bool = False,
+    ) -> None:
+        """Follow a new job.
+
+        Parameters
+        ----------
+        name : str
+        target : float, optional
+        target_kind : {"loss", "reduction"}
+        by : float, optional
+            Seconds from now in which the target should be reached.
+        stop : bool
+        """
+        self._goals[name] = Goal(
+            target if target_kind == "reduction" else None,
+            None if by is None else monotonic() + by,
+            stop,
+        )
+
+    def end(self, name: str) -> None:
+        """Forget a job that ended, and say so."""
+        if self._goals.pop(name, None) is not None:
+            job = self._jobs.engine.jobs[name]
+            self._alert(name, "done", f"ended after {job.iteration} iterations")
+
+    def check(self) -> None:
+        """Act on reached targets, and send the alerts that are due."""
+        for name, goal in list(self._goals.items()):
+            if self._jobs.reports.get(name, 0) > goal.seen:
+                goal.seen = self._jobs.reports[name]
+                for kind, message in self._news(name, goal):
+                    if kind not in goal.alerted:
+                        goal.alerted.add(kind)
+                        self._alert(name, kind, message)
+
+    def _news(self, name: str, goal: Goal) -> Iterator[tuple[str, str]]:
+        """Yield the kind and text of what is true of a job now."""
+        engine = self._jobs.engine
+        forecast = engine._predictor.forecast([name])
+        level, remaining = float(forecast.level[0]), float(forecast.remaining[0])
+        span = float(forecast.start[0]) - level + remaining
+        status = int(forecast.status[0])
+        if goal.reduction is not None and status == Status.OK:
+            self._aim(name, float(forecast.start[0]) - goal.reduction * span, span)
+        target = engine.jobs[name].target
+        if target is not None and not goal.reached and level <= target:
+            goal.reached = True
+            yield "reached", f"reached its target {target:.4g} with a loss of {level:.4g}"
+            self._finish(name, goal)
+        awaited = target is not None and not goal.reached
+        if awaited and goal.deadline is not None and self._is_late(name, goal.deadline):
+            yield "late", f"is not expected to reach its target {target:.4g} in time"
+        if self._lasts(goal, "diverged", status == Status.DIVERGING):
+            yield "diverged", f"its loss rises, to {level:.4g}"
+        flat = status == Status.OK and span > 0 and remaining < NOTHING * span
+        if self._lasts(goal, "converged", flat):
+            what = "stalled" if awaited else "converged"
+            yield what, f"less than {NOTHING:.0%} of its loss reduction is to come"
+
+    def _aim(self, name: str, loss: float, span: float) -> None:
+        """Set the target of a job to a loss, unless it hardly differs from the present one."""
+        now = self._jobs.engine.jobs[name].target
+        if np.isfinite(loss) and (now is None or abs(loss - now) > NOTHING * span):
+            self._jobs.engine.set_job(name, target=loss)
+
+    def _is_late(self, name: str, deadline: float) -> bool:
+        """Return whether even the low end of the expected time is after the deadline."""
+        found = eta(self._jobs, name)
+        if found is None:
+            return monotonic() > deadline
+        return found[0] is None or monotonic() + found[0] > deadline
+
+    @staticmethod
+    def _lasts(goal: Goal, kind: str, holds: bool) -> bool:
+        goal.lasting[kind] = goal.lasting.get(kind, 0) + 1 if holds else 0
+        return goal.lasting[kind] >= LASTING
+
+    def _finish(self, name: str, goal: Goal) -> None:
+        if goal.stop:
+            self._jobs.stop(name)
+            return
+        floor = self._jobs.engine.jobs[name].min_share or 0.0
+        most = max(floor, SHRUNK)
+        self._jobs.engine.set_job(name, max_share=most)
+        self._jobs.pools.pools[name].most = most
+
+    def _alert(self, name: str, kind: str, message: str) -> None:
+        event: dict[str, Any] = {"event": kind, "job": name, "message": f"{name}: {message}"}
+        event["owner"] = self._jobs.owner.get(name, "")
+        self._jobs.scheduler.log_event(ALERT_TOPIC, event)

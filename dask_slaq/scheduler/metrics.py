@@ -1,0 +1,114 @@
+"""Prometheus metrics on the scheduler's ``/metrics``.
+
+Series by job exist while the job runs. Usage by owner survives the jobs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.status import owners_of_jobs
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["FAMILIES", "add_metrics"]
+
+logger = logging.getLogger(__name__)
+
+#: Metrics by job: key in the status, help text.
+BY_JOB = {
+    "normalized_loss": "Remaining loss over the predicted range, 1 to 0",
+    "share": "Threads granted",
+    "running": "Tasks that hold a slot",
+    "ready": "Tasks that wait for a slot",
+    "iteration": "Iterations reported",
+}
+#: Metrics by owner: key in the status, name, help text.
+BY_OWNER = {
+    "core_seconds": ("owner_core_seconds", "Core-seconds used"),
+    "finished_jobs": ("owner_finished_jobs", "Jobs that ended"),
+    "loss_reduction": ("owner_loss_reduction", "Normalized loss reduction of jobs that ended"),
+}
+#: Names of all metrics, without the prefix ``dask_slaq_``, as they are scraped.
+FAMILIES = (
+    *("jobs", "holding", "failed", "owner_deserved_threads", "owner_got_threads"),
+    *(f"job_{key}" for key in BY_JOB),
+    *(f"{name}_total" for name, _ in BY_OWNER.values()),
+)
+
+
+def add_metrics(scheduler: Scheduler) -> None:
+    """Add the metrics of this package to the scheduler's ``/metrics``, once per process."""
+    try:
+        import prometheus_client
+        from distributed.http.scheduler.prometheus import core
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    except ImportError:
+        logger.info("no metrics of jobs on /metrics: pip install prometheus-client")
+        return
+
+    class SlaqMetrics(core.PrometheusCollector):  # type: ignore[misc]
+        """Collector of the scheduler that is scraped, which Dask sets as `server`."""
+
+        def __init__(self, server: Scheduler) -> None:
+            super().__init__(server)
+            self.subsystem = "slaq"
+
+        def describe(self) -> list[Any]:
+            return []  # otherwise registering would collect
+
+        def collect(self) -> Iterator[Any]:
+            try:
+                plugin = self.server.plugins.get("slaq")
+                found = [] if plugin is None else list(self._families(plugin))
+            except Exception:  # it would take all other metrics along
+                logger.exception("the metrics of jobs could not be collected")
+                found = []
+            yield from found
+
+        def _families(self, plugin: SlaqPlugin) -> Iterator[Any]:
+            jobs = plugin.jobs
+            yield self._gauge("jobs", "Running jobs", len(jobs.names()))
+            yield self._gauge("holding", "Whether tasks are held", plugin.pools.holding.on)
+            yield self._gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
+            status = {name: job for name, job in jobs.status().items() if job["reports"]}
+            for key, text in BY_JOB.items():
+                family = GaugeMetricFamily(
+                    self.build_name(f"job_{key}"), text, labels=["job", "owner"]
+                )
+                for name, job in status.items():
+                    family.add_metric([name, job["owner"]], job[key])
+                yield family
+            owners = owners_of_jobs(jobs)
+            for key, (name, text) in BY_OWNER.items():
+                family = CounterMetricFamily(self.build_name(name), text, labels=["owner"])
+                for owner, usage in owners.items():
+                    family.add_metric([owner], usage[key])
+                yield family
+            for key in ("deserved", "got"):
+                family = GaugeMetricFamily(
+                    self.build_name(f"owner_{key}_threads"), f"Threads {key}", labels=["owner"]
+                )
+                for owner, standing in owners.items():
+                    if standing[key] is not None:
+                        family.add_metric([owner], standing[key])
+                yield family
+
+        def _gauge(self, name: str, text: str, value: float) -> Any:
+            return GaugeMetricFamily(self.build_name(name), text, value=float(value))
+
+    collectors = core.PrometheusHandler._collectors
+    known = core.COLLECTORS if collectors is None else [type(each) for each in collectors]
+    if any(kind.__name__ == SlaqMetrics.__name__ for kind in known):
+        return
+    if collectors is None:  # Dask makes them at the first scrape
+        core.COLLECTORS.append(SlaqMetrics)
+    else:
+        collector = SlaqMetrics(scheduler)
+        prometheus_client.REGISTRY.register(collector)
+        core.PrometheusHandler._collectors = (*collectors, collector)

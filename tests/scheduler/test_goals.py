@@ -1,0 +1,93 @@
+"""Goals: a job that is good enough stops or shrinks, and alerts are few and right."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed.utils_test import inc
+from driving import gen_cluster, start_plugin, tasks_of, until
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
+
+TWO = [("127.0.0.1", 1)] * 2
+
+
+async def reports(plugin, job, losses):
+    """Report losses, with an epoch after each."""
+    for loss in losses:
+        job.report(loss)
+        before = plugin.jobs.reports[job.name]
+        await until(lambda n=before: plugin.jobs.reports[job.name] > n)
+        plugin.run_once()
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_job_stops_at_its_target(c, s, a, b):
+    plugin = await start_plugin(c, s, epoch="1h")
+    seen = []
+    slaq.alerts(seen.append, client=c)
+    async with slaq.job("a", client=c, target=0.3, stop=True) as job:
+        with pytest.raises(slaq.StopTraining):
+            for i in range(20):
+                await reports(plugin, job, [1.0 / (1 + i)])
+                await asyncio.sleep(0.02)
+        assert 3 <= i <= 7
+    await until(lambda: len(seen) == 2)
+    assert [alert["event"] for alert in seen] == ["reached", "done"]
+    assert seen[0]["message"].startswith("a: reached its target 0.3 with a loss of 0.")
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_job_that_is_good_enough_shrinks(c, s, a, b):
+    plugin = await start_plugin(c, s, epoch="1h")
+    async with (
+        slaq.job("a", client=c, target=0.9, target_kind="reduction") as job,
+        slaq.job("b", client=c),
+    ):
+        await reports(plugin, job, [1.0 + 10 * 0.6**i for i in range(25)])
+        assert plugin.engine.jobs["a"].max_share == pytest.approx(0.1)
+        assert 1.5 < plugin.engine.jobs["a"].target < 2.5
+        with tasks_of("a"):  # it goes on with what others leave
+            assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
+    plugin = await start_plugin(c, s, epoch="1h")
+    seen = []
+    slaq.alerts(seen.append, client=c)
+    async with (
+        slaq.job("flat", client=c) as flat,
+        slaq.job("up", client=c) as up,
+        slaq.job("never", client=c, target=-5, by="1ms") as never,
+    ):
+        for i in range(40):
+            flat.report(1.0 + 0.4**i)
+            up.report(1.0 + i**2)
+            await reports(plugin, never, [1.0 + 0.4**i])
+    await until(lambda: sum(alert["event"] == "done" for alert in seen) == 3)
+    kinds = {
+        name: [alert["event"] for alert in seen if alert["job"] == name]
+        for name in ("flat", "up", "never")
+    }
+    assert kinds["flat"] == ["converged", "done"]
+    assert kinds["up"] == ["diverged", "done"]
+    assert sorted(kinds["never"]) == ["done", "late", "stalled"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"target": 1.5, "target_kind": "reduction"},
+        {"target": 1.0, "target_kind": "percent"},
+        {"target": 1.0, "by": "soon"},
+        {"by": "1s"},
+        {"stop": True},
+        {"target": 1.0, "stop": "yes"},
+    ],
+)
+def test_goals_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(InvalidSetting):
+        slaq.job("a", **wrong)

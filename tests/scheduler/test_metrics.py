@@ -1,0 +1,92 @@
+"""Metrics and JSON: what is served is right, and errors in it touch nothing else."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import dask
+import pytest
+from distributed.utils_test import inc
+from driving import gen_cluster, start_plugin, tasks_of
+from tornado.httpclient import AsyncHTTPClient
+
+import dask_slaq as slaq
+from dask_slaq.scheduler.metrics import FAMILIES
+
+prometheus_parser = pytest.importorskip("prometheus_client.parser")
+
+ONE = [("127.0.0.1", 1)]
+WITH_PAGES = {
+    "distributed.scheduler.http.routes": [
+        "distributed.http.scheduler.prometheus",
+        "distributed.http.scheduler.json",
+        "distributed.http.health",
+    ]
+}
+
+
+async def get(scheduler, path):
+    url = f"http://127.0.0.1:{scheduler.http_server.port}{path}"
+    return (await AsyncHTTPClient().fetch(url)).body.decode()
+
+
+async def scrape(scheduler):
+    text = await get(scheduler, "/metrics")
+    found = {}
+    for family in prometheus_parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name.startswith("dask_slaq_"):
+                found.setdefault(sample.name.removeprefix("dask_slaq_"), []).append(sample)
+    return found
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"dashboard": True}, config=WITH_PAGES)
+async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, a):
+    await start_plugin(c, s, owners={"default": {"weight": 1}})
+    assert not (await scrape(s))["jobs"][0].value
+    for n in range(100):
+        async with slaq.job(f"short-{n}", client=c, owner="ann") as job:
+            job.report(1.0)
+    async with slaq.job("a", client=c, owner="ann") as job, slaq.job("b", client=c, owner="bob"):
+        job.report(2.0)
+        with tasks_of("a"):
+            await c.submit(inc, 1)
+        s.plugins["slaq"].run_once()
+        during = await scrape(s)
+        assert during.keys() == set(FAMILIES)
+        assert {sample.labels["job"] for sample in during["job_share"]} == {"a", "b"}
+    after = await scrape(s)
+    assert not any("job" in x.labels for samples in after.values() for x in samples)
+    jobs = {x.labels["owner"]: x.value for x in after["owner_finished_jobs_total"]}
+    assert jobs == {"ann": 101, "bob": 1}
+    seconds = {x.labels["owner"]: x.value for x in after["owner_core_seconds_total"]}
+    assert seconds["ann"] > 0
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"dashboard": True}, config=WITH_PAGES)
+async def test_an_error_in_a_metric_leaves_the_others(c, s, a):
+    plugin = await start_plugin(c, s)
+    plugin.jobs.names = lambda: 1 / 0
+    text = await get(s, "/metrics")
+    assert "dask_scheduler_workers" in text
+    assert "dask_slaq_jobs" not in text
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"dashboard": True}, config=WITH_PAGES)
+async def test_the_status_is_served_as_strict_json(c, s, a):
+    def no_constant(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    await start_plugin(c, s)
+    async with slaq.job("a", client=c):
+        text = await get(s, "/json/slaq.json")
+        found = json.loads(text, parse_constant=no_constant)
+        assert found["registered"]
+        assert found["jobs"]["a"]["loss"] is None
+        assert math.isnan((await slaq.status(c))["jobs"]["a"]["loss"])
+    await c.unregister_scheduler_plugin("slaq")
+    assert not json.loads(await get(s, "/json/slaq.json"))["registered"]
+    with dask.config.set({}):
+        await start_plugin(c, s)
+    assert json.loads(await get(s, "/json/slaq.json"))["registered"]
