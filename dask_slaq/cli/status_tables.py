@@ -62,6 +62,8 @@ def _eta(name: str, job: Job) -> str:
     if job.get("eta") is None:
         return "unknown"
     low, expected, high = map(duration, job["eta"])
+    if job["eta"][1] is None:
+        return "not in sight" if job["eta"][0] is None else f"over {low}"
     return expected if low == high else f"{expected} ({low} to {high})"
 
 

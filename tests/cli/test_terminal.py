@@ -2,100 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import dask
 import pytest
 from click.testing import CliRunner
-from distributed import Client, LocalCluster
+from distributed import LocalCluster
+from scheduler_process import end, free_port, start_scheduler
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
+from dask_slaq.cli.status_tables import JOB_COLUMNS
 
-HOSTILE = "red \x1b[31m[bold]"  # a job's name is users' text
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def start_scheduler(folder, *options, **environment):
-    """Start a scheduler with the plugin in a process of its own; return it and its address."""
-    file = folder / "scheduler.json"
-    program = [
-        sys.executable,
-        "-m",
-        "dask",
-        "scheduler",
-        "--no-dashboard",
-        "--preload",
-        "dask_slaq",
-    ]
-    place = ["--host", options[0] if options else "tcp://127.0.0.1", "--port", str(free_port())]
-    with open(folder / "scheduler.log", "w") as log:
-        process = subprocess.Popen(
-            [*program, *place, "--scheduler-file", str(file), *options[1:]],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **environment},
-        )
-    for _ in range(1200):
-        if file.exists() and file.read_text().strip():
-            return process, str(file)
-        assert process.poll() is None, (folder / "scheduler.log").read_text()
-        time.sleep(0.05)
-    raise AssertionError("the scheduler does not start")
-
-
-def end(process):
-    process.terminate()
-    process.wait(30)
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    """The scheduler file of a scheduler on which ann is the only operator."""
-    settings = {"DASK_SLAQ__OPERATORS": '["ann"]', "DASK_SLAQ__OWNERS": '{"bob": {"weight": 3}}'}
-    process, file = start_scheduler(tmp_path_factory.mktemp("scheduler"), **settings)
-    yield file
-    end(process)
-
-
-@pytest.fixture(scope="module")
-def training(file):
-    """Two jobs of bob's; the first has reported."""
-    with (
-        Client(scheduler_file=file, set_as_default=False) as client,
-        slaq.job("a", owner="bob@lab", client=client, max_iter=9) as first,
-        slaq.job(HOSTILE, owner="bob@lab", client=client),
-    ):
-        first.report(0.5)
-        while not slaq.status(client)["jobs"]["a"]["iteration"]:
-            time.sleep(0.01)
-        yield client
+HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
 
 
 @pytest.fixture
-def run(file):
-    """Run ``dask slaq`` as some owner; the scheduler is the one of `file` unless said otherwise."""
-
-    def run(*arguments, by="ann@desk", where=("--scheduler-file", file)):
-        with dask.config.set({"slaq.owner": by}):
-            result = CliRunner().invoke(command, [*arguments, *where])
-        assert result.exception is None or isinstance(result.exception, SystemExit)
-        return result
-
-    return run
+def run(on_scheduler):
+    """Run ``dask slaq``; see `on_scheduler`."""
+    return on_scheduler
 
 
 def refused(result, *words):
@@ -256,96 +187,17 @@ def test_tls_by_dask_s_own_configuration(run, tmp_path):
         end(process)
 
 
-# The live table
-
-
-def top(file, scenario, by="ann@desk", **options):
-    """Run ``scenario(application, pilot)`` in the live table, without a terminal."""
-    pytest.importorskip("textual")
-    from dask_slaq.cli.connection import Where
-    from dask_slaq.cli.top.app import Top
-
-    async def run():
-        app = Top(Where(scheduler_file=file), interval=60, **options)
-        async with app.run_test(size=(120, 30)) as pilot:
-            while app.status is None:
-                await pilot.pause(0.02)
-            await scenario(app, pilot)
-
-    with dask.config.set({"slaq.owner": by}):
-        asyncio.run(run())
-
-
-def shown(app, name):
-    return str(app.query_one(name).render())
-
-
-async def until(pilot, condition):
-    while not condition():
-        await pilot.pause(0.02)
-
-
-def test_top_sorts_and_keeps_the_chosen_job(file, training):
-    async def scenario(app, pilot):
-        table = app.query_one("#jobs")
-        assert table.row_count == 2 and app.job == "a"
-        await pilot.press("r")
-        assert table.cursor_row == 1 and app.job == "a"  # it moved, and is chosen still
-        for _ in range(3):
-            await pilot.press("greater_than_sign")
-        assert [c.label.plain for c in table.ordered_columns][3] == "iteration ▼"
-        assert [key.value for key in table.rows] == ["a", HOSTILE]
-        await pilot.press("less_than_sign")
-        assert app.sorted_by == 2
-
-    top(file, scenario)
-
-
-def test_top_explains_pauses_and_stops_after_a_question(file, training):
-    def job():
-        return slaq.status(training)["jobs"]["a"]["state"]
-
-    async def scenario(app, pilot):
-        await pilot.press("e")
-        await until(pilot, lambda: "a (bob@lab)" in shown(app, "#explanation"))
-        await pilot.press("p")
-        await until(pilot, lambda: app.status["jobs"]["a"]["state"] == "paused")
-        assert "a is paused" in shown(app, "#message")
-        await pilot.press("p")
-        await until(pilot, lambda: app.status["jobs"]["a"]["state"] != "paused")
-        await pilot.press("s", "n")
-        await pilot.press("o", "s", "o")  # no job is seen, and none is stopped
-        await app.refresh_status()
-        assert app.status["jobs"]["a"]["state"] == "idle"
-        await pilot.press("s", "y")
-        await until(pilot, lambda: app.status["jobs"]["a"]["state"] == "stopping")
-
-    top(file, scenario)
-
-
-def test_top_shows_refusals_and_goes_on(file, training):
-    async def scenario(app, pilot):
-        await pilot.press("p")
-        await until(pilot, lambda: "may not" in shown(app, "#message"))
-        await app.refresh_status()
-        assert "may not" in shown(app, "#message")
-        app.address, before = f"tcp://127.0.0.1:{free_port()}", app.address
-        app.where = type(app.where)(timeout=0.3)
-        await app._disconnect()
-        await app.refresh_status()
-        assert "no scheduler answers" in shown(app, "#message")
-        app.address, app.where = before, type(app.where)()
-        await app.refresh_status()
-        assert shown(app, "#message") == "" and app.query_one("#jobs").row_count == 2
-
-    top(file, scenario, by="eve@desk")
-
-
-def test_top_read_only_has_no_keys_that_steer(file, training):
-    async def scenario(app, pilot):
-        await pilot.press("p", "s", "y")
-        await app.refresh_status()
-        assert "paused" not in {job["state"] for job in app.status["jobs"].values()}
-        assert not app.query_one("#message").display
-
-    top(file, scenario, read_only=True)
+@pytest.mark.parametrize(
+    ("eta", "text"),
+    [
+        (None, "unknown"),
+        ([30.0, 90.0, 7200.0], "1.5 min (30 s to 2.0 h)"),
+        ([30.0, 40.0, None], "40 s (30 s to ?)"),
+        ([30.0, None, None], "over 30 s"),
+        ([None, None, None], "not in sight"),
+    ],
+)
+def test_the_time_to_the_target_has_its_band(eta, text):
+    column = next(c for c in JOB_COLUMNS if c.heading == "to target")
+    assert column.text("a", {"target": 0.1, "eta": eta}) == text
+    assert column.text("a", {"target": None, "eta": None}) == "-"
