@@ -13,7 +13,7 @@ import dask_slaq as slaq
 HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
 
 
-def top(file, scenario, by="ann@desk", **options):
+def top(file, scenario, by="ann@desk", then=None, **options):
     """Run ``scenario(application, pilot)`` in the live table, without a terminal."""
     pytest.importorskip("textual")
     from dask_slaq.cli.connection import Where
@@ -25,6 +25,8 @@ def top(file, scenario, by="ann@desk", **options):
             while app.status is None:
                 await pilot.pause(0.02)
             await scenario(app, pilot)
+        if then is not None:
+            await then(app)
 
     with dask.config.set({"slaq.owner": by}):
         asyncio.run(run())
@@ -103,3 +105,17 @@ def test_top_read_only_has_no_keys_that_steer(file, training):
         assert not app.query_one("#message").display
 
     top(file, scenario, read_only=True)
+
+
+def test_answers_after_the_end_are_dropped(file, training):
+    async def scenario(app, pilot):
+        await pilot.press("e")
+
+    async def late(app):
+        """Call what an answer or a key still calls while the application ends."""
+        await app.on_data_table_row_highlighted()
+        app._say("late")
+        await app.refresh_status()
+        await app._disconnect()
+
+    top(file, scenario, then=late)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
@@ -113,17 +114,15 @@ class Top(App[None]):
     async def refresh_status(self) -> None:
         """Ask for the status once, and show it. What goes wrong is shown, and asked again later."""
         try:
-            try:
-                self.status = await self._ask(lambda client: api.status(client))  # type: ignore
-            except click.ClickException as error:
-                self._say(error.format_message(), lost=True)
-                return
+            self.status = await self._ask(lambda client: api.status(client))  # type: ignore
+        except click.ClickException as error:
+            self._say(error.format_message(), lost=True)
+            return
+        with suppress(NoMatches):  # the application ends
             if self.query_one("#message").has_class("lost"):
                 self._say("")
             self._show()
             await self._show_explanation()
-        except NoMatches:  # the application ends
-            return
 
     async def _ask(self, question: Callable[[Client], Awaitable[Any]]) -> Any:
         """Return the answer of the scheduler. A lost connection is made anew the next time."""
@@ -145,10 +144,11 @@ class Top(App[None]):
 
     def _say(self, text: str, lost: bool = False) -> None:
         """Show a message until the next; one of a lost connection until the next answer."""
-        message = self.query_one("#message", Static)
-        message.update(printable(text))
-        message.display = bool(text)
-        message.set_class(lost, "lost")
+        with suppress(NoMatches):  # the application ends
+            message = self.query_one("#message", Static)
+            message.update(printable(text))
+            message.display = bool(text)
+            message.set_class(lost, "lost")
 
     # Showing
 
@@ -226,13 +226,14 @@ class Top(App[None]):
 
     async def on_data_table_row_highlighted(self) -> None:
         """Explain the job that is chosen now."""
-        await self._show_explanation()
+        with suppress(NoMatches):  # the application ends
+            await self._show_explanation()
 
     async def action_explain(self) -> None:
         """Open or close the pane that explains the chosen job."""
         pane = self.query_one("#pane")
         pane.display = not pane.display
-        await self._show_explanation()
+        await self.on_data_table_row_highlighted()
 
     def action_owners(self) -> None:
         """Show the owners instead of the jobs, or the jobs again."""
