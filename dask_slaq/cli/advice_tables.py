@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from dask_slaq.cli.tables import aligned, tell
+from dask_slaq.cli.tables import tell
+from dask_slaq.cli.text import aligned
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.advice import advise
 from dask_slaq.simulation.recorded import LogError

@@ -9,8 +9,11 @@ import click
 
 from dask_slaq.cli.advise import advise
 from dask_slaq.cli.demo import demo
+from dask_slaq.cli.queries import explain, jobs, owners
 from dask_slaq.cli.replay import replay
 from dask_slaq.cli.simulate import simulate
+from dask_slaq.cli.steering import pause, policy, resume, set_job, stop
+from dask_slaq.cli.top import top
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,5 +21,7 @@ def slaq() -> None:
     """Quality-driven scheduling of machine learning jobs."""
 
 
-for command in (demo, replay, simulate, advise):
+LOOK = (top, jobs, owners, explain)
+STEER = (set_job, pause, resume, stop, policy)
+for command in (demo, replay, simulate, advise, *LOOK, *STEER):
     slaq.add_command(command)

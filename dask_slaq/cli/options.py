@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-__all__ = ["json_option", "policies_or_oracles", "writable"]
+from dask_slaq.cli.connection import Where
+
+__all__ = ["json_flag", "json_option", "policies_or_oracles", "scheduler_options", "writable"]
 
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
@@ -57,3 +62,53 @@ def policies_or_oracles(
         except UnknownPolicy as error:
             raise click.BadParameter(str(error)) from None
     return found
+
+
+json_flag = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON. Unknown numbers are null."
+)
+
+
+def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name a running scheduler; the command gets them as `where`."""
+
+    @functools.wraps(command)
+    def with_where(
+        *args: Any,
+        address: str | None,
+        scheduler_file: str | None,
+        timeout: float,
+        **options: Any,
+    ) -> Any:
+        if address is not None and scheduler_file is not None:
+            raise click.UsageError("give --scheduler or --scheduler-file, not both")
+        return command(*args, where=Where(address, scheduler_file, timeout), **options)
+
+    for option in reversed(_SCHEDULER):
+        with_where = option(with_where)
+    return with_where
+
+
+_SCHEDULER = (
+    click.option(
+        "--scheduler",
+        "address",
+        metavar="ADDRESS",
+        show_default="DASK_SCHEDULER_ADDRESS, or scheduler-address in Dask's configuration",
+        help="Address of the scheduler, such as tcp://10.0.0.1:8786 or tls://... . Certificates "
+        "for TLS are taken from Dask's configuration (distributed.comm.tls).",
+    ),
+    click.option(
+        "--scheduler-file",
+        metavar="FILE",
+        help="File in which dask scheduler --scheduler-file wrote its address.",
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        default=5.0,
+        show_default=True,
+        help="How long to wait for the scheduler.",
+    ),
+)

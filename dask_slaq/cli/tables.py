@@ -13,13 +13,14 @@ from typing import Any
 
 import click
 
+from dask_slaq.cli.text import aligned
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.workload import CurveError, TraceError
 
-__all__ = ["aligned", "rows", "show", "show_replay", "table", "tell"]
+__all__ = ["rows", "show", "show_replay", "table", "tell"]
 
 #: Heading, key and number of decimals of each column.
 COLUMNS = (
@@ -200,26 +201,6 @@ def _legend(found: Mapping[str, Any]) -> str:
     """Return a description of the columns and, with a trace, of the assumption made."""
     assumption = found["settings"].get("assumption")
     return _LEGEND + (f"\n{fill(assumption, 100)}" if assumption else "")
-
-
-def aligned(cells: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
-    """Return the lines of a table.
-
-    Parameters
-    ----------
-    cells : sequence of sequences of str
-        One sequence per row, all of the same length.
-    left : sequence of int
-        Numbers of the columns that are aligned to the left; the others are aligned to the right.
-    """
-    widths = [max(len(line[k]) for line in cells) for k in range(len(cells[0]))]
-    sides = [str.ljust if k in left else str.rjust for k in range(len(widths))]
-    return [
-        "  ".join(
-            side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)
-        ).rstrip()
-        for line in cells
-    ]
 
 
 def _title(s: Mapping[str, Any]) -> str:

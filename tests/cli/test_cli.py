@@ -55,7 +55,9 @@ def test_help_imports_nothing_heavy():
     code = (
         "import sys; from dask_slaq.cli.main import slaq; "
         "slaq(['demo', '--help'], standalone_mode=False); "
-        "heavy = {'distributed', 'dask_ml', 'scipy', 'xarray', 'rich'} & set(sys.modules); "
+        "slaq(['top', '--help'], standalone_mode=False); "
+        "heavy = {'distributed', 'dask_ml', 'scipy', 'xarray', 'rich', 'textual'}; "
+        "heavy &= set(sys.modules); "
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -1,0 +1,90 @@
+"""Commands that look at a running scheduler: ``dask slaq jobs``, ``owners`` and ``explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dask_slaq.cli.options import json_flag, scheduler_options
+
+if TYPE_CHECKING:
+    from dask_slaq.cli.connection import Where
+
+__all__ = ["explain", "jobs", "owners"]
+
+
+@click.command()
+@scheduler_options
+@json_flag
+def jobs(where: Where, as_json: bool) -> None:
+    """List the jobs of a running scheduler, and why each has what it has.
+
+    \b
+    Example:
+        dask slaq jobs --scheduler tcp://10.0.0.1:8786
+
+    "running" counts the tasks that hold a thread, "granted" the threads that the policy gives the
+    job in this epoch, and "done" how much of its predicted loss reduction it has made.
+    """
+    from dask_slaq.cli.status_tables import jobs_table
+    from dask_slaq.cli.text import as_json as to_json
+
+    found = _status(where)
+    click.echo(to_json(found) if as_json else jobs_table(found, width=_width()))
+
+
+@click.command()
+@scheduler_options
+@json_flag
+def owners(where: Where, as_json: bool) -> None:
+    """List the owners of jobs: what each deserves, got and has used.
+
+    \b
+    Example:
+        dask slaq owners --scheduler-file scheduler.json
+
+    "deserved", "got", "lent" and "borrowed" are threads, known if slaq.owners is configured on
+    the scheduler. Usage includes jobs that have ended.
+    """
+    from dask_slaq.cli.status_tables import owners_table
+    from dask_slaq.cli.text import as_json as to_json
+
+    found = _status(where).get("owners", {})
+    click.echo(to_json(found) if as_json else owners_table(found))
+
+
+@click.command()
+@click.argument("job")
+@scheduler_options
+@json_flag
+def explain(job: str, where: Where, as_json: bool) -> None:
+    """Explain why JOB has the threads that it has, or what it waits for.
+
+    \b
+    Example:
+        dask slaq explain logreg-C0.1
+    """
+    from dask_slaq.cli.connection import ask
+    from dask_slaq.cli.text import as_json as to_json
+    from dask_slaq.cli.text import printable
+    from dask_slaq.client import explain as ask_why
+
+    found = ask(where, lambda client: ask_why(job, client=client))  # type: ignore[arg-type]
+    text = "\n".join(printable(line) for line in found["text"].splitlines())
+    click.echo(to_json(found) if as_json else text)
+
+
+def _status(where: Where) -> dict[str, Any]:
+    from dask_slaq.cli.connection import ask
+    from dask_slaq.client import status
+
+    return ask(where, lambda client: status(client))  # type: ignore[arg-type,return-value]
+
+
+def _width() -> int | None:
+    """Return the width of the terminal, or None if the output goes elsewhere."""
+    import shutil
+    import sys
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

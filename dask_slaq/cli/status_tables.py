@@ -1,0 +1,173 @@
+"""Tables of running jobs and of owners, for ``dask slaq jobs``, ``owners`` and ``top``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dask_slaq.cli.text import aligned, duration, number, printable
+
+__all__ = ["JOB_COLUMNS", "Column", "jobs_table", "owners_table", "summary"]
+
+Job = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table of jobs: its heading, text, and by what it is sorted."""
+
+    heading: str
+    text: Callable[[str, Job], str]
+    key: Callable[[str, Job], Any]
+    left: bool = False
+
+
+def _column(name: str, heading: str | None = None, digits: int = 4) -> Column:
+    """Return a column of the number of this name in the status of a job."""
+    return Column(
+        heading or name,
+        lambda _, job: number(job.get(name), digits),
+        lambda _, job: _or_last(job.get(name)),
+    )
+
+
+def _or_last(value: float | None) -> float:
+    return -math.inf if value is None or math.isnan(value) else float(value)
+
+
+def _iteration(name: str, job: Job) -> str:
+    if not job["reports"]:
+        return "-"
+    most = job.get("max_iter")
+    return str(job["iteration"]) if most is None else f"{job['iteration']}/{most:.0f}"
+
+
+def _done(job: Job) -> float | None:
+    """Return the fraction of its predicted loss reduction that a job has made."""
+    left = job.get("normalized_loss")
+    known = job["reports"] and job["iteration"] and left is not None and not math.isnan(left)
+    return 1.0 - left if known else None
+
+
+def _done_text(name: str, job: Job) -> str:
+    done = _done(job)
+    return "-" if done is None else f"{100 * done:.0f} %"
+
+
+def _eta(name: str, job: Job) -> str:
+    if job.get("target") is None:
+        return "-"
+    if job.get("eta") is None:
+        return "unknown"
+    low, expected, high = map(duration, job["eta"])
+    if job["eta"][1] is None:
+        return "not in sight" if job["eta"][0] is None else f"over {low}"
+    return expected if low == high else f"{expected} ({low} to {high})"
+
+
+def _eta_key(name: str, job: Job) -> float:
+    """Sort the jobs nearest to their target first when sorted downwards, and those without last."""
+    expected = (job.get("eta") or [None, None])[1]
+    return -math.inf if expected is None else -float(expected)
+
+
+def _text(name: str, left: bool = True) -> Column:
+    return Column(
+        name,
+        lambda _, job: printable(job.get(name) or "-"),
+        lambda _, job: str(job.get(name) or ""),
+        left,
+    )
+
+
+JOB_COLUMNS = (
+    Column("job", lambda name, _: printable(name), lambda name, _: name, left=True),
+    _text("owner"),
+    _text("state"),
+    Column("iteration", _iteration, lambda _, job: job["iteration"]),
+    _column("loss"),
+    Column("done", _done_text, lambda _, job: _or_last(_done(job))),
+    _column("running"),
+    _column("ready"),
+    _column("share", "granted", 3),
+    _column("attained", "core-s", 3),
+    Column("to target", _eta, _eta_key),
+    Column(
+        "reason",
+        lambda _, job: printable(job.get("reason") or job.get("why") or "-"),
+        lambda _, job: str(job.get("reason") or job.get("why") or ""),
+        left=True,
+    ),
+)
+
+#: Heading, key and number of significant digits of each column of the table of owners.
+_OWNER_COLUMNS = (
+    ("weight", "weight", 4),
+    ("limit", "max_threads", 4),
+    ("jobs", "jobs", 9),
+    ("deserved", "deserved", 3),
+    ("got", "got", 3),
+    ("lent", "lent", 3),
+    ("borrowed", "borrowed", 3),
+    ("core-s", "core_seconds", 4),
+    ("finished", "finished_jobs", 9),
+    ("reduction", "loss_reduction", 3),
+)
+
+
+def summary(status: Mapping[str, Any]) -> str:
+    """Return the state of the scheduler in one line."""
+    jobs = status["jobs"].values()
+    trained = [job for job in jobs if job["reports"]]
+    parts = [
+        f"policy {status['policy']}",
+        f"epoch {status['epoch']:g} s",
+        f"{status['capacity']} threads",
+        f"{len(trained)} {'job' if len(trained) == 1 else 'jobs'}",
+    ]
+    states = [job.get("state") for job in trained]
+    found = [s for s in ("running", "waiting", "idle", "paused", "stopping") if s in states]
+    if found:
+        parts.append(", ".join(f"{states.count(state)} {state}" for state in found))
+    if status.get("failed"):
+        parts.append(f"FAILED, tasks are left to plain Dask: {printable(status['failed'])}")
+    return " · ".join(parts)
+
+
+def jobs_table(status: Mapping[str, Any], width: int | None = None) -> str:
+    """Return the jobs as a readable table below a summary.
+
+    Parameters
+    ----------
+    status : Mapping
+        Result of `dask_slaq.status`.
+    width : int, optional
+        Characters at which lines are cut. By default none is.
+    """
+    if not status["jobs"]:
+        return f"{summary(status)}\nno job is running"
+    rows = sorted(status["jobs"].items(), key=lambda item: (not item[1]["reports"], item[0]))
+    cells = [[column.heading for column in JOB_COLUMNS]]
+    cells += [[column.text(name, job) for column in JOB_COLUMNS] for name, job in rows]
+    left = [k for k, column in enumerate(JOB_COLUMNS) if column.left]
+    lines = aligned(cells, left)
+    if width is not None:
+        lines = [_cut(line, width) for line in lines]
+    return "\n".join([summary(status), "", *lines])
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the standing and the usage of every owner as a readable table."""
+    if not owners:
+        return "no owner has had a job"
+    cells = [["owner", *(heading for heading, _, _ in _OWNER_COLUMNS)]]
+    for owner in sorted(owners):
+        numbers = [number(owners[owner].get(key), digits) for _, key, digits in _OWNER_COLUMNS]
+        cells.append([printable(owner) or "(none)", *numbers])
+    return "\n".join(aligned(cells))

@@ -1,0 +1,123 @@
+"""Commands that change a running scheduler's jobs and policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dask_slaq.cli.options import scheduler_options
+
+if TYPE_CHECKING:
+    from dask_slaq.cli.connection import Where
+
+__all__ = ["pause", "policy", "resume", "set_job", "stop"]
+
+_WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
+
+
+@click.command("set")
+@click.argument("job")
+@click.option("--weight", type=float, help="Relative importance, above 0.")
+@click.option(
+    "--min-share", type=float, metavar="THREADS", help="Least threads it keeps; 0 for none."
+)
+@click.option(
+    "--max-share", type=float, metavar="THREADS", help="Most threads it gets; inf for no limit."
+)
+@click.option("--target", type=float, metavar="LOSS", help="Loss to reach.")
+@scheduler_options
+def set_job(job: str, where: Where, **settings: float | None) -> None:
+    given = {name: value for name, value in settings.items() if value is not None}
+    if not given:
+        raise click.UsageError("nothing to change: give --weight, --min-share, --max-share, ...")
+    _steer(where, job, "set_job", **given)
+    values = ", ".join(f"{name} {value:g}" for name, value in given.items())
+    _say(f"{job}: {values}")
+
+
+@click.command()
+@click.argument("job")
+@scheduler_options
+def pause(job: str, where: Where) -> None:
+    _steer(where, job, "pause")
+    _say(f"{job} is paused: its running tasks end, and no other starts until it is resumed")
+
+
+@click.command()
+@click.argument("job")
+@scheduler_options
+def resume(job: str, where: Where) -> None:
+    _steer(where, job, "resume")
+    _say(f"{job} goes on")
+
+
+@click.command()
+@click.argument("job")
+@scheduler_options
+def stop(job: str, where: Where) -> None:
+    _steer(where, job, "stop")
+    _say(f"{job} ends at its next report")
+
+
+@click.command()
+@click.argument("name", required=False)
+@scheduler_options
+def policy(name: str | None, where: Where) -> None:
+    """Print the policy of a running scheduler, or change it to NAME.
+
+    \b
+    Examples:
+        dask slaq policy
+        dask slaq policy fair
+
+    A change takes effect at once, and lasts until the next one or the scheduler's end. Only
+    operators (slaq.operators) may do it; everyone if there are none.
+    """
+    from dask_slaq.cli.connection import ask
+    from dask_slaq.client import set_policy, status
+
+    if name is None:
+        found: Any = ask(where, lambda client: status(client))  # type: ignore[arg-type]
+        click.echo(found["policy"])
+        return
+    ask(where, lambda client: set_policy(name, client=client))
+    _say(f"the policy is {name}")
+
+
+def _help(command: click.Command, text: str, example: str) -> None:
+    command.help = f"{text}\n\n\b\nExample:\n    {example}\n\n{_WHO}"
+
+
+_help(
+    set_job,
+    "Change settings of the running job JOB. Those that are not given stay as they are.",
+    "dask slaq set logreg-C0.1 --weight 2 --max-share 8",
+)
+_help(
+    pause,
+    "Pause the running job JOB: its running tasks end, and none starts until it is resumed.",
+    "dask slaq pause logreg-C0.1",
+)
+_help(resume, "Resume the paused job JOB.", "dask slaq resume logreg-C0.1")
+_help(
+    stop,
+    "Stop the running job JOB: its next report of a loss raises StopTraining in its training "
+    "loop. A fit of a supported library ends with the model that it has.",
+    "dask slaq stop logreg-C0.1",
+)
+
+
+def _steer(where: Where, job: str, what: str, **settings: float) -> None:
+    from dask_slaq import client as api
+    from dask_slaq.cli.connection import ask
+
+    action: Callable[..., Any] = getattr(api, what)
+    ask(where, lambda client: action(job, client=client, **settings))
+
+
+def _say(text: str) -> None:
+    from dask_slaq.cli.text import printable
+
+    click.echo(printable(text))

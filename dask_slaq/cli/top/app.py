@@ -1,0 +1,298 @@
+"""The application behind ``dask slaq top``. Only that command imports this module."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import click
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.css.query import NoMatches
+from textual.widgets import DataTable, Footer, Static
+
+from dask_slaq import client as api
+from dask_slaq.cli.connection import Where, close, connect, explained
+from dask_slaq.cli.status_tables import JOB_COLUMNS, owners_table, summary
+from dask_slaq.cli.text import printable
+from dask_slaq.cli.top.question import Question
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Top"]
+
+_STYLES = {"running": "green", "waiting": "yellow", "paused": "magenta", "stopping": "red"}
+#: Characters of a job's or owner's name that are shown. All are in the explanation.
+_LONGEST = 24
+_STEERING = ("pause", "stop")
+_OF_JOBS = (*_STEERING, "explain", "sort", "reverse")
+
+
+class Top(App[None]):
+    """Live table of the jobs of one scheduler.
+
+    Parameters
+    ----------
+    where : Where
+        Where the scheduler is.
+    interval : float
+        Seconds between two looks at the scheduler.
+    read_only : bool
+        Whether jobs cannot be paused, resumed or stopped.
+    """
+
+    CSS = """
+    #summary { height: auto; padding: 0 1; background: $panel; text-style: bold; }
+    #message { height: auto; padding: 0 1; color: $warning; }
+    #jobs { height: 1fr; }
+    #pane { height: auto; max-height: 40%; border-top: solid $primary; padding: 0 1; }
+    #owners { height: 1fr; padding: 0 1; }
+    """
+    TITLE = "dask slaq top"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar = [
+        Binding("e,enter", "explain", "Explain", priority=True),
+        Binding("p", "pause", "Pause/resume"),
+        Binding("s", "stop", "Stop"),
+        Binding("o", "owners", "Owners"),
+        Binding("less_than_sign", "sort(-1)", "Sort by", key_display="< >"),
+        Binding("greater_than_sign", "sort(1)", show=False),
+        Binding("r", "reverse", "Reverse"),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, where: Where, *, interval: float = 1.0, read_only: bool = False) -> None:
+        super().__init__()
+        self.where, self.interval, self.read_only = where, interval, read_only
+        self.address = where.find()
+        self.status: dict[str, Any] | None = None
+        self.sorted_by, self.upwards = 0, True
+        self._client: Client | None = None
+
+    def compose(self) -> ComposeResult:
+        """Create the widgets, from top to bottom."""
+        yield Static(f"connecting to {printable(self.address)}", id="summary", markup=False)
+        yield Static("", id="message", markup=False)
+        yield DataTable(id="jobs", cursor_type="row", zebra_stripes=True)
+        with VerticalScroll(id="owners"):
+            yield Static("", id="owners-text", markup=False)
+        with VerticalScroll(id="pane"):
+            yield Static("", id="explanation", markup=False)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        """Begin to look at the scheduler."""
+        for hidden in ("#message", "#owners", "#pane"):
+            self.query_one(hidden).display = False
+        self.query_one("#jobs").focus()
+        self.run_worker(self._look(), name="look", exit_on_error=False)
+
+    async def on_unmount(self) -> None:
+        """Leave the scheduler."""
+        await self._disconnect()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Switch keys off where they do not apply."""
+        if isinstance(self.screen, Question):  # whose keys these are
+            return False
+        if action in _OF_JOBS and not self.query_one("#jobs").display:
+            return False
+        return not (self.read_only and action in _STEERING)
+
+    # Looking
+
+    async def _look(self) -> None:
+        while True:
+            await self.refresh_status()
+            await asyncio.sleep(self.interval)
+
+    async def refresh_status(self) -> None:
+        """Ask for the status once, and show it. What goes wrong is shown, and asked again later."""
+        try:
+            self.status = await self._ask(lambda client: api.status(client))  # type: ignore
+        except click.ClickException as error:
+            self._say(error.format_message(), lost=True)
+            return
+        with suppress(NoMatches):  # the application ends
+            if self.query_one("#message").has_class("lost"):
+                self._say("")
+            self._show()
+            await self._show_explanation()
+
+    async def _ask(self, question: Callable[[Client], Awaitable[Any]]) -> Any:
+        """Return the answer of the scheduler. A lost connection is made anew the next time."""
+        timeout = self.where.timeout
+        try:
+            with explained(self.address, timeout):
+                if self._client is None:
+                    self._client = await connect(self.address, timeout)
+                return await asyncio.wait_for(_await(question(self._client)), timeout)
+        except click.ClickException:
+            if self._client is not None and self._client.status != "running":
+                await self._disconnect()
+            raise
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await close(client)
+
+    def _say(self, text: str, lost: bool = False) -> None:
+        """Show a message until the next; one of a lost connection until the next answer."""
+        with suppress(NoMatches):  # the application ends
+            message = self.query_one("#message", Static)
+            message.update(printable(text))
+            message.display = bool(text)
+            message.set_class(lost, "lost")
+
+    # Showing
+
+    def _show(self) -> None:
+        status = self.status
+        if status is None:
+            return
+        self.query_one("#summary", Static).update(summary(status))
+        self.query_one("#owners-text", Static).update(owners_table(status.get("owners", {})))
+        table = self.query_one("#jobs", DataTable)
+        chosen, row, scroll = self.job, table.cursor_row, table.scroll_offset
+        table.clear(columns=True)
+        for k, column in enumerate(JOB_COLUMNS):
+            mark = (" ▲" if self.upwards else " ▼") if k == self.sorted_by else ""
+            side = "left" if column.left else "right"
+            table.add_column(Text(column.heading + mark, justify=side), key=column.heading)
+        order = self._order(status["jobs"])
+        for name in order:
+            table.add_row(*_cells(name, status["jobs"][name]), key=name)
+        if order:
+            at = order.index(chosen) if chosen in order else min(row, len(order) - 1)
+            table.move_cursor(row=at, animate=False, scroll=False)
+            table.scroll_to(scroll.x, scroll.y, animate=False)
+
+    def _order(self, jobs: dict[str, Any]) -> list[str]:
+        """Return the names in order: tasks of no job last, ties by name."""
+        key = JOB_COLUMNS[self.sorted_by].key
+        names = sorted(jobs)
+        names.sort(key=lambda name: key(name, jobs[name]), reverse=not self.upwards)
+        return sorted(names, key=lambda name: not jobs[name]["reports"])
+
+    @property
+    def job(self) -> str | None:
+        """Name of the chosen job."""
+        table = self.query_one("#jobs", DataTable)
+        if not table.is_valid_row_index(table.cursor_row):
+            return None
+        return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+
+    async def _show_explanation(self) -> None:
+        pane = self.query_one("#pane")
+        if not pane.display or (job := self.job) is None:
+            return
+        try:
+            found = await self._ask(lambda client: api.explain(job, client=client))  # type: ignore
+            text = "\n".join(printable(line) for line in found["text"].splitlines())
+        except click.ClickException as error:
+            text = error.format_message()
+        if self.job == job:
+            self.query_one("#explanation", Static).update(text)
+
+    # Keys
+
+    def action_sort(self, step: int) -> None:
+        """Sort by the next column to the left or right."""
+        self._sort_by((self.sorted_by + step) % len(JOB_COLUMNS))
+
+    def _sort_by(self, column: int) -> None:
+        self.sorted_by = column
+        # Names from the first; of everything that is counted the most first.
+        self.upwards = JOB_COLUMNS[column].left
+        self._show()
+
+    def action_reverse(self) -> None:
+        """Reverse the order."""
+        self.upwards = not self.upwards
+        self._show()
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        """Sort by the column of the heading; reverse the order if it is sorted by it."""
+        if event.column_index == self.sorted_by:
+            self.action_reverse()
+        else:
+            self._sort_by(event.column_index)
+
+    async def on_data_table_row_highlighted(self) -> None:
+        """Explain the job that is chosen now."""
+        with suppress(NoMatches):  # the application ends
+            await self._show_explanation()
+
+    async def action_explain(self) -> None:
+        """Open or close the pane that explains the chosen job."""
+        pane = self.query_one("#pane")
+        pane.display = not pane.display
+        await self.on_data_table_row_highlighted()
+
+    def action_owners(self) -> None:
+        """Show the owners instead of the jobs, or the jobs again."""
+        table, owners = self.query_one("#jobs"), self.query_one("#owners")
+        table.display, owners.display = not table.display, not owners.display
+        self.query_one("#pane").display = False  # it is about a job
+        (table if table.display else owners).focus()
+        self.refresh_bindings()
+
+    async def action_pause(self) -> None:
+        """Pause the chosen job, or resume it."""
+        job = self.job
+        if job is None or self.status is None:
+            return
+        paused = self.status["jobs"][job].get("state") == "paused"
+        act = api.resume if paused else api.pause
+        done = "goes on" if paused else "is paused"
+        await self._steer(job, lambda client: act(job, client=client), done)
+
+    def action_stop(self) -> None:
+        """Stop the chosen job, if the user means it."""
+        job = self.job
+        if job is None:
+            return
+
+        async def answered(yes: bool | None) -> None:
+            if yes:
+                await self._steer(
+                    job, lambda client: api.stop(job, client=client), "ends at its next report"
+                )
+
+        self.push_screen(Question(f"Stop {_short(job)} at its next report?"), answered)
+
+    async def _steer(self, job: str, action: Callable[[Client], Awaitable[Any]], done: str) -> None:
+        try:
+            await self._ask(action)
+            self._say(f"{job} {done}")
+        except click.ClickException as error:
+            self._say(error.format_message())
+        await self.refresh_status()
+
+
+async def _await(answer: Awaitable[Any]) -> Any:
+    return await answer
+
+
+def _cells(name: str, job: dict[str, Any]) -> list[Text]:
+    style = _STYLES.get(job.get("state", ""), "")
+    cells = []
+    for column in JOB_COLUMNS:
+        text = column.text(name, job)
+        if column.heading in ("job", "owner"):
+            text = _short(text)
+        side = "left" if column.left else "right"
+        # As Text: markup in a user's names is not interpreted.
+        cells.append(Text(text, style if column.heading == "state" else "", justify=side))
+    return cells
+
+
+def _short(name: str) -> str:
+    name = printable(name)
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"

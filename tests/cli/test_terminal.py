@@ -1,0 +1,203 @@
+"""The commands that look at and steer a running scheduler, against one in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import pytest
+from click.testing import CliRunner
+from distributed import LocalCluster
+from scheduler_process import end, free_port, start_scheduler
+
+import dask_slaq as slaq
+from dask_slaq.cli.main import slaq as command
+from dask_slaq.cli.status_tables import JOB_COLUMNS
+
+HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
+
+
+@pytest.fixture
+def run(on_scheduler):
+    """Run ``dask slaq``; see `on_scheduler`."""
+    return on_scheduler
+
+
+def refused(result, *words):
+    """One line says what is wrong, and the exit code is 1."""
+    assert result.exit_code == 1, result.output
+    assert result.output.startswith("Error: ") and result.output.count("\n") == 1, result.output
+    for word in words:
+        assert word in result.output
+
+
+def test_jobs_are_listed_with_their_owners_and_reasons(run, training):
+    result = run("jobs")
+    assert result.exit_code == 0
+    assert "2 jobs" in result.output and "bob@lab" in result.output and "1/9" in result.output
+    assert "its driver computes" in result.output
+    assert "\x1b" not in result.output and r"\x1b[31m[bold]" in result.output
+
+
+def test_json_is_json_without_nan(run, training):
+    def no_constant(name):
+        raise AssertionError(name)
+
+    found = json.loads(run("jobs", "--json").output, parse_constant=no_constant)
+    assert found["jobs"]["a"]["iteration"] == 1 and HOSTILE in found["jobs"]
+    assert json.loads(run("owners", "--json").output)["bob@lab"]["jobs"] == 2
+    assert json.loads(run("explain", "a", "--json").output)["job"] == "a"
+
+
+def test_owners_and_explanations_are_text(run, training):
+    assert run("owners").output.splitlines()[1].split()[:2] == ["bob@lab", "3"]
+    assert run("explain", "a").output.startswith("a (bob@lab): ")
+    assert "\x1b" not in run("explain", HOSTILE).output
+
+
+def test_jobs_are_steered(run, training):
+    def job():
+        return slaq.status(training)["jobs"]["a"]
+
+    assert run("set", "a", "--weight", "2", "--max-share", "4").output == (
+        "a: weight 2, max_share 4\n"
+    )
+    assert (job()["weight"], job()["max_share"]) == (2, 4)
+    assert run("set", "a", "--max-share", "inf", by="bob@lab").exit_code == 0
+    assert job()["max_share"] is None
+    assert "paused" in run("pause", "a").output and job()["state"] == "paused"
+    assert run("resume", "a").exit_code == 0 and job()["state"] == "idle"
+    assert run("stop", HOSTILE).exit_code == 0
+    assert slaq.status(training)["jobs"][HOSTILE]["state"] == "stopping"
+
+
+def test_the_policy_is_printed_and_changed(run):
+    assert run("policy").output == "max-total\n"
+    assert run("policy", "fair").exit_code == 0
+    assert run("policy").output == "fair\n"
+    refused(run("policy", "fairest"), "'fairest'", "max-total")
+    assert run("policy", "max-total").exit_code == 0
+
+
+@pytest.mark.parametrize("what", ["pause", "resume", "stop", "set"])
+def test_only_owner_and_operators_may(run, training, what):
+    settings = ["--weight", "5"] if what == "set" else []
+    refused(run(what, "a", *settings, by="eve@desk"), "'eve@desk' may not", "bob@lab", "ann")
+    refused(run("policy", "fair", by="eve@desk"), "operators")
+
+
+@pytest.mark.parametrize("what", ["explain", "pause", "resume", "stop", "set"])
+def test_an_unknown_job_is_named_with_the_known_ones(run, training, what):
+    settings = ["--weight", "5"] if what == "set" else []
+    refused(run(what, "b\x1b", *settings), r"'b\x1b'", "'a'")
+
+
+def test_bad_settings_change_nothing(run, training):
+    refused(run("set", "a", "--weight", "-1"), "weight", "-1")
+    refused(run("set", "a", "--min-share", "nan"), "min_share")
+    assert run("set", "a").exit_code == 2
+
+
+def test_no_scheduler(run, tmp_path, monkeypatch):
+    nobody = f"tcp://127.0.0.1:{free_port()}"
+    refused(run("jobs", where=("--scheduler", nobody, "--timeout", "0.5")), nobody, "0.5 s")
+    refused(run("jobs", where=()), "--scheduler ADDRESS", "DASK_SCHEDULER_ADDRESS")
+    refused(run("jobs", where=("--scheduler", "foo://x:1")), "foo")
+    refused(run("jobs", where=("--scheduler", "nonsense")), "nonsense")
+    refused(run("jobs", where=("--scheduler", nobody.replace("tcp", "tls"))), "TLS")
+    refused(run("jobs", where=("--scheduler-file", str(tmp_path / "none"))), "none")
+    (tmp_path / "empty").write_text("{}")
+    refused(run("jobs", where=("--scheduler-file", str(tmp_path / "empty"))), "empty")
+    assert run("jobs", "--scheduler", nobody).exit_code == 2  # and a file
+
+
+def test_what_is_not_a_scheduler_is_not_waited_for(run):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        refused(run("jobs", where=("--scheduler", address, "--timeout", "0.5")), address)
+
+
+def test_no_plugin(run):
+    cluster = LocalCluster(n_workers=0, processes=False, dashboard_address=":0")
+    with cluster, dask.config.set({"scheduler-address": cluster.scheduler_address}):
+        for arguments in (("jobs",), ("owners",), ("explain", "a"), ("pause", "a"), ("policy",)):
+            refused(run(*arguments, where=()), "does not run SlaqPlugin")
+
+
+@pytest.mark.parametrize("name", sorted(command.commands))
+def test_every_help_has_a_sentence(name):
+    result = CliRunner().invoke(command, [name, "--help"])
+    assert result.exit_code == 0
+    assert "\n\n  " in result.output
+
+
+def test_top_needs_a_terminal(run, training):
+    pytest.importorskip("textual")
+    refused(run("top"), "dask slaq jobs")
+
+
+def test_top_says_how_to_install_what_it_needs(run, monkeypatch):
+    monkeypatch.delitem(sys.modules, "dask_slaq.cli.top.app", raising=False)
+    monkeypatch.setitem(sys.modules, "textual.app", None)
+    monkeypatch.setitem(sys.modules, "textual", None)
+    refused(run("top"), "pip install 'dask-slaq[top]'")
+
+
+def test_as_a_program_by_the_environment(file, training):
+    address = json.loads(Path(file).read_text())["address"]
+    program = [sys.executable, "-m", "dask", "slaq"]
+    environment = {**os.environ, "DASK_SCHEDULER_ADDRESS": address}
+    result = subprocess.run(
+        [*program, "explain", "b"], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 1 and result.stdout == ""
+    assert result.stderr.startswith("Error: no job named 'b'") and result.stderr.count("\n") == 1
+
+
+def test_tls_by_dask_s_own_configuration(run, tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", *request, *files], check=True, capture_output=True)
+    settings = {
+        "distributed.comm.tls.ca-file": str(certificate),
+        "distributed.comm.tls.client.cert": str(certificate),
+        "distributed.comm.tls.client.key": str(key),
+    }
+    options = ["--tls-ca-file", "--tls-cert", "--tls-key"]
+    paths = [str(certificate), str(certificate), str(key)]
+    pairs = [part for pair in zip(options, paths, strict=True) for part in pair]
+    process, file = start_scheduler(tmp_path, "tls://127.0.0.1", *pairs)
+    try:
+        with dask.config.set(settings):
+            result = run("policy", where=("--scheduler-file", file))
+            assert (result.exit_code, result.output) == (0, "max-total\n")
+        refused(run("policy", where=("--scheduler-file", file)), "TLS")
+    finally:
+        end(process)
+
+
+@pytest.mark.parametrize(
+    ("eta", "text"),
+    [
+        (None, "unknown"),
+        ([30.0, 90.0, 7200.0], "1.5 min (30 s to 2.0 h)"),
+        ([30.0, 40.0, None], "40 s (30 s to ?)"),
+        ([30.0, None, None], "over 30 s"),
+        ([None, None, None], "not in sight"),
+    ],
+)
+def test_the_time_to_the_target_has_its_band(eta, text):
+    column = next(c for c in JOB_COLUMNS if c.heading == "to target")
+    assert column.text("a", {"target": 0.1, "eta": eta}) == text
+    assert column.text("a", {"target": None, "eta": None}) == "-"

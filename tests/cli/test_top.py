@@ -1,0 +1,121 @@
+"""The live table, against a scheduler in another process and without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+
+import dask
+import pytest
+from scheduler_process import free_port
+
+import dask_slaq as slaq
+
+HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
+
+
+def top(file, scenario, by="ann@desk", then=None, **options):
+    """Run ``scenario(application, pilot)`` in the live table, without a terminal."""
+    pytest.importorskip("textual")
+    from dask_slaq.cli.connection import Where
+    from dask_slaq.cli.top.app import Top
+
+    async def run():
+        app = Top(Where(scheduler_file=file), interval=60, **options)
+        async with app.run_test(size=(120, 30)) as pilot:
+            while app.status is None:
+                await pilot.pause(0.02)
+            await scenario(app, pilot)
+        if then is not None:
+            await then(app)
+
+    with dask.config.set({"slaq.owner": by}):
+        asyncio.run(run())
+
+
+def shown(app, name):
+    return str(app.query_one(name).render())
+
+
+async def until(pilot, condition):
+    while not condition():
+        await pilot.pause(0.02)
+
+
+def test_top_sorts_and_keeps_the_chosen_job(file, training):
+    async def scenario(app, pilot):
+        table = app.query_one("#jobs")
+        assert table.row_count == 2 and app.job == "a"
+        await pilot.press("r")
+        assert table.cursor_row == 1 and app.job == "a"  # it moved, and is chosen still
+        for _ in range(3):
+            await pilot.press("greater_than_sign")
+        assert [c.label.plain for c in table.ordered_columns][3] == "iteration ▼"
+        assert [key.value for key in table.rows] == ["a", HOSTILE]
+        await pilot.press("less_than_sign")
+        assert app.sorted_by == 2
+
+    top(file, scenario)
+
+
+def test_top_explains_pauses_and_stops_after_a_question(file, training):
+    def job():
+        return slaq.status(training)["jobs"]["a"]["state"]
+
+    async def scenario(app, pilot):
+        await pilot.press("e")
+        await until(pilot, lambda: "a (bob@lab)" in shown(app, "#explanation"))
+        await pilot.press("p")
+        await until(pilot, lambda: app.status["jobs"]["a"]["state"] == "paused")
+        assert "a is paused" in shown(app, "#message")
+        await pilot.press("p")
+        await until(pilot, lambda: app.status["jobs"]["a"]["state"] != "paused")
+        await pilot.press("s", "n")
+        await pilot.press("o", "s", "o")  # no job is seen, and none is stopped
+        await app.refresh_status()
+        assert app.status["jobs"]["a"]["state"] == "idle"
+        await pilot.press("s", "y")
+        await until(pilot, lambda: app.status["jobs"]["a"]["state"] == "stopping")
+
+    top(file, scenario)
+
+
+def test_top_shows_refusals_and_goes_on(file, training):
+    async def scenario(app, pilot):
+        await pilot.press("p")
+        await until(pilot, lambda: "may not" in shown(app, "#message"))
+        await app.refresh_status()
+        assert "may not" in shown(app, "#message")
+        app.address, before = f"tcp://127.0.0.1:{free_port()}", app.address
+        app.where = type(app.where)(timeout=0.3)
+        await app._disconnect()
+        await app.refresh_status()
+        assert "no scheduler answers" in shown(app, "#message")
+        app.address, app.where = before, type(app.where)()
+        await app.refresh_status()
+        assert shown(app, "#message") == "" and app.query_one("#jobs").row_count == 2
+
+    top(file, scenario, by="eve@desk")
+
+
+def test_top_read_only_has_no_keys_that_steer(file, training):
+    async def scenario(app, pilot):
+        await pilot.press("p", "s", "y")
+        await app.refresh_status()
+        assert "paused" not in {job["state"] for job in app.status["jobs"].values()}
+        assert not app.query_one("#message").display
+
+    top(file, scenario, read_only=True)
+
+
+def test_answers_after_the_end_are_dropped(file, training):
+    async def scenario(app, pilot):
+        await pilot.press("e")
+
+    async def late(app):
+        """Call what an answer or a key still calls while the application ends."""
+        await app.on_data_table_row_highlighted()
+        app._say("late")
+        await app.refresh_status()
+        await app._disconnect()
+
+    top(file, scenario, then=late)
