@@ -7,14 +7,26 @@ if the solver has one. Each observer reads it from a computation that the solver
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from dask_slaq.adapters.dask_glm_tasks import and_loss, of_block
 from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy
 
 MODULE = "dask_glm.algorithms"
+
+
+def like(observer: LoopObserver, beta: Any) -> Any:
+    """Return NumPy coefficients as the kind of array that the loop returns for its ``X``.
+
+    Parameters
+    ----------
+    observer : LoopObserver
+    beta : array, shape (n_features,)
+    """
+    convert = observer.library.get("maybe_to_cupy", lambda beta, X: beta)
+    return convert(beta, observer.arguments["X"])
 
 
 class GradientDescent(LoopObserver):
@@ -24,9 +36,18 @@ class GradientDescent(LoopObserver):
     step (``lf``) and after it (``func``).
     """
 
-    stands_in = ("compute",)
+    stands_in = ("compute", "persist")
 
     started = False
+    beta: Any = None
+
+    def persist(self, *args: Any, **kwargs: Any) -> Any:
+        out = self.library["persist"](*args, **kwargs)
+        self.beta = out[0]
+        return out
+
+    def so_far(self) -> Any:
+        return self.beta
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
         out = self.library["compute"](*args, **kwargs)
@@ -34,7 +55,8 @@ class GradientDescent(LoopObserver):
         return out
 
     def _iterated(self, out: tuple[Any, ...]) -> None:
-        step, before, after, _ = out
+        step, before, after, gradient = out
+        self.beta = self.beta - step * gradient  # as the loop does next
         if not self.started:
             self.started = True
             self.report(before)
@@ -59,6 +81,10 @@ class ProximalGrad(LoopObserver):
     start: Any = None
     beta: Any = None
     tried: tuple[Any, Any] | None = None
+    accepted: Any = None
+
+    def so_far(self) -> Any:
+        return self.accepted
 
     def persist(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 3:
@@ -75,9 +101,9 @@ class ProximalGrad(LoopObserver):
 
     def finish(self) -> None:
         if self.tried is not None:
-            loss, beta = self.tried
+            loss, self.accepted = self.tried
             self.tried = None
-            self.report(loss + self._penalty(beta))
+            self.report(loss + self._penalty(self.accepted))
 
     def _persisted(self, out: tuple[Any, ...]) -> None:
         if len(out) == 3 and self.beta is None:
@@ -91,7 +117,8 @@ class ProximalGrad(LoopObserver):
     def _computed(self, loss: Any, extra: tuple[Any, ...]) -> None:
         if self.start is not None:
             self.start = None
-            self.report(extra[1] + self._penalty(np.zeros_like(extra[0])))
+            self.accepted = np.zeros_like(extra[0])
+            self.report(extra[1] + self._penalty(self.accepted))
         self.tried = loss, extra[0]
 
     def _penalty(self, beta: Any) -> Any:
@@ -107,6 +134,12 @@ class LBFGS(LoopObserver):
     """
 
     stands_in = ("fmin_l_bfgs_b",)
+    needs = ("X",)
+
+    beta: Any = None
+
+    def so_far(self) -> Any:
+        return like(self, self.beta)
 
     def fmin_l_bfgs_b(self, func: Any, *args: Any, callback: Any = None, **kwargs: Any) -> Any:
         self.tried: list[tuple[Any, Any]] | None = None
@@ -124,7 +157,7 @@ class LBFGS(LoopObserver):
 
     def _evaluated(self, x: Any, loss: Any) -> None:
         if self.tried is None:
-            self.tried = []
+            self.tried, self.beta = [], np.array(x)
             self.report(loss)
         else:
             self.tried.append((np.array(x), loss))
@@ -134,6 +167,7 @@ class LBFGS(LoopObserver):
         # In every known SciPy release the accepted iterate is the last one evaluated. Check it
         # anyway: the loss of another point would be wrong.
         loss = next((f for z, f in reversed(tried) if np.array_equal(z, x)), None)
+        self.beta = np.array(x)
         if loss is not None:
             self.report(loss)
 
@@ -146,16 +180,24 @@ class Newton(LoopObserver):
     The loss of the last iterate is never computed.
     """
 
-    stands_in = ("da",)
+    stands_in = ("da", "dot")
     needs = ("family",)
 
     at: tuple[Any, Any]
+    beta: Any = None
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
         self.family = self.arguments["family"]
         self.arguments["family"] = Proxy(self.family, gradient=self.gradient)
         self.da = Proxy(self.library["da"], compute=self.compute)
+
+    def so_far(self) -> Any:
+        return self.beta
+
+    def dot(self, X: Any, beta: Any) -> Any:
+        self.beta = beta
+        return self.library["dot"](X, beta)
 
     def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
         """Call the family's ``gradient`` and keep the iterate for the loss."""
@@ -179,31 +221,6 @@ class Newton(LoopObserver):
         return (block(of_block(loglike), Xbeta, y, chunks=chunks, dtype="f8", meta=np.empty(0)),)
 
 
-def of_block(loglike: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return the task function of `Newton`, which computes the loss of one partition.
-
-    A nested function is pickled by value, so workers do not need this package.
-
-    Parameters
-    ----------
-    loglike : callable
-        The family's ``loglike(Xbeta, y)``, the negative log-likelihood.
-
-    Returns
-    -------
-    callable
-        ``loss(Xbeta, y)``, which returns an array of shape (1,), NaN if `loglike` raises.
-    """
-
-    def loss(Xbeta: Any, y: Any) -> Any:
-        try:
-            return np.array([float(loglike(Xbeta, y))])
-        except Exception:
-            return np.array([np.nan])
-
-    return loss
-
-
 class ADMM(LoopObserver):
     """Observer of ``admm``.
 
@@ -213,7 +230,7 @@ class ADMM(LoopObserver):
     """
 
     stands_in = ("delayed", "da")
-    needs = ("regularizer", "lamduh")
+    needs = ("X", "regularizer", "lamduh")
 
     z: Any = None
     task: Any = None
@@ -221,6 +238,9 @@ class ADMM(LoopObserver):
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
         self.da = Proxy(self.library["da"], compute=self.compute)
+
+    def so_far(self) -> Any:
+        return like(self, self.z)
 
     def delayed(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Wrap ``local_update`` so that its tasks also return the loss; pass on anything else."""
@@ -245,36 +265,6 @@ class ADMM(LoopObserver):
     def _iterated(self, losses: tuple[float, ...]) -> None:
         regularizer = self.library["Regularizer"].get(self.arguments["regularizer"])
         self.report(math.fsum(losses) + self.arguments["lamduh"] * regularizer.f(self.z))
-
-
-def and_loss(update: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
-    """Return the task function of `ADMM`, which also evaluates the loss at ``z``.
-
-    A nested function is pickled by value, so workers do not need this package.
-
-    Parameters
-    ----------
-    update : callable
-        dask-glm's ``local_update``.
-
-    Returns
-    -------
-    callable
-        Takes the arguments of `update` and returns its result and the loss of the partition,
-        without the penalty and NaN if it cannot be evaluated.
-    """
-
-    def local_update(
-        X: Any, y: Any, beta: Any, z: Any, u: Any, rho: Any, f: Any, **more: Any
-    ) -> tuple[Any, float]:
-        try:
-            # `f` adds rho / 2 |beta - z + u|^2, which is zero for beta = z and u = 0.
-            loss = float(f(z, X, y, z, 0 * z, rho))
-        except Exception:
-            loss = float("nan")
-        return update(X, y, beta, z, u, rho, f, **more), loss
-
-    return local_update
 
 
 LOOPS = (

@@ -11,11 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlparse
 
-from dask_slaq.adapters.observing import Address, Loop, LoopObserver, Mailbox, ReportSession
+from dask_slaq.adapters.observing import (
+    Address,
+    Loop,
+    LoopObserver,
+    Mailbox,
+    ReportSession,
+    ends_with,
+)
 
 
 class Training(LoopObserver):
-    """Observer that adds a callback to those of ``fit``, which run on every worker."""
+    """Observer that adds two callbacks to those of ``fit``, which run on every worker."""
 
     needs = ("kwargs",)
 
@@ -23,9 +30,10 @@ class Training(LoopObserver):
         self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
     ) -> None:
         super().__init__(library, arguments, block)
-        self.inbox = Mailbox(block)
+        self.inbox = Mailbox(block, "lightgbm.dask")
         given = arguments["kwargs"]
-        callbacks = [Report(self.inbox.route), *(given.get("callbacks") or ())]
+        route = self.inbox.route
+        callbacks = [Report(route), *(given.get("callbacks") or ()), Stop(route)]
         arguments["kwargs"] = {**given, "callbacks": callbacks}
 
 
@@ -47,7 +55,7 @@ class Report:
         self.route = route
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return rebuild(), (self.route.inbox, self.route.topic)
+        return rebuild(), (type(self).__name__, self.route.inbox, self.route.topic)
 
     def __call__(self, env: Any) -> None:
         try:
@@ -59,18 +67,37 @@ class Report:
             pass
 
 
+class Stop(Report):
+    """LightGBM callback that ends the training after a round, on all workers after the same one.
+
+    It runs last, so that the user's callbacks see the round.
+    """
+
+    order = 1_000_000
+
+    def __call__(self, env: Any) -> None:
+        try:
+            stop = ends_with(self.route, env.iteration)
+        except Exception:
+            return
+        if stop:
+            from lightgbm.callback import EarlyStopException
+
+            raise EarlyStopException(env.iteration, env.evaluation_result_list)
+
+
 def rebuild() -> Callable[..., Any]:
     """Return the function that unpickles a callback.
 
     A worker without this package receives a callback that does nothing.
     """
 
-    def make(inbox: str, topic: str | None) -> Any:  # pickled by value
+    def make(name: str, inbox: str, topic: str | None) -> Any:  # pickled by value
         try:
-            from dask_slaq.adapters.lightgbm import Address, Report
+            from dask_slaq.adapters import lightgbm
         except ImportError:
             return lambda env: None
-        return Report(Address(inbox, topic))
+        return getattr(lightgbm, name)(lightgbm.Address(inbox, topic))
 
     return make
 

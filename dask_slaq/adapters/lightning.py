@@ -76,14 +76,18 @@ def _made() -> type:
                 self._steps += 1
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-            if not trainer.is_global_zero:
-                return
+            stop = trainer.is_global_zero and not self._publish(trainer)
+            # All processes must end after the same epoch, and only the first one reports.
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+            trainer.should_stop = trainer.should_stop or stop
+
+        def _publish(self, trainer: Any) -> bool:
             if self.monitor in trainer.callback_metrics:
-                publish(float(trainer.callback_metrics[self.monitor]))
-            elif self._steps:
-                publish(float(self._sum) / self._steps)
-            else:
-                self._say_what_there_is(trainer)
+                return publish(float(trainer.callback_metrics[self.monitor]))
+            if self._steps:
+                return publish(float(self._sum) / self._steps)
+            self._say_what_there_is(trainer)
+            return True
 
         def _say_what_there_is(self, trainer: Any) -> None:
             wanted = "no loss" if self.monitor is None else f"no metric {self.monitor!r}"

@@ -51,7 +51,9 @@ def _made() -> type:
         def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
             epoch = net.history[-1]
             if self.loss in epoch:
-                publish(epoch[self.loss])
+                if not publish(epoch[self.loss]):
+                    # skorch's way to end a fit early, which keeps the net so far.
+                    raise KeyboardInterrupt
                 return
             recorded = ", ".join(name for name in epoch if name.endswith("_loss")) or "none"
             warn_once(

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dask_slaq.adapters.observing import Address, Loop, LoopObserver, Mailbox, ReportSession
+from dask_slaq.adapters.observing import (
+    Address,
+    Loop,
+    LoopObserver,
+    Mailbox,
+    ReportSession,
+    ends_with,
+)
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
@@ -30,7 +37,7 @@ class Training(LoopObserver):
         self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
     ) -> None:
         super().__init__(library, arguments, block)
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "xgboost.dask")
         dtrain, evals = arguments["dtrain"], arguments["evals"]
         names = [name for data, name in evals or () if data is dtrain]
         mine = callback(inbox.route, names[0] if names else None)
@@ -61,6 +68,13 @@ def callback(route: Address, data: str | None) -> Any:
     class Report(TrainingCallback):  # type: ignore[misc]
         def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
             return rebuild(), (route.inbox, route.topic, data)
+
+        def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            # Here, and not after a round: the user's callbacks see each round to its end.
+            try:
+                return ends_with(route, epoch)
+            except Exception:
+                return False
 
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
             try:

@@ -69,11 +69,11 @@ class GradientBoosting(BaseEstimator):
 
     Attributes
     ----------
-    trees_ : array of NODE, (max_iter, n_outputs, n_nodes)
+    trees_ : array of NODE, (n_iter_, n_outputs, n_nodes)
         See `dask_slaq.workloads.hist_boosting.trees`.
     start_ : array, (n_outputs,)
         Scores before the first tree.
-    loss_curve_ : list of float, (max_iter + 1,)
+    loss_curve_ : list of float, (n_iter_ + 1,)
         Reported loss at the start and after each iteration.
     n_iter_ : int
         Number of iterations run.
@@ -121,11 +121,12 @@ class GradientBoosting(BaseEstimator):
         expect(self.max_iter)
         for iteration in range(self.max_iter + 1):
             self.loss_curve_.append(rounds.look(last=iteration == self.max_iter))
-            publish(self.loss_curve_[-1])
+            if not publish(self.loss_curve_[-1]) and iteration:
+                break
             if iteration < self.max_iter:
                 rounds.grow()
         self.start_, self.trees_ = rounds.start, np.array(rounds.ensemble)
-        self.n_iter_ = self.max_iter
+        self.n_iter_ = iteration
 
     def _sample(self, raw: Partitions, found: Survey) -> np.ndarray:
         """Draw rows in their order; the draw does not depend on how the rows are split."""

@@ -17,6 +17,7 @@ import dask
 import dask.array as da
 import numpy as np
 
+from dask_slaq.adapters.observing import stopped
 from dask_slaq.client.connection import current_client
 from dask_slaq.client.queries import status
 
@@ -97,6 +98,8 @@ def train(
             num_boost_round=min(rounds_per_step, num_boost_round - done),
             xgb_model=model,
         )["booster"]
+        if stopped():
+            break
     return model
 
 

@@ -62,7 +62,7 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
     ----------
     components_ : array, (n_components, n_features)
         Pseudo-counts of the words in each topic.
-    loss_curve_ : list of float, (max_iter + 1,)
+    loss_curve_ : list of float, (n_iter_ + 1,)
         Reported loss at the start and after each iteration.
     bound_ : float
         Perplexity of the training data.
@@ -139,10 +139,12 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         expect(self.max_iter)
         for iteration, chosen in enumerate(self._subsets(len(parts), random)):
             stats, bound, words, documents = self._pass(parts, topics, chosen)
-            self._report(topics, bound, words, documents / found.n)
+            goes_on = self._report(topics, bound, words, documents / found.n)
+            if iteration and not goes_on:
+                break
             if iteration < self.max_iter:
                 topics = self._update(topics, stats * (found.n / documents), iteration + 1)
-        self.components_, self.n_iter_ = topics, self.max_iter
+        self.components_, self.n_iter_ = topics, iteration
         self.bound_ = float(np.exp(self.loss_curve_[-1]))
         return self
 
@@ -200,15 +202,15 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         stats, bound, words, documents = sums
         return stats, float(bound), float(words), int(documents)
 
-    def _report(self, topics: np.ndarray, bound: float, words: float, share: float) -> None:
-        """Record and publish the loss.
+    def _report(self, topics: np.ndarray, bound: float, words: float, share: float) -> bool:
+        """Record and publish the loss. Returns False if the training was stopped.
 
         The bound has one term for the topics. `share` is the fraction of documents that were used,
         and the same fraction of the term is added to their `bound`.
         """
         whole = bound + share * expectation.topic_bound(topics, self._settings())
         self.loss_curve_.append(-whole / words)
-        publish(self.loss_curve_[-1])
+        return publish(self.loss_curve_[-1])
 
     def _update(self, topics: np.ndarray, stats: np.ndarray, iteration: int) -> np.ndarray:
         """Run the M-step on `stats` that are scaled to all documents. Returns the new topics."""

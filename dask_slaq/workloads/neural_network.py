@@ -139,7 +139,8 @@ class MLPClassifier(PartitionedClassifier):
             return loss, slope
 
         def accepted(intermediate_result: Any) -> None:
-            self._record(float(intermediate_result.fun))
+            if not self._record(float(intermediate_result.fun)):
+                raise StopIteration  # SciPy returns the iterate so far
 
         options = {
             "maxiter": self.max_iter,

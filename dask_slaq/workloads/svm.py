@@ -149,24 +149,24 @@ class LinearSVM(PartitionedClassifier):
 
     def _descend(self, parts: Partitions, n: int, columns: int) -> None:
         theta = np.zeros(columns + 1)  # the intercept is last
-        slope = self._evaluate(parts, n, theta)
+        slope, _ = self._evaluate(parts, n, theta)
         for t in range(1, self.max_iter + 1):
             before, theta = theta, theta - self.step_size / np.sqrt(t) * slope
-            slope = self._evaluate(parts, n, theta)
+            slope, goes_on = self._evaluate(parts, n, theta)
             moved = np.linalg.norm(theta - before)
-            if self.tol and moved <= self.tol * max(np.linalg.norm(theta), 1.0):
+            if not goes_on or (self.tol and moved <= self.tol * max(np.linalg.norm(theta), 1.0)):
                 break
         self.n_iter_ = t
         self.coef_, self.intercept_ = theta[None, :-1], theta[-1:]
 
-    def _evaluate(self, parts: Partitions, n: int, theta: np.ndarray) -> np.ndarray:
-        """Record the loss at `theta` and return the sub-gradient."""
+    def _evaluate(self, parts: Partitions, n: int, theta: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Record the loss at `theta`. Returns the sub-gradient and whether training goes on."""
         loss, slope = parts.sum(_hinge, theta, self.classes_[1])
         slope = slope / n
         slope[:-1] += self.alpha * theta[:-1]
         slope[-1] *= bool(self.fit_intercept)
-        self._record(loss / n + 0.5 * self.alpha * float(theta[:-1] @ theta[:-1]))
-        return slope
+        penalty = 0.5 * self.alpha * float(theta[:-1] @ theta[:-1])
+        return slope, self._record(loss / n + penalty)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -31,10 +31,16 @@ def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) 
     """
 
     def partial_fit_and_report(model: Any, x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            from dask_slaq.adapters.observing import Address, is_stopping
+
+            if is_stopping(Address(*route)):
+                return model  # without this block, and so are the blocks that follow
+        except Exception:  # package not installed
+            pass
         model = partial_fit(model, x, y, *args, **kwargs)
         try:
             from dask_slaq.adapters.block_losses import loss_of_block
-            from dask_slaq.adapters.observing import Address
 
             loss = loss_of_block(model, x, y)
             if loss is not None:
@@ -53,7 +59,9 @@ class Chain(LoopObserver):
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
-        self.inbox = Mailbox(self._block)  # receives losses for as long as the fit runs
+        self.inbox = Mailbox(
+            self._block, "dask_ml.wrappers"
+        )  # receives losses for as long as the fit runs
         route = self.inbox.route
         self._partial_fit = then_report(self.library["_partial_fit"], (route.inbox, route.topic))
 

@@ -31,6 +31,14 @@ class Lloyd(LoopObserver):
     centers: Any = None
     origin: Any = None
     squares: Any = None
+    means: Any = None
+    iterations = 0
+
+    def so_far(self) -> Any:
+        X = self.arguments["X"]
+        labels, distances = self.library["pairwise_distances_argmin_min"](X, self.means)
+        centers = self.means.astype(X.dtype)
+        return labels.astype(np.int32), distances.sum(), centers, self.iterations
 
     @property
     def da(self) -> Any:
@@ -59,6 +67,8 @@ class Lloyd(LoopObserver):
         return self.counts, ((X - self.origin) ** 2).sum(dtype="f8")
 
     def _iterated(self, means: Any, counts: Any, squares: Any = None) -> None:
+        self.means = means
+        self.iterations += 1
         first = self.squares is None
         if first:
             self.squares = squares

@@ -10,7 +10,8 @@ import math
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dask_slaq.adapters.observing import Loop, LoopObserver, ReportSession
+from dask_slaq.adapters.observing import Loop, LoopObserver, ReportSession, log_stop
+from dask_slaq.core.errors import StopTraining
 
 # Best score per block, since Hyperband runs several searches at once as one job.
 _best: WeakKeyDictionary[ReportSession, float] = WeakKeyDictionary()
@@ -31,7 +32,11 @@ class Search(LoopObserver):
         self.arguments["additional_calls"] = self.additional_calls
 
     def additional_calls(self, info: Any) -> Any:
-        self.safely(self._scored, info)
+        try:
+            self.safely(self._scored, info)
+        except StopTraining:
+            log_stop(self._block, "dask_ml.model_selection")
+            return dict.fromkeys(info, 0)  # train none further, and choose the best of them
         return self.decide(info)
 
     def _scored(self, info: Any) -> None:

@@ -2,8 +2,16 @@
 
 from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_used
 from dask_slaq.adapters.observing.patches import AfterImport, Patches, imported
-from dask_slaq.adapters.observing.session import ReportSession, expect, publish, warn_once
+from dask_slaq.adapters.observing.session import (
+    ReportSession,
+    expect,
+    log_stop,
+    publish,
+    stopped,
+    warn_once,
+)
 from dask_slaq.adapters.observing.worker_reports import Address, Mailbox
+from dask_slaq.adapters.observing.worker_stops import ends_with, is_stopping
 
 __all__ = [
     "Address",
@@ -14,9 +22,13 @@ __all__ = [
     "Patches",
     "Proxy",
     "ReportSession",
+    "ends_with",
     "expect",
     "imported",
+    "is_stopping",
+    "log_stop",
     "names_used",
     "publish",
+    "stopped",
     "warn_once",
 ]

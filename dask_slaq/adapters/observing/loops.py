@@ -12,11 +12,19 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from dask_slaq.adapters.observing.session import ReportSession, current, expect, warn_once
+from dask_slaq.adapters.observing.session import (
+    ReportSession,
+    current,
+    expect,
+    log_stop,
+    warn_once,
+)
+from dask_slaq.core.errors import StopTraining
 
 #: Parameters of loops that limit the number of iterations.
 LIMITS = ("max_iter", "num_boost_round")
@@ -69,14 +77,39 @@ class LoopObserver:
         self.arguments = arguments
         self._block = block
         self._blind = False
+        self._stop: StopTraining | None = None
 
     def finish(self) -> None:
         """Report losses that are still outstanding. Called after the loop has returned."""
 
+    def so_far(self) -> Any:
+        """Return what the loop would have returned, if it had ended at its latest report.
+
+        Called when that report raised `StopTraining`. By default, the fit raises it too.
+        """
+        raise NotImplementedError
+
     def around(self, run: Callable[[], Any]) -> Any:
-        """Return the result of ``run()``, which runs the loop, after calling `finish`."""
-        result = run()
-        self.safely(self.finish)
+        """Return the result of ``run()``, which runs the loop, after calling `finish`.
+
+        If a report of this loop raises `StopTraining`, the result is that of `so_far`.
+        """
+        try:
+            result = run()
+        except StopTraining as stop:
+            if stop is not self._stop:  # raised by the user's own code
+                raise
+            return self._ended(stop)
+        with suppress(StopTraining):  # the loop has ended anyway
+            self.safely(self.finish)
+        return result
+
+    def _ended(self, stop: StopTraining) -> Any:
+        try:
+            result = self.so_far()
+        except Exception:
+            raise stop from None
+        log_stop(self._block, self.library["__name__"])
         return result
 
     def report(self, loss: Any) -> None:
@@ -88,14 +121,19 @@ class LoopObserver:
         """
         value = float(loss.item() if hasattr(loss, "item") else loss)
         if math.isfinite(value):
-            self._block.report(value)
+            try:
+                self._block.report(value)
+            except StopTraining:
+                self._block.stopped = True
+                raise
         else:
             warn_once("not finite", f"a loss of {value} was not reported", self._block.said)
 
     def safely(self, step: Callable[..., Any], *args: Any, default: Any = None) -> Any:
-        """Call `step` without ever failing the fit.
+        """Call `step` without ever failing the fit, except by a stop.
 
-        If `step` raises, issue one warning and skip every later call in this run.
+        If `step` raises, issue one warning and skip every later call in this run. `StopTraining`
+        passes through: `around` ends the fit.
 
         Parameters
         ----------
@@ -115,6 +153,9 @@ class LoopObserver:
             return default
         try:
             return step(*args)
+        except StopTraining as stop:
+            self._stop = stop
+            raise
         except Exception as error:
             self._blind = True
             name = type(error).__name__

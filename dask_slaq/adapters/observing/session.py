@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from numbers import Integral
 
+from dask_slaq.core.errors import StopTraining
+
 logger = logging.getLogger(__name__)
 
 
@@ -29,6 +31,8 @@ class ReportSession:
     ----------
     open : bool
         False after the block was left. A context copied inside the block may outlive it.
+    stopped : bool
+        Whether a report has raised `StopTraining`: fits in this block end.
     said : set of str
         Causes that this block has warned about.
     """
@@ -43,6 +47,7 @@ class ReportSession:
         self.outer = outer
         self.expect = expect
         self.open = True
+        self.stopped = False
         self.said: set[str] = set()
 
 
@@ -111,15 +116,54 @@ def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
         logger.warning(message)
 
 
-def publish(loss: float) -> None:
+def log_once(block: ReportSession, cause: str, message: str) -> None:
+    """Log `message` the first time that `cause` occurs in a block.
+
+    Parameters
+    ----------
+    block : ReportSession
+    cause : str
+        Key that identifies the cause.
+    message : str
+        Text of the line.
+    """
+    if cause not in block.said:
+        block.said.add(cause)
+        logger.warning(message)
+
+
+def log_stop(block: ReportSession, library: str) -> None:
+    """Log once per block and library that a stopped fit ends with the model so far.
+
+    Parameters
+    ----------
+    block : ReportSession
+    library : str
+        Name of the library or module whose fit ends.
+    """
+    message = f"the job was stopped: the fit of {library} ends with the model so far"
+    log_once(block, f"stop {library}", message)
+
+
+def publish(loss: float) -> bool:
     """Report `loss` to the innermost open block, if any; never raise.
 
     For training loops and callbacks of this package, which report like the observed loops of other
     libraries.
+
+    Returns
+    -------
+    bool
+        False if the training was stopped: end it with the model so far.
     """
     block = current()
-    if block is not None:
-        pass_on(block, loss)
+    return block is None or pass_on(block, loss)
+
+
+def stopped() -> bool:
+    """Return whether fits in the innermost open block were stopped."""
+    block = current()
+    return block is not None and block.stopped
 
 
 def expect(iterations: object) -> None:
@@ -143,7 +187,7 @@ def expect(iterations: object) -> None:
         warn_once(name, f"the number of iterations was not told: {name}: {error}", block.said)
 
 
-def pass_on(block: ReportSession, loss: float) -> None:
+def pass_on(block: ReportSession, loss: float) -> bool:
     """Report a loss to a block; never raise.
 
     A loss that is not finite is dropped. Any failure gives one warning per cause and block.
@@ -152,12 +196,21 @@ def pass_on(block: ReportSession, loss: float) -> None:
     ----------
     block : ReportSession
     loss : float
+
+    Returns
+    -------
+    bool
+        False if the report raised `StopTraining`.
     """
     if not math.isfinite(loss):
         warn_once("not finite", f"a loss of {loss} was not reported", block.said)
-        return
+        return True
     try:
         block.report(float(loss))
+    except StopTraining:
+        block.stopped = True
+        return False
     except Exception as error:
         name = type(error).__name__
         warn_once(name, f"a loss was not reported: {name}: {error}", block.said)
+    return True

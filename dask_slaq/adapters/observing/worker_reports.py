@@ -12,9 +12,10 @@ import contextvars
 import uuid
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
-from dask_slaq.adapters.observing.session import ReportSession, pass_on
+from dask_slaq.adapters.observing.session import ReportSession, log_once, log_stop, pass_on
+from dask_slaq.adapters.observing.worker_stops import end, end_on_workers, hold
 
 _inboxes: WeakValueDictionary[str, Mailbox] = WeakValueDictionary()
 _ACTION = "slaq-loss"
@@ -68,6 +69,9 @@ class Mailbox:
     block : ReportSession
         Its ``report`` is called in the thread of the client's event loop, in the order in which
         the losses arrive, and in a copy of the context in which the mailbox was created.
+    library : str, optional
+        Name of the library, if its tasks ask `ends_with` or `is_stopping`: a report that raises
+        `StopTraining` ends them. By default, one line is logged, and the fit goes on.
 
     Attributes
     ----------
@@ -75,28 +79,49 @@ class Mailbox:
         Address to put into the tasks.
     """
 
-    def __init__(self, block: ReportSession) -> None:
+    def __init__(self, block: ReportSession, library: str | None = None) -> None:
         self._block = block
+        self._library = library
         self._context = contextvars.copy_context()
-        self.route = Address(uuid.uuid4().hex, _subscribe())
+        self._client = _client()
+        self._stopped = False
+        self.route = Address(uuid.uuid4().hex, _subscribe(self._client and self._client()))
         _inboxes[self.route.inbox] = self
 
     def take(self, loss: float) -> None:
         """Report a loss to the block if it is still open."""
-        if self._block.open:
-            self._context.copy().run(pass_on, self._block, loss)
+        if self._block.open and not self._context.copy().run(pass_on, self._block, loss):
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._library is None:
+            log_once(self._block, "no stop", "the job was stopped, but a fit on workers goes on")
+        elif not self._stopped:
+            self._stopped = True
+            log_stop(self._block, self._library)
+            inbox, client = self.route.inbox, self._client and self._client()
+            if client is None:  # a local scheduler runs tasks in threads of this process
+                end(inbox, hold(inbox) + 1)
+            else:
+                client.loop.add_callback(end_on_workers, client, inbox)
 
 
-def _subscribe() -> str | None:
-    """Subscribe the current client to a topic of its own.
-
-    Returns the topic, or None without a client.
-    """
+def _client() -> Any:
+    """Return a weak reference to the current client, or None without one."""
     from distributed import default_client
 
     try:
-        client = default_client()
+        return ref(default_client())
     except ValueError:
+        return None
+
+
+def _subscribe(client: Any) -> str | None:
+    """Subscribe a client to a topic of its own.
+
+    Returns the topic, or None without a client.
+    """
+    if client is None:
         return None
     # Not the client's own topic, on which Dask logs an event after the client has gone.
     topic = f"{_ACTION}-{client.id}"

@@ -72,8 +72,10 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
         expect(self.max_iter)
         return parts, found
 
-    def _record(self, loss: float) -> None:
+    def _record(self, loss: float) -> bool:
         """Store and publish the loss of the starting point or of the next iteration.
+
+        Returns False if the training was stopped.
 
         Raises
         ------
@@ -87,7 +89,7 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
             )
         self.loss_curve_.append(float(loss))
         self.loss_ = float(loss)
-        publish(loss)
+        return publish(loss)
 
     def _rows(self, X: Any) -> Any:
         """Validate rows in memory against the columns of the training data, and return them."""

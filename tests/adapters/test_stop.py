@@ -1,0 +1,268 @@
+"""Law: a stopped job's fit ends within two iterations, with a model that predicts if promised."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+
+import dask.array as da
+import numpy as np
+import pytest
+from dask_ml.cluster import KMeans
+from dask_ml.linear_model import LinearRegression, LogisticRegression
+from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
+from dask_ml.wrappers import Incremental
+from distributed.utils_test import gen_cluster, poll_for
+from driving import PATIENCE
+from sklearn.linear_model import SGDClassifier
+
+import dask_slaq as slaq
+from dask_slaq.adapters.observing import Mailbox, worker_stops
+from dask_slaq.adapters.observing import session as blocks
+from dask_slaq.adapters.observing.worker_reports import Address
+from dask_slaq.workloads.boosting import GradientBoostingRegressor
+from dask_slaq.workloads.lda import LatentDirichletAllocation
+from dask_slaq.workloads.neural_network import MLPClassifier
+from dask_slaq.workloads.svm import LinearSVM
+
+AFTER = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(client):
+    client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
+    return client
+
+
+@contextmanager
+def stopped_after(client, reports=AFTER):
+    """Yield the losses that a job reports, which is stopped by `slaq.stop` after a few."""
+    losses = []
+    in_loop = client.loop.asyncio_loop
+
+    with slaq.job("a", client=client) as job:
+
+        def stop():
+            slaq.stop("a", client=client)
+
+        def report(loss):
+            losses.append(loss)
+            if len(losses) == reports:
+                thread = threading.Thread(target=stop)
+                thread.start()
+                if threading.get_ident() != in_loop._thread_id:
+                    thread.join()
+                    poll_for(lambda: job._asked_to_stop, PATIENCE)
+            job.report(loss)
+
+        with slaq.instrument(report):
+            yield losses
+
+
+@pytest.mark.parametrize("solver", ["gradient_descent", "proximal_grad", "lbfgs", "newton", "admm"])
+def test_linear_models_keep_their_coefficients(cluster, rows, solver):
+    more = {"solver_kwargs": {"abstol": 0.0, "reltol": 0.0}} if solver == "admm" else {"tol": 0.0}
+    x, y = rows.chunked("x"), rows.chunked("logistic")
+    with stopped_after(cluster) as losses:
+        model = LogisticRegression(solver=solver, max_iter=30, **more).fit(x, y)
+    assert len(losses) == AFTER
+    assert model.predict(x).compute().shape == (400,)
+    # The same coefficients as those of a fit of so many iterations; newton makes one more.
+    iterations = {"newton": 1}.get(solver, 2)
+    short = LogisticRegression(solver=solver, max_iter=iterations, **more).fit(x, y)
+    np.testing.assert_allclose(model._coef, short._coef)
+
+
+def test_k_means_keeps_its_centers(cluster, rows):
+    x, start = rows.chunked("x"), rows.x[:5]
+    with stopped_after(cluster) as losses:
+        model = KMeans(5, init=start, max_iter=30, tol=0.0).fit(x)
+    assert len(losses) == AFTER
+    assert model.n_iter_ == AFTER - 1
+    assert len(np.unique(model.predict(x).compute())) == 5
+    np.testing.assert_array_equal(model.labels_.compute(), model.predict(x).compute())
+
+
+def test_incremental_skips_the_blocks_that_are_left(cluster, rows):
+    x, y = (a.rechunk({0: 4}) for a in (rows.chunked("x"), rows.chunked("logistic")))
+    with stopped_after(cluster):
+        model = Incremental(SGDClassifier(random_state=0), shuffle_blocks=False)
+        model.fit(x, y, classes=[0.0, 1.0])
+    assert AFTER * 4 <= model.estimator_.t_ - 1 < 400
+    assert model.predict(x).compute().shape == (400,)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [IncrementalSearchCV, HyperbandSearchCV])
+def test_a_search_chooses_the_best_so_far(cluster, rows, kind):
+    more = {"n_initial_parameters": 3} if kind is IncrementalSearchCV else {}
+    search = kind(
+        SGDClassifier(random_state=0), {"alpha": [1e-4, 1e-2, 1.0]}, max_iter=27, random_state=0,
+        **more,
+    )  # fmt: skip
+    with stopped_after(cluster, 2) as losses:
+        search.fit(rows.x, rows.logistic, classes=[0.0, 1.0])
+    assert len(losses) < 20
+    assert max(h["partial_fit_calls"] for h in search.history_) < 27
+    assert search.predict(rows.x).shape == (400,)
+
+
+def slow_round(*args):
+    import time
+
+    time.sleep(0.02)
+    return False
+
+
+def test_xgboost_ends_on_all_workers(cluster, rows):
+    xgboost = pytest.importorskip("xgboost")
+    import xgboost.dask as xgboost_dask
+
+    class Slow(xgboost.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            return slow_round()
+
+    with stopped_after(cluster) as losses:
+        x, y = cluster.persist([rows.chunked("x"), rows.chunked("normal")])
+        matrix = xgboost_dask.DaskDMatrix(cluster, x, y)
+        found = xgboost_dask.train(
+            cluster, {"max_depth": 2}, matrix, num_boost_round=1000,
+            evals=[(matrix, "train")], callbacks=[Slow()],
+        )  # fmt: skip
+        rounds = found["booster"].num_boosted_rounds()
+        assert AFTER <= rounds < 50
+        assert len(found["history"]["train"]["rmse"]) == rounds
+        poll_for(lambda: len(losses) == rounds, PATIENCE)
+    assert xgboost_dask.predict(cluster, found, x).compute().shape == (400,)
+
+
+def test_elastic_xgboost_ends_between_two_steps(cluster, rows):
+    pytest.importorskip("xgboost")
+    from dask_slaq.workloads import elastic_xgboost
+
+    with stopped_after(cluster):
+        data = rows.chunked("x"), rows.chunked("normal")
+        model = elastic_xgboost.train({}, *data, 500, rounds_per_step=4, client=cluster)
+    assert AFTER <= model.num_boosted_rounds() <= 16
+
+
+def test_lightgbm_ends_on_all_workers(cluster, rows):
+    lightgbm = pytest.importorskip("lightgbm")
+    data = rows.chunked("x"), rows.chunked("normal")
+    with stopped_after(cluster) as losses:
+        model = lightgbm.DaskLGBMRegressor(n_estimators=1000, num_leaves=4, verbose=-1)
+        model.fit(*data, callbacks=[slow_round])
+        trees = model.booster_.num_trees()
+        assert AFTER <= trees < 50
+        poll_for(lambda: len(losses) == trees, PATIENCE)
+    assert model.predict(data[0]).compute().shape == (400,)
+
+
+def documents(rows):
+    counts = np.random.default_rng(0).poisson(1.0, (80, 12)).astype(float)
+    return (da.from_array(counts, chunks=(20, 12)),)
+
+
+def classified(rows):
+    return rows.chunked("x"), rows.chunked("logistic")
+
+
+def regressed(rows):
+    return rows.chunked("x"), rows.chunked("normal")
+
+
+@pytest.mark.parametrize(
+    "model, data, predict",
+    [
+        (LinearSVM(max_iter=50, tol=0.0), classified, "predict"),
+        (MLPClassifier((4,), max_iter=50, tol=0.0, random_state=0), classified, "predict"),
+        (GradientBoostingRegressor(50), regressed, "predict"),
+        (LatentDirichletAllocation(3, max_iter=50, random_state=0), documents, "transform"),
+    ],
+)
+@pytest.mark.parametrize("reports", [1, AFTER])
+def test_workloads_keep_the_model_so_far(cluster, rows, model, data, predict, reports):
+    found = data(rows)
+    with stopped_after(cluster, reports) as losses:
+        model.fit(*found)
+    assert model.loss_curve_ == losses
+    assert len(losses) == max(reports, 2)  # at least one iteration
+    assert model.n_iter_ == len(losses) - 1
+    assert len(getattr(model, predict)(found[0]).compute()) == len(found[0])
+
+
+def test_user_code_that_stops_is_not_taken_for_the_job(cluster, rows):
+    class Family:
+        def __getattr__(self, name):
+            raise slaq.StopTraining("mine")
+
+    from dask_glm import algorithms
+
+    with pytest.raises(slaq.StopTraining, match="mine"), slaq.instrument(print):
+        algorithms.gradient_descent(rows.x, rows.logistic, family=Family(), normalize=False)
+
+
+def test_without_a_model_so_far_the_fit_raises(cluster, rows, monkeypatch):
+    from dask_slaq.adapters.dask_glm import LBFGS
+
+    monkeypatch.delattr(LBFGS, "so_far")
+    with stopped_after(cluster), pytest.raises(slaq.StopTraining, match="job 'a' was stopped"):
+        LinearRegression(solver="lbfgs").fit(*regressed(rows))
+
+
+def train(route, rounds):
+    for k in range(rounds):
+        route.report(k)
+
+
+def test_a_task_that_cannot_be_stopped_costs_one_line(cluster, caplog):
+    """What arrives in the event loop breaks neither the loop nor other mailboxes."""
+
+    def stop(loss):
+        raise slaq.StopTraining("enough")
+
+    with caplog.at_level(logging.WARNING), cluster.as_current():
+        with blocks.opened(stop) as block, blocks.opened([].append) as other:
+            inbox, second = Mailbox(block), Mailbox(other)
+            cluster.submit(train, inbox.route, 5, pure=False).result()
+            heard = []
+            other.report = heard.append
+            cluster.submit(train, second.route, 3, pure=False).result()
+            poll_for(lambda: len(heard) == 3, PATIENCE)
+    lines = [r.message for r in caplog.records if "a fit on workers goes on" in r.message]
+    assert len(lines) == 1
+
+
+@gen_cluster(client=True)
+async def test_tasks_in_lockstep_end_with_the_same_round(c, s, a, b):
+    """Also if one of them is a round ahead when the stop arrives."""
+    address = Address("lockstep", None)
+    here, there = ([w.address] for w in (a, b))
+    assert not await c.submit(worker_stops.ends_with, address, 4, workers=here, pure=False)
+    assert not await c.submit(worker_stops.ends_with, address, 5, workers=there, pure=False)
+    await worker_stops.end_on_workers(c, "lockstep")
+    ends = [
+        await c.submit(worker_stops.ends_with, address, number, workers=where, pure=False)
+        for where, number in ((here, 5), (here, 6), (there, 6))
+    ]
+    assert ends == [False, True, True]
+
+
+@gen_cluster(client=True)
+async def test_unless_all_workers_can_stop_none_does(c, s, a, b, caplog, monkeypatch):
+    address = Address("mixed", None)
+
+    def hold(inbox, dask_worker):
+        if dask_worker is b:
+            raise ImportError("no such package")
+        return real(inbox, dask_worker)
+
+    real = worker_stops.hold
+    monkeypatch.setattr(worker_stops, "hold", hold)
+    with caplog.at_level(logging.WARNING):
+        await worker_stops.end_on_workers(c, "mixed")
+    assert "cannot be stopped and goes on: ImportError" in caplog.text
+    for where in (a, b):
+        ends = c.submit(worker_stops.ends_with, address, 9, workers=[where.address], pure=False)
+        assert not await ends
