@@ -30,7 +30,10 @@ LAZY = {
 ALLOWED = {"core": {"scipy"}, "workloads": {"scipy", "sklearn"}}
 #: A folder whose modules define classes of an optional library: nothing imports them but what
 #: needs them, when it runs. Its face is imported early, and must not import them.
-OF_LIBRARY = {PACKAGE / "cli" / "top": {"rich", "textual"}}
+OF_LIBRARY = {
+    PACKAGE / "cli" / "top": {"rich", "textual"},
+    PACKAGE / "scheduler" / "board": {"bokeh"},
+}
 
 every_module = pytest.mark.parametrize(
     "path", MODULES, ids=[str(path.relative_to(PACKAGE)) for path in MODULES]
