@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from dask_slaq.client import history as history
     from dask_slaq.client import job as job
     from dask_slaq.client import pause as pause
+    from dask_slaq.client import progress as progress
     from dask_slaq.client import report as report
     from dask_slaq.client import resume as resume
     from dask_slaq.client import set_job as set
     from dask_slaq.client import set_policy as set_policy
     from dask_slaq.client import status as status
     from dask_slaq.client import stop as stop
+    from dask_slaq.client import submit as submit
     from dask_slaq.core.errors import StopTraining as StopTraining
     from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
     from dask_slaq.simulation import simulate as simulate
@@ -38,6 +40,7 @@ _PUBLIC = {
     "instrument": "dask_slaq.adapters",
     "job": "dask_slaq.client",
     "pause": "dask_slaq.client",
+    "progress": "dask_slaq.client",
     "report": "dask_slaq.client",
     "resume": "dask_slaq.client",
     "set_policy": "dask_slaq.client",
@@ -45,6 +48,7 @@ _PUBLIC = {
     "simulate": "dask_slaq.simulation",
     "status": "dask_slaq.client",
     "stop": "dask_slaq.client",
+    "submit": "dask_slaq.client",
 }
 
 __all__ = [
@@ -56,6 +60,7 @@ __all__ = [
     "instrument",
     "job",
     "pause",
+    "progress",
     "report",
     "resume",
     "set",
@@ -64,6 +69,7 @@ __all__ = [
     "simulate",
     "status",
     "stop",
+    "submit",
 ]
 
 

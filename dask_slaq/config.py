@@ -59,6 +59,7 @@ class Settings:
     owner: str | None
     owners: dict[str, OwnerTerms] | None
     operators: tuple[str, ...]
+    require_plugin: bool
 
 
 def settings(**given: Any) -> Settings:
@@ -256,4 +257,5 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "owner": (_text, "a string of 1 to 256 characters, or null"),
     "owners": (_owners, "a mapping of owner to weight and max-threads, or null"),
     "operators": (_names, "a list of owners"),
+    "require_plugin": (_flag, "true or false"),
 }

@@ -4,6 +4,7 @@ from dask_slaq.client.alerts import alerts as alerts
 from dask_slaq.client.job import Job as Job
 from dask_slaq.client.job import job as job
 from dask_slaq.client.job import report as report
+from dask_slaq.client.progress import progress as progress
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import status as status
@@ -13,3 +14,4 @@ from dask_slaq.client.steering import resume as resume
 from dask_slaq.client.steering import set_job as set_job
 from dask_slaq.client.steering import set_policy as set_policy
 from dask_slaq.client.steering import stop as stop
+from dask_slaq.client.submit import submit as submit

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import dask
 from dask.utils import parse_timedelta
@@ -32,7 +33,7 @@ from dask_slaq.client.steering import (
 )
 from dask_slaq.client.stopping import listen
 from dask_slaq.client.validation import finite
-from dask_slaq.core.errors import InvalidSetting, SlaqError, StopTraining, UnknownJob
+from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.validation import check_name, check_owner, check_resources, shown
 
@@ -45,6 +46,8 @@ logger = logging.getLogger(__name__)
 # the annotations take effect when the tasks are submitted.
 warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
 
+# Clients that were warned that their scheduler does not run the plugin.
+_warned: WeakSet[Client] = WeakSet()
 _current: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
 
 
@@ -105,6 +108,7 @@ class Job:
         self._lost = False
         self._fits = 0
         self._asked_to_stop = False
+        self._plain = False
 
     def report(self, loss: float) -> None:
         """Report the loss of the next iteration without blocking; lower is better.
@@ -176,6 +180,8 @@ class Job:
         """Send a message to the scheduler. Returns whether it was queued."""
         if self._client is None:
             raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
+        if self._plain:
+            return True
         if self._over(self._client):
             return False
         try:
@@ -238,10 +244,19 @@ class Job:
         owner = self.owner or owner_of_client()
         self._asked_to_stop = False
         listen(client, self._run, self)
-        await request(client, "slaq_open", **known, **self._settings, owner=owner)
+        self._plain = False
+        try:
+            await request(client, "slaq_open", **known, **self._settings, owner=owner)
+        except NoPlugin as error:
+            if dask.config.get("slaq.require-plugin", False):
+                raise
+            self._plain = True
+            if client not in _warned:
+                _warned.add(client)
+                logger.warning("jobs run under plain Dask: %s", error)
 
     async def _close(self, client: Client) -> None:
-        if client.status == "running" and not self._over(client):
+        if client.status == "running" and not self._plain and not self._over(client):
             known = {"name": self.name, "client": client.id, "run": self._run}
             await request(client, "slaq_close", **known, reports=self.iteration)
 
@@ -337,8 +352,10 @@ def job(
     Returns
     -------
     Job
-        A context manager. Entering it raises `NoPlugin` if the scheduler does not run the plugin,
-        `DuplicateJob` if the name is taken, and `InvalidSetting` if ``slaq.repairs`` is invalid.
+        A context manager. Entering it raises `DuplicateJob` if the name is taken, and
+        `InvalidSetting` if ``slaq.repairs`` is invalid. If the scheduler does not run the plugin,
+        the job runs under plain Dask with one warning per client; with ``slaq.require-plugin``,
+        `NoPlugin` is raised.
 
     Raises
     ------

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.client.connection import current_client, request
+from dask_slaq.client.status_html import Status
 
 if TYPE_CHECKING:
     import xarray
     from distributed import Client
 
 _VARIABLES = {
-    "iteration": "reports received",
-    "loss": "last raw loss",
-    "normalized_loss": "remaining loss over the whole predicted range, 1 to 0",
-    "predicted": "predicted fall of the normalized loss by the next epoch",
-    "share": "threads granted",
-    "running": "tasks that hold a slot",
+    "iteration": ("reports received", "1"),
+    "loss": ("last raw loss", "units of the job's loss"),
+    "normalized_loss": ("remaining loss over the whole predicted range, 1 to 0", "1"),
+    "predicted": ("predicted fall of the normalized loss by the next epoch", "1"),
+    "share": ("threads granted", "threads"),
+    "running": ("tasks that hold a slot", "tasks"),
 }
 
 
-def status(client: Client | None = None) -> dict[str, Any]:
+def status(client: Client | None = None) -> Status:
     """Return the current status of the plugin and of every job.
 
     Parameters
@@ -30,10 +31,11 @@ def status(client: Client | None = None) -> dict[str, Any]:
 
     Returns
     -------
-    dict
-        ``policy``; ``epoch`` (seconds); ``capacity`` (threads); ``holding`` (whether tasks are
-        held in pools now); ``failed`` (why the plugin left all tasks to plain Dask, or None);
-        ``jobs``, a dict per job by name: see `dask_slaq.scheduler.status.status_of_job`.
+    Status
+        A dict, which notebooks show as a table: ``policy``; ``epoch`` (seconds); ``capacity``
+        (threads); ``holding`` (whether tasks are held in pools now); ``failed`` (why the plugin
+        left all tasks to plain Dask, or None); ``jobs``, a dict per job by name: see
+        `dask_slaq.scheduler.status.status_of_job`; ``owners``, a dict per owner.
 
     Raises
     ------
@@ -41,7 +43,7 @@ def status(client: Client | None = None) -> dict[str, Any]:
         There is no client, or its scheduler does not run the plugin.
     """
     client = current_client(client)
-    return client.sync(request, client, "slaq_status")
+    return client.sync(_status, client)
 
 
 def history(client: Client | None = None) -> xarray.Dataset:
@@ -93,6 +95,10 @@ def bindings(client: Client | None = None) -> list[dict[str, Any]]:
     return client.sync(_bindings, client)
 
 
+async def _status(client: Client) -> Status:
+    return Status(await request(client, "slaq_status"))
+
+
 async def _history(client: Client) -> xarray.Dataset:
     pieces: list[dict[str, Any]] = []
     start: int | None = 0
@@ -127,11 +133,14 @@ def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
         values[name] = np.full((len(places), len(sizes)), np.nan)
         values[name][job, epoch] = np.concatenate([r[name] for r in rows])
     return xr.Dataset(
-        {v: (("job", "epoch"), values[v], {"long_name": text}) for v, text in _VARIABLES.items()},
+        {
+            name: (("job", "epoch"), values[name], {"long_name": text, "units": units})
+            for name, (text, units) in _VARIABLES.items()
+        },
         coords={
             "job": np.array(list(places), dtype=object),
             "epoch": np.arange(len(sizes)),
-            "time": ("epoch", times),
+            "time": ("epoch", times, {"long_name": "time of the epoch", "units": "s since 1970"}),
         },
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import dask
 import pytest
 from distributed import Client, Event
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -159,7 +160,8 @@ async def test_a_job_after_unregistering_is_told_that_there_is_no_plugin(c, s, a
     await start_plugin(c, s)
     await c.unregister_scheduler_plugin("slaq")
     for _ in range(2):
-        with pytest.raises(NoPlugin, match="register"):
+        required = dask.config.set({"slaq.require-plugin": True})
+        with required, pytest.raises(NoPlugin, match="register"):
             async with slaq.job("a", client=c):
                 pass
     await start_plugin(c, s)

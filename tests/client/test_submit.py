@@ -1,0 +1,107 @@
+"""Trainings in the background: results, errors and cancels arrive, and jobs are seen live."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import CancelledError
+
+import pytest
+import xarray as xr
+from distributed import LocalCluster
+from distributed.utils_test import inc
+
+import dask_slaq as slaq
+from dask_slaq.client.status_html import Status
+
+
+@pytest.fixture(scope="module")
+def client():
+    cluster = LocalCluster(2, processes=False, threads_per_worker=1, dashboard_address=None)
+    with cluster, cluster.get_client() as client:
+        client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
+        yield client
+
+
+def train(n, start=1.0, fail=False):
+    from distributed import get_client
+
+    for k in range(n):
+        get_client().submit(inc, k, pure=False).result()
+        slaq.report(start / (1 + k))
+        if fail:
+            raise ZeroDivisionError("on purpose")
+    return n
+
+
+def forever():
+    k = 0
+    while True:
+        time.sleep(0.02)
+        slaq.report(1.0 / (k := k + 1))
+
+
+def test_several_at_once_return_their_results(client):
+    futures = [slaq.submit(train, n, name=f"job-{n}", weight=n, start=2.0) for n in (3, 4, 5)]
+    assert [future.result(60) for future in futures] == [3, 4, 5]
+    assert [future.job.iteration for future in futures] == [3, 4, 5]
+    assert slaq.status(client)["jobs"] == {}
+
+
+def test_errors_and_cancels_reach_the_future(client):
+    assert isinstance(slaq.submit(train, 3, name="a", fail=True).exception(60), ZeroDivisionError)
+    future = slaq.submit(forever, name="b")
+    while future.job.iteration < 2:
+        time.sleep(0.01)
+    assert future.cancel()
+    with pytest.raises(CancelledError, match="'b' was stopped"):
+        future.result(60)
+    assert not future.cancel()
+    stopped = slaq.submit(forever, name="c", target=0.2, stop=True)
+    with pytest.raises(CancelledError):
+        stopped.result(60)
+    with pytest.raises(slaq.core.errors.InvalidSetting):
+        slaq.submit(train, 3, name="d", weight=-1)
+
+
+def test_progress_ends_with_the_jobs(client, capsys):
+    future = slaq.submit(train, 30, name="seen")
+    while not slaq.status(client)["jobs"]:
+        time.sleep(0.01)
+    slaq.progress("seen", interval=0.05)
+    assert future.result(60) == 30
+    assert "seen" in capsys.readouterr().out
+
+
+def test_a_widget_follows_the_jobs_of_a_notebook(client):
+    pytest.importorskip("ipywidgets")
+    future = slaq.submit(forever, name="<b>w</b>")
+    while not slaq.status(client)["jobs"]:
+        time.sleep(0.01)
+    widget = slaq.progress(interval=0.05, notebook=True)
+    before = widget.value
+    deadline = time.monotonic() + 30
+    while widget.value == before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "&lt;b&gt;w&lt;/b&gt;" in widget.value != before
+    future.cancel()
+    future.exception(60)
+    while "no job is running" not in widget.value and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "no job is running" in widget.value
+
+
+def test_the_status_is_a_dict_that_notebooks_show(client):
+    found = slaq.status(client)
+    assert isinstance(found, Status)
+    assert found == dict(found)
+    assert "no job is running" in found._repr_html_()
+
+
+def test_the_history_survives_a_file(client, tmp_path):
+    slaq.submit(train, 3, name="kept").result(60)
+    history = slaq.history(client)
+    assert history.share.attrs["units"] == "threads"
+    history.to_netcdf(tmp_path / "history.nc", engine="scipy")
+    with xr.open_dataset(tmp_path / "history.nc", engine="scipy", decode_times=False) as read:
+        xr.testing.assert_allclose(read.load(), history)
+        assert list(read.job.values) == list(history.job.values)
