@@ -7,7 +7,6 @@ import logging
 import shutil
 
 import pytest
-from bokeh.document import Document
 from distributed import LocalCluster
 from distributed.utils_test import inc
 from driving import gen_cluster, start_plugin, tasks_of, until
@@ -16,6 +15,8 @@ from tornado.httpclient import AsyncHTTPClient
 import dask_slaq as slaq
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board.data import data_of
+
+pytest.importorskip("bokeh", reason="bokeh is not installed")
 
 ONE = [("127.0.0.1", 1)]
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
@@ -47,6 +48,8 @@ def test_pages_are_added_at_run_time_and_once(prefix):
 
 @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
 async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, a):
+    from bokeh.document import Document
+
     from dask_slaq.scheduler.board.pages import board
 
     plugin = await start_plugin(c, s, epoch="1h")
