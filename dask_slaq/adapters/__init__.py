@@ -54,9 +54,10 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
 
     Notes
     -----
-    A fit gives the same result as without the block and never fails because of it. If a report
-    raises, or a library differs from the one that its adapter was written for, there is one warning
-    and the loop continues unobserved.
+    A fit gives the same result as without the block and never fails because of it. A report that
+    raises `StopTraining` ends the fit with the model so far. If a report raises anything else, or
+    a library differs from the one that its adapter was written for, there is one warning and the
+    loop continues unobserved.
 
     Some loops call `report` in the thread of the client's event loop, and some do not report the
     starting point: see ``docs/adapters.md``.

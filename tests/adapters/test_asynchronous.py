@@ -1,6 +1,8 @@
-"""Loops of asynchronous clients report, each test on its own cluster."""
+"""Loops of asynchronous clients report and stop, each test on its own cluster."""
 
 from __future__ import annotations
+
+import logging
 
 import pytest
 from dask_ml.model_selection import IncrementalSearchCV
@@ -9,7 +11,8 @@ from sklearn.linear_model import SGDClassifier
 
 from dask_slaq.adapters import instrument
 from dask_slaq.adapters.observing import session as blocks
-from dask_slaq.adapters.observing.worker_reports import Mailbox
+from dask_slaq.adapters.observing import worker_stops
+from dask_slaq.adapters.observing.worker_reports import Address, Mailbox
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -36,3 +39,37 @@ async def test_tasks_report(c, s, a, b):
         inbox = Mailbox(block)
         await c.submit(train, inbox.route)
     assert losses == [0.0, 1.0, 2.0]
+
+
+@gen_cluster(client=True)
+async def test_tasks_in_lockstep_end_with_the_same_round(c, s, a, b):
+    """Also if one of them is a round ahead when the stop arrives."""
+    address = Address("lockstep", None)
+    here, there = ([w.address] for w in (a, b))
+    assert not await c.submit(worker_stops.ends_with, address, 4, workers=here, pure=False)
+    assert not await c.submit(worker_stops.ends_with, address, 5, workers=there, pure=False)
+    await worker_stops.end_on_workers(c, "lockstep")
+    ends = [
+        await c.submit(worker_stops.ends_with, address, number, workers=where, pure=False)
+        for where, number in ((here, 5), (here, 6), (there, 6))
+    ]
+    assert ends == [False, True, True]
+
+
+def hold_on_the_first(inbox, dask_worker):
+    if dask_worker.name != 0:
+        raise ImportError("no such package")
+    return worker_stops.Gate().passed
+
+
+@gen_cluster(client=True)
+async def test_unless_all_workers_can_stop_none_does(c, s, a, b, caplog, monkeypatch):
+    address = Address("mixed", None)
+    monkeypatch.setattr(worker_stops, "hold", hold_on_the_first)
+    with caplog.at_level(logging.WARNING):
+        await worker_stops.end_on_workers(c, "mixed")
+    assert "cannot be stopped and goes on: ImportError" in caplog.text
+    for where in (a, b):
+        worker_stops._gates["mixed", where.address].held = True
+        ends = c.submit(worker_stops.ends_with, address, 9, workers=[where.address], pure=False)
+        assert not await ends

@@ -13,14 +13,13 @@ from dask_ml.cluster import KMeans
 from dask_ml.linear_model import LinearRegression, LogisticRegression
 from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
 from dask_ml.wrappers import Incremental
-from distributed.utils_test import gen_cluster, poll_for
+from distributed.utils_test import poll_for
 from driving import PATIENCE
 from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
-from dask_slaq.adapters.observing import Mailbox, worker_stops
+from dask_slaq.adapters.observing import Mailbox
 from dask_slaq.adapters.observing import session as blocks
-from dask_slaq.adapters.observing.worker_reports import Address
 from dask_slaq.workloads.boosting import GradientBoostingRegressor
 from dask_slaq.workloads.lda import LatentDirichletAllocation
 from dask_slaq.workloads.neural_network import MLPClassifier
@@ -222,47 +221,16 @@ def test_a_task_that_cannot_be_stopped_costs_one_line(cluster, caplog):
     def stop(loss):
         raise slaq.StopTraining("enough")
 
-    with caplog.at_level(logging.WARNING), cluster.as_current():
-        with blocks.opened(stop) as block, blocks.opened([].append) as other:
-            inbox, second = Mailbox(block), Mailbox(other)
-            cluster.submit(train, inbox.route, 5, pure=False).result()
-            heard = []
-            other.report = heard.append
-            cluster.submit(train, second.route, 3, pure=False).result()
-            poll_for(lambda: len(heard) == 3, PATIENCE)
+    heard = []
+    with (
+        caplog.at_level(logging.WARNING),
+        cluster.as_current(),
+        blocks.opened(stop) as block,
+        blocks.opened(heard.append) as other,
+    ):
+        first, second = Mailbox(block), Mailbox(other)
+        cluster.submit(train, first.route, 5, pure=False).result()
+        cluster.submit(train, second.route, 3, pure=False).result()
+        poll_for(lambda: len(heard) == 3, PATIENCE)
     lines = [r.message for r in caplog.records if "a fit on workers goes on" in r.message]
     assert len(lines) == 1
-
-
-@gen_cluster(client=True)
-async def test_tasks_in_lockstep_end_with_the_same_round(c, s, a, b):
-    """Also if one of them is a round ahead when the stop arrives."""
-    address = Address("lockstep", None)
-    here, there = ([w.address] for w in (a, b))
-    assert not await c.submit(worker_stops.ends_with, address, 4, workers=here, pure=False)
-    assert not await c.submit(worker_stops.ends_with, address, 5, workers=there, pure=False)
-    await worker_stops.end_on_workers(c, "lockstep")
-    ends = [
-        await c.submit(worker_stops.ends_with, address, number, workers=where, pure=False)
-        for where, number in ((here, 5), (here, 6), (there, 6))
-    ]
-    assert ends == [False, True, True]
-
-
-@gen_cluster(client=True)
-async def test_unless_all_workers_can_stop_none_does(c, s, a, b, caplog, monkeypatch):
-    address = Address("mixed", None)
-
-    def hold(inbox, dask_worker):
-        if dask_worker is b:
-            raise ImportError("no such package")
-        return real(inbox, dask_worker)
-
-    real = worker_stops.hold
-    monkeypatch.setattr(worker_stops, "hold", hold)
-    with caplog.at_level(logging.WARNING):
-        await worker_stops.end_on_workers(c, "mixed")
-    assert "cannot be stopped and goes on: ImportError" in caplog.text
-    for where in (a, b):
-        ends = c.submit(worker_stops.ends_with, address, 9, workers=[where.address], pure=False)
-        assert not await ends

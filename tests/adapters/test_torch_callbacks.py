@@ -11,6 +11,7 @@ import pytest
 
 from dask_slaq.adapters import instrument
 from dask_slaq.adapters.observing import session as blocks
+from dask_slaq.core.errors import StopTraining
 
 
 @pytest.fixture(autouse=True)
@@ -193,3 +194,33 @@ def test_a_metric_that_is_not_logged_costs_one_warning(fit_lightning):
         _, said = fit_lightning(SlaqReport("val_loss"))
     (message,) = [text for text in said if "no metric 'val_loss'" in text]
     assert "step_loss" in message
+
+
+def stop_at_the_second(losses):
+    def report(loss):
+        losses.append(loss)
+        if len(losses) == 2:
+            raise StopTraining("enough")
+
+    return instrument(report)
+
+
+def test_a_stopped_skorch_net_keeps_its_weights(skorch_net, rows):
+    from dask_slaq.adapters.skorch import SlaqReport
+
+    losses = []
+    with stop_at_the_second(losses):
+        net = skorch_net(SlaqReport(), epochs=50).fit(*rows)
+    assert len(losses) == len(net.history) == 2
+    plain = skorch_net(epochs=2).fit(*rows)
+    np.testing.assert_array_equal(net.predict(rows[0]), plain.predict(rows[0]))
+
+
+def test_a_stopped_lightning_trainer_ends_after_the_epoch(fit_lightning):
+    from dask_slaq.adapters.lightning import SlaqReport
+
+    losses = []
+    with stop_at_the_second(losses):
+        module, _ = fit_lightning(SlaqReport())
+    assert len(losses) == 2
+    assert len(module.seen) == 2 * 4

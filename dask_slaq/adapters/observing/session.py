@@ -157,7 +157,10 @@ def publish(loss: float) -> bool:
         False if the training was stopped: end it with the model so far.
     """
     block = current()
-    return block is None or pass_on(block, loss)
+    if block is None or pass_on(block, loss):
+        return True
+    log_once(block, "stop", "the job was stopped: its fit ends with the model so far")
+    return False
 
 
 def stopped() -> bool:
