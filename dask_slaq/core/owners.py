@@ -43,7 +43,7 @@ class OwnerTerms(NamedTuple):
 class OwnerGrant(NamedTuple):
     """Grant of one owner until the next decision."""
 
-    deserved: float  # threads
+    deserved: float  # threads, whether the owner has tasks for them or not
     tokens: float  # core-seconds to be served before any index
     max_threads: float  # hard limit; inf for none
     got: float  # threads used, mean of recent epochs
@@ -117,13 +117,14 @@ class Owners:
         column, rows, n = jobs.table.column, order.rows, len(order.owners)
         demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
         deserved = self._fill(order, _sums(order.owner, demand, n), capacity)
+        could_use = np.where(column["paused"][rows], 0.0, capacity)
+        entitled = self._fill(order, _sums(order.owner, could_use, n), capacity)
         attained = jobs.runtimes.column["attained"][rows]
         used = _sums(order.owner, attained - column["attained_by_owner"][rows], n)
         column["attained_by_owner"][rows] = attained
         grants = {}
-        for owner, fair, seconds in zip(
-            order.owners, deserved.tolist(), used.tolist(), strict=True
-        ):
+        values = zip(order.owners, entitled.tolist(), deserved.tolist(), used.tolist(), strict=True)
+        for owner, whole, fair, seconds in values:
             left = max(self._balance.get(owner, 0.0) - seconds, -fair * epoch)
             balance = min(
                 left + fair * max(elapsed, epoch * (owner not in self._got)), SAVED * fair
@@ -134,7 +135,7 @@ class Owners:
                 got += (1 - math.exp(-elapsed / (10 * epoch))) * (seconds / elapsed - got)
             self._got[owner] = got
             most = self.of(owner).max_threads
-            grants[owner] = OwnerGrant(fair, max(balance, 0.0), most, got)
+            grants[owner] = OwnerGrant(whole, max(balance, 0.0), most, got)
         for gone in self._got.keys() - grants.keys():
             del self._balance[gone], self._got[gone]
         return grants
