@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bokeh.layouts import column, gridplot
+from bokeh.layouts import column, row
 from bokeh.models import (
     ColumnDataSource,
     DataTable,
@@ -188,18 +188,30 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     doc : bokeh.document.Document
     """
     note = Note(scheduler, sizing_mode="stretch_width", height=24)
-    plots = [kind(scheduler, sizing_mode="stretch_both") for kind in (Losses, Threads, Shares)]
-    stream = JobTaskStream(scheduler, sizing_mode="stretch_both")
-    table = Jobs(scheduler, sizing_mode="stretch_width", height=280)
-    for component in (note, *plots, stream, table):
-        add_periodic_callback(doc, component, INTERVAL)
-    grid = gridplot(
-        [[plots[0].root, plots[1].root], [plots[2].root, stream.root]],
-        sizing_mode="stretch_both",
-        toolbar_location="right",
-        merge_tools=False,
+    add_periodic_callback(doc, note, INTERVAL)
+    boxes = [row([], sizing_mode="stretch_both") for _ in range(2)]
+    below = row([], sizing_mode="stretch_width", height=280)
+    doc.add_root(column(note.root, *boxes, below, sizing_mode="stretch_both"))
+    waiting = iter(
+        [
+            (Losses, boxes[0], {"sizing_mode": "stretch_both"}),
+            (Threads, boxes[0], {"sizing_mode": "stretch_both"}),
+            (Shares, boxes[1], {"sizing_mode": "stretch_both"}),
+            (JobTaskStream, boxes[1], {"sizing_mode": "stretch_both"}),
+            (Jobs, below, {"sizing_mode": "stretch_width", "height": 280}),
+        ]
     )
-    doc.add_root(column(note.root, grid, table.root, sizing_mode="stretch_both"))
+
+    def add_next() -> None:
+        """Add one plot: all of them at once would block the scheduler for a fifth of a second."""
+        kind, box, size = next(waiting, (None, None, None))
+        if kind is not None:
+            component = kind(scheduler, **size)
+            box.children = [*box.children, component.root]
+            add_periodic_callback(doc, component, INTERVAL)
+            doc.add_next_tick_callback(add_next)
+
+    doc.add_next_tick_callback(add_next)
     doc.title = "Dask: Slaq"
     doc.template = env.get_template("simple.html")
     doc.template_variables.update(extra)
