@@ -1,7 +1,6 @@
-"""The jobs of one scheduler: engine and pools, kept in step.
+"""Jobs of one scheduler: keeps the engine and the pools in step.
 
-What happens here is told by `SlaqPlugin`: requests and reports that came, tasks, and that it is
-time to decide anew.
+`SlaqPlugin` passes on requests, reports and tasks, and calls for decisions.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ANNOTATION", "ScheduledJobs"]
 
-#: The annotation by which a task belongs to a job, and the prefix of one for every block in which
-#: it was built or computed.
+#: Annotation that names the job of a task, and prefix of the annotation for each job block in which
+#: the task was built or computed.
 ANNOTATION = "slaq_job"
 BLOCK = "slaq_job:"
 
 
 class ScheduledJobs:
-    """All jobs that run on a scheduler, and a pool for each client's tasks of no job.
+    """All jobs on a scheduler, and one pool per client for its unowned tasks.
 
     Parameters
     ----------
@@ -48,16 +47,23 @@ class ScheduledJobs:
     pools : Pools
     settings : Settings
     changed : callable
-        Called when a job came or went.
+        Called when a job arrives or ends.
 
     Attributes
     ----------
     reports : dict of str to int
-        Running jobs, and how many reports of each have come.
+        Number of reports received from each running job.
     resources : dict of str to dict
-        What each of its tasks needs.
+        Worker resources that each task of a job needs, by job.
     epochs : Epochs
-        What was granted, remembered for `history`.
+        History of the grants.
+    owner : dict of str to str
+        Owner of each job.
+    stopping : set of str
+        Jobs that were asked to stop.
+    pace : dict of str to Pace
+    usage : UsageByOwner
+    goals : Goals
     """
 
     def __init__(
@@ -94,7 +100,7 @@ class ScheduledJobs:
         owner: str = "",
         **given: Any,
     ) -> None:
-        """Begin a job; raises what is wrong with it."""
+        """Add a job. Its settings are checked by `validation.check_opening`."""
         goal = {key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given}
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
@@ -113,18 +119,18 @@ class ScheduledJobs:
         pool.floor = bool(given.get("min_share"))
 
     def runs(self, name: object, run: object = None) -> bool:
-        """Tell whether a job runs; with `run`, whether it is still that one of its name."""
+        """Return whether a job runs; with `run`, whether that block of the job still runs."""
         if not isinstance(name, str) or name not in self.reports:
             return False
         return run is None or run == self._runs[name]
 
     def owned(self, name: Any, client: object, run: object = None) -> str:
-        """Check that a job is of a client, or reported for by a worker, whose `client` is empty.
+        """Check that a job belongs to a client. Workers report with an empty `client`.
 
         Returns
         -------
         str
-            What tells it from others of its name, before and after.
+            Identifier of the job's block, which differs for every job of the same name.
 
         Raises
         ------
@@ -139,8 +145,11 @@ class ScheduledJobs:
         return self._runs[name]
 
     def forget(self, name: str) -> None:
-        """Forget a job. While others run, its unfinished tasks wait for slots with its client's
-        tasks of no job; else they are left to plain Dask."""
+        """Forget a job.
+
+        While other jobs run, its unfinished tasks join the unowned tasks of its client. Otherwise
+        they are left to plain Dask.
+        """
         self._forget(name, self._heir(name))
 
     def _forget(self, name: str, heir: Pool | None) -> None:
@@ -167,14 +176,14 @@ class ScheduledJobs:
         return self.pools.pools.get(other) or self._open_other(other, pool.client)
 
     def forget_all(self) -> None:
-        """Forget every job, and the tasks of none."""
+        """Forget every job and all unowned tasks."""
         for name in list(self.pools.pools):
             self._forget(name, None)
 
     # What they do
 
     def report(self, job: Any, loss: Any, client: object = "", run: object = None) -> None:
-        """Take in one iteration's loss.
+        """Record the loss of one iteration.
 
         Raises
         ------
@@ -210,14 +219,14 @@ class ScheduledJobs:
             self.pause(name, False)  # otherwise it might never report again
 
     def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
-        """Take in how many iterations more a job will report at most; None if that is unknown.
+        """Record the maximum number of iterations to come of a job; None if unknown.
 
         Raises
         ------
         UnknownJob
             If the client has no such job.
         InvalidSetting
-            If `iterations` is no number of iterations.
+            If `iterations` is not a number of iterations.
         """
         self.owned(job, client, run)
         check_job_settings(max_iter=iterations)
@@ -225,7 +234,14 @@ class ScheduledJobs:
         self.engine.set_max_iter(job, more)
 
     def own(self, client: str, tasks: Iterable[Any]) -> None:
-        """New tasks go into the pools of their jobs, or that of the client's tasks of no job."""
+        """Put new tasks into the pools of their jobs, or into the client's pool of unowned tasks.
+
+        Parameters
+        ----------
+        client : str
+        tasks : iterable
+            Keys.
+        """
         mine: dict[str, list[Any]] = {}
         for key in tasks:
             ts = self.scheduler.tasks[key]
@@ -241,10 +257,10 @@ class ScheduledJobs:
         self.pools.hold(self.contended)
 
     def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:
-        """The running job of the client that a task's annotations name.
+        """Return the running job of the client that a task's annotations name, or None.
 
-        What was built in the block of a job that has ended belongs to the block in which it is
-        computed: of the blocks around it that one whose job came last.
+        A task that was built in the block of a job that has ended belongs to the job in whose block
+        it is computed; of several nested ones, to the newest.
         """
         job = annotations.get(ANNOTATION)
         if not isinstance(job, str):
@@ -263,7 +279,7 @@ class ScheduledJobs:
         return job in self.reports and self.pools.pools[job].client == client
 
     def _open_other(self, name: str, client: str) -> Pool:
-        """A pool for a client's tasks of no job: they get a fair share while jobs run."""
+        """Open a pool for a client's unowned tasks, which get a fair share while jobs run."""
         weight, owner = self._settings.other_weight, self._owner_of_client.get(client, "")
         self.engine.add_job(name, monotonic(), weight=weight, reports=False, owner=owner)
         self.owner[name] = owner
@@ -291,8 +307,13 @@ class ScheduledJobs:
         return self.pools.contended or strict
 
     def observe_demand(self) -> list[str]:
-        """Tell the engine how many tasks are ready or running; whose tasks of no job are all done,
-        by the names of their pools."""
+        """Pass the numbers of ready and running tasks to the engine.
+
+        Returns
+        -------
+        list of str
+            Pools of unowned tasks that have no unfinished task left.
+        """
         over = []
         for name, pool in self.pools.pools.items():
             if not pool.reports and not pool.unfinished:
@@ -302,7 +323,7 @@ class ScheduledJobs:
         return over
 
     def reallocate(self) -> None:
-        """Reports and task times in; grants out to the pools."""
+        """Decide, and apply the grants to the pools."""
         workers = {ws.address: ws.nthreads for ws in self.scheduler.running}
         if not (self.pools.pools and workers):
             return
@@ -318,7 +339,7 @@ class ScheduledJobs:
             self.record()
 
     def _eligible(self) -> dict[str, list[str]]:
-        """Workers that supply the resources of each job that needs any."""
+        """Return the workers that supply the resources of each job that needs any."""
         return {
             name: [
                 ws.address
@@ -330,7 +351,7 @@ class ScheduledJobs:
         }
 
     def _reserve(self, capacity: int) -> None:
-        """Tasks of no job share the reserved threads as their floor."""
+        """Divide the reserved threads among the pools of unowned tasks, as their floors."""
         if not self._settings.reserve:
             return
         others = [name for name, job in self.engine.jobs.items() if not job.reports]
@@ -344,7 +365,7 @@ class ScheduledJobs:
         self.epochs.add(time(), names, self._values(names))
 
     def remember(self, name: str) -> None:
-        """Remember the last iteration of a job that is about to end."""
+        """Add the last iteration of a job that is about to end to the history."""
         if name in self.reports:
             self.epochs.end(name, self._values([name]))
 
@@ -352,7 +373,7 @@ class ScheduledJobs:
         return values_of_jobs(self.engine, self.pools.pools, names)
 
     def names(self) -> list[str]:
-        """Running jobs."""
+        """Return the names of the running jobs."""
         return list(self.reports)
 
     def status(self) -> dict[str, dict[str, Any]]:
