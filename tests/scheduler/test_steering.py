@@ -53,7 +53,7 @@ def test_owners_get_what_they_deserve(policy):
         ):
             futures = []
             for client, name in ((one, "a1"), (one, "a2"), (one, "a3"), (two, "b1")):
-                futures += await many_tasks(client, name, 0.3, 500)
+                futures += await many_tasks(client, name, 0.5, 260)
             for i in range(10):  # ann's job improves, bob's does not
                 a1.report(0.5**i)
                 b1.report(1.0 - 0.001 * i)
