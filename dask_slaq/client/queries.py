@@ -140,7 +140,7 @@ def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
         coords={
             "job": np.array(list(places), dtype=object),
             "epoch": np.arange(len(sizes)),
-            "time": ("epoch", times, {"long_name": "time of the epoch", "units": "s since 1970"}),
+            "time": ("epoch", times, {"long_name": "unix time of the epoch", "units": "s"}),
         },
     )
 

@@ -9,6 +9,8 @@ from typing import Any
 __all__ = ["Status"]
 
 _COLUMNS = ("job", "owner", "state", "iteration", "loss", "threads", "reason")
+# Notebooks align cells to the right, and headers as told.
+_LEFT = ' style="text-align:left"'
 
 
 class Status(dict[str, Any]):
@@ -20,9 +22,9 @@ class Status(dict[str, Any]):
         title = f"policy <b>{escape(str(self.get('policy')))}</b>, {self.get('capacity')} threads"
         if failed:
             title += f", <b>plain Dask schedules: {escape(str(failed))}</b>"
-        head = "".join(f'<th style="text-align:left">{name}</th>' for name in _COLUMNS)
+        head = "".join(f"<th{_LEFT}>{name}</th>" for name in _COLUMNS)
         rows = "".join(_row(name, job) for name, job in self.get("jobs", {}).items())
-        rows = rows or f'<tr><td colspan="{len(_COLUMNS)}">no job is running</td></tr>'
+        rows = rows or f'<tr><td colspan="{len(_COLUMNS)}"{_LEFT}>no job is running</td></tr>'
         return (
             f"<div>{title}<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
         )
@@ -39,4 +41,4 @@ def _row(name: str, job: dict[str, Any]) -> str:
         f"{job['share']:.2g}",
         job.get("reason", ""),
     )
-    return "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + "</tr>"
+    return "<tr>" + "".join(f"<td{_LEFT}>{escape(str(cell))}</td>" for cell in cells) + "</tr>"

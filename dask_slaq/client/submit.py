@@ -29,6 +29,7 @@ class TrainingFuture(Future[Any]):
     def __init__(self, job: Job) -> None:
         super().__init__()
         self.job = job
+        self._cancel_asked = False
 
     def cancel(self) -> bool:
         """Cancel the training: its next report raises `StopTraining` in the function.
@@ -40,6 +41,7 @@ class TrainingFuture(Future[Any]):
         """
         if self.done():
             return False
+        self._cancel_asked = True  # opening the job clears what was asked of it before
         self.job.ask_to_stop()
         return True
 
@@ -118,6 +120,8 @@ def _run(
 ) -> None:
     try:
         with client.as_current(), future.job:
+            if future._cancel_asked:
+                raise StopTraining(f"job {future.job.name!r} was stopped before it began")
             result = function(*args, **kwargs)
     except StopTraining as stopped:
         error = CancelledError(str(stopped))
