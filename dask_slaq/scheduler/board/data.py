@@ -1,4 +1,4 @@
-"""Data of the board, computed at most once per second for all open pages."""
+"""Data of the board, computed at most once per two seconds for all open pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["BoardData", "color_of", "data_of"]
 
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
-FRESH, FRESH_PER_SECOND = 0.9, 60.0
+FRESH, FRESH_PER_SECOND = 1.9, 60.0
 #: Seconds of the past that are shown, and maximum number of points per line.
 PAST, MOST_POINTS = 600.0, 300
 #: Maximum number of points of all lines of a plot, though each has at least `FEWEST_POINTS`.
