@@ -47,6 +47,7 @@ class Goal:
     seen: int = 0
     lasting: dict[str, int] = field(default_factory=dict)
     alerted: set[str] = field(default_factory=set)
+    began: float = field(default_factory=monotonic)
 
 
 class Goals:
@@ -89,9 +90,16 @@ class Goals:
 
     def end(self, name: str) -> None:
         """Forget a job that ended, and say so."""
-        if self._goals.pop(name, None) is not None:
-            job = self._jobs.engine.jobs[name]
-            self._alert(name, "done", f"ended after {job.iteration} iterations")
+        goal = self._goals.pop(name, None)
+        if goal is None:
+            return
+        job, seconds = self._jobs.engine.jobs[name], monotonic() - goal.began
+        loss = job.loss if np.isfinite(job.loss) else None
+        message = f"ended after {job.iteration} iterations and {seconds:.3g} s"
+        if loss is not None:
+            message += f" with a loss of {loss:.4g}"
+        numbers = {"iteration": job.iteration, "loss": loss, "seconds": seconds}
+        self._alert(name, "done", message, **numbers)
 
     def check(self) -> None:
         """Act on reached targets, and send the alerts that are due."""
@@ -154,7 +162,8 @@ class Goals:
         self._jobs.engine.set_job(name, max_share=most)
         self._jobs.pools.pools[name].most = most
 
-    def _alert(self, name: str, kind: str, message: str) -> None:
+    def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> None:
         event: dict[str, Any] = {"event": kind, "job": name, "message": f"{name}: {message}"}
+        event.update(numbers)
         event["owner"] = self._jobs.owner.get(name, "")
         self._jobs.scheduler.log_event(ALERT_TOPIC, event)
