@@ -22,6 +22,7 @@ from dask.utils import parse_timedelta
 from dask_slaq.adapters import observing
 from dask_slaq.adapters.compat import repairs
 from dask_slaq.client.connection import current_client, go_without, request
+from dask_slaq.client.plotting import plot
 from dask_slaq.client.steering import (
     explain,
     owner_of_client,
@@ -179,6 +180,10 @@ class Job:
     def stop(self) -> Any:
         """Let the next report raise `StopTraining`."""
         return stop(self.name, client=self._client)
+
+    def plot(self) -> Any:
+        """Return a Matplotlib figure of the job's loss, its forecast, and its threads."""
+        return plot(self.name, client=self._client)
 
     @property
     def is_open(self) -> bool:

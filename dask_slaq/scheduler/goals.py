@@ -101,6 +101,13 @@ class Goals:
         numbers = {"iteration": job.iteration, "loss": loss, "seconds": seconds}
         self._alert(name, "done", message, **numbers)
 
+    def is_good_enough(self, name: str) -> bool:
+        """Return whether a job reached its target and was shrunk to its floor for that."""
+        goal = self._goals.get(name)
+        if goal is None or not goal.reached or goal.stop:
+            return False
+        return self._jobs.pools.pools[name].most <= self._shrunk(name)
+
     def check(self) -> None:
         """Act on reached targets, and send the alerts that are due."""
         for name, goal in list(self._goals.items()):
@@ -157,10 +164,13 @@ class Goals:
         if goal.stop:
             self._jobs.stop(name)
             return
-        floor = self._jobs.engine.jobs[name].min_share or 0.0
-        most = max(floor, SHRUNK)
+        most = self._shrunk(name)
         self._jobs.engine.set_job(name, max_share=most)
         self._jobs.pools.pools[name].most = most
+
+    def _shrunk(self, name: str) -> float:
+        """Return the cap in threads of a job that reached its target."""
+        return max(self._jobs.engine.jobs[name].min_share or 0.0, SHRUNK)
 
     def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> None:
         event: dict[str, Any] = {"event": kind, "job": name, "message": f"{name}: {message}"}

@@ -70,20 +70,19 @@ class Losses(DashboardComponent):  # type: ignore[misc]
 
 
 class Threads(DashboardComponent):  # type: ignore[misc]
-    """Tasks of each job that hold a slot over time, stacked."""
+    """Threads that each job used over time, stacked."""
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
         self.shown = data_of(scheduler).threads
         self.source = ColumnDataSource(self.shown)
-        self.root = _figure(
-            "Tasks that hold a slot, by job (mean of ten epochs, stacked)", **kwargs
-        )
+        title = "Threads used by each job (core-seconds per second over ten epochs, stacked)"
+        self.root = _figure(title, **kwargs)
         areas = self.root.patches(
             xs="x", ys="y", color="color", fill_alpha=0.8, line_width=0, source=self.source
         )
         self.root.add_tools(HoverTool(renderers=[areas], tooltips=[("job", "@job")]))
-        self.root.yaxis.axis_label = "tasks"
+        self.root.yaxis.axis_label = "threads"
 
     def update(self) -> None:
         """Read the newest data."""
