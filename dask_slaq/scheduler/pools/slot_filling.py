@@ -63,8 +63,12 @@ class SlotFilling:
             self.sending = None
 
     def _look_again(self, ws: Any) -> None:
-        """Schedule another look at a worker for when it is about to have a free thread."""
-        free_in = self._pools.slots.free_in(ws) - self._pools.slots.ahead
+        """Schedule a look at a worker for when a thread or resource is about to be free."""
+        slots = self._pools.slots
+        free_in = slots.free_in(ws)
+        if ws.used_resources:
+            free_in = min(free_in or math.inf, slots.resource_free_in(ws))
+        free_in -= slots.ahead
         if 0 < free_in < math.inf:
             self._pools.wakeups.later(ws.address, free_in)
 
