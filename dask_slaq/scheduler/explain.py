@@ -102,7 +102,8 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
         return f"waits: its owner runs {_tasks(pool.group.running)}, at its limit of max-threads"
-    if len(pool.running) >= pool.most and plugin.jobs.goals.is_good_enough(pool.name):
+    last = ahead or len(pool.running) >= pool.most
+    if last and plugin.jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
     if len(pool.running) >= pool.most:
         return f"runs {_tasks(len(pool.running))}, at its cap max_share of {pool.most:g} threads"

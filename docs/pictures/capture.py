@@ -1,0 +1,108 @@
+"""Pictures of the board, of ``dask slaq top`` and of a job's plot, from a cluster with six jobs.
+
+Run ``python docs/pictures/capture.py`` from the root of the repository. It needs the extras ``dev``
+and Chromium, takes a minute, and overwrites ``docs/board.png``, ``docs/top.png`` and
+``docs/plot.png``. The jobs sleep instead of training, so that any machine draws much the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from distributed import Client, LocalCluster
+from playwright.sync_api import Browser, sync_playwright
+
+import dask_slaq as slaq
+from dask_slaq.cli.connection import Where
+from dask_slaq.cli.top.app import Top
+
+DOCS = Path(__file__).parent.parent
+#: Name, owner, factor of the loss per iteration, tasks per iteration, seconds of each, settings.
+JOBS = (
+    ("logreg-C0.1", "ann@laptop", 0.93, 6, 0.1, {"target": 0.1, "max_iter": 200}),
+    ("logreg-C1", "ann@laptop", 0.95, 6, 0.1, {}),
+    ("kmeans-8", "ann@laptop", 0.97, 6, 0.1, {"target": 0.3}),
+    ("xgboost-depth6", "bob@node7", 0.96, 8, 0.2, {}),
+    ("bayes-7", "bob@node7", 0.9, 4, 0.1, {"target": 0.2}),
+    ("search-17", "cleo@lab", 0.98, 8, 0.1, {}),
+)
+#: Seconds between the beginning of two jobs, and from the last one to the pictures.
+APART, SECONDS = 1.5, 30.0
+
+
+def train(client: Client, factor: float, tasks: int, seconds: float) -> None:
+    """Stand in for a training that never ends."""
+    loss = 2.0
+    while True:
+        client.gather([client.submit(time.sleep, seconds, pure=False) for _ in range(tasks)])
+        loss *= factor
+        slaq.report(0.05 + loss)
+
+
+def picture_board(browser: Browser, address: str) -> None:
+    """Take the picture of the board."""
+    page = browser.new_page(viewport={"width": 1500, "height": 1000})
+    page.goto(f"{address}/slaq")
+    page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+    page.wait_for_timeout(12_000)
+    page.screenshot(path=DOCS / "board.png")
+
+
+async def draw_top(address: str) -> str:
+    """Return the screen of ``dask slaq top`` with an explanation, as SVG."""
+    app = Top(Where(address=address), interval=1.0)
+    async with app.run_test(size=(160, 20)) as pilot:
+        while app.status is None:
+            await pilot.pause(0.1)
+        await pilot.press("down", "e")
+        await pilot.pause(2.0)
+        return app.export_screenshot()
+
+
+def picture_top(browser: Browser, screen: str) -> None:
+    """Take the picture of ``dask slaq top`` from its screen as SVG."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "top.html"
+        style = "<style>body { margin: 0 } svg { width: 1400px }</style>"
+        file.write_text(style + screen)
+        page = browser.new_page(viewport={"width": 1400, "height": 600})
+        page.goto(file.as_uri())
+        page.locator("svg").first.screenshot(path=DOCS / "top.png")
+
+
+def main() -> None:
+    """Take all pictures."""
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(slaq.SlaqPlugin(policy="max-total"))
+        futures = []
+        for name, owner, factor, tasks, seconds, settings in JOBS:
+            arguments = (client, factor, tasks, seconds)
+            futures.append(slaq.submit(train, *arguments, name=name, owner=owner, **settings))
+            time.sleep(APART)
+        time.sleep(SECONDS)
+        port = cluster.scheduler.http_server.port
+        futures[2].job.plot().savefig(DOCS / "plot.png", dpi=120)
+        screen = asyncio.run(draw_top(cluster.scheduler_address))
+        with sync_playwright() as driver:
+            browser = driver.chromium.launch(
+                executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+                args=["--no-sandbox"],
+            )
+            picture_board(browser, f"http://127.0.0.1:{port}")
+            picture_top(browser, screen)
+            browser.close()
+        for future in futures:
+            future.cancel()
+
+
+if __name__ == "__main__":
+    main()
