@@ -65,12 +65,11 @@ class SlotFilling:
     def _look_again(self, ws: Any) -> None:
         """Schedule a look at a worker for when a thread or resource is about to be free."""
         slots = self._pools.slots
-        free_in = slots.free_in(ws)
-        if ws.used_resources:
-            free_in = min(free_in or math.inf, slots.resource_free_in(ws))
-        free_in -= slots.ahead
-        if 0 < free_in < math.inf:
-            self._pools.wakeups.later(ws.address, free_in)
+        # A timer replaces the one before it, so only the sooner of the two is set.
+        ends = slots.free_in(ws), slots.resource_free_in(ws) if ws.used_resources else math.inf
+        soonest = min((end - slots.ahead for end in ends if end > slots.ahead), default=math.inf)
+        if soonest < math.inf:
+            self._pools.wakeups.later(ws.address, soonest)
 
     def _unstick(self) -> None:
         """Move tasks that wait behind an overdue task to workers with a free thread."""
