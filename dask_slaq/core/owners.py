@@ -72,7 +72,7 @@ class Owners:
         return OwnerTerms()
 
     def weights(self, jobs: Jobs, order: Order) -> FloatArray:
-        """Return the weights (n_jobs,) of jobs: owners' weights, divided among their jobs."""
+        """Return the weights of `jobs` in `order`: each owner's, divided among its jobs."""
         column, rows = jobs.table.column, order.rows
         weight = np.where(column["paused"][rows], 0.0, column["weight"][rows])
         total = _sums(order.owner, weight, len(order.owners))[order.owner]

@@ -33,7 +33,7 @@ class Steering:
         return self._set("floor", job, threads)
 
     def set_max_iter(self, job: str, max_iter: int | None) -> bool:
-        """Set the maximum number of iterations of a job, from its first one; None if unknown.
+        """Set the total iterations, `max_iter`, of a job; None if unknown.
 
         Returns
         -------

@@ -144,7 +144,7 @@ class Messages:
         plugin.changed()
 
     async def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
-        """Change the policy."""
+        """Change the policy, for the user `by` of a `client`."""
         self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the policy")
         self.plugin.set_policy(str(policy))

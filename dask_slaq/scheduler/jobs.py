@@ -35,6 +35,9 @@ __all__ = ["ScheduledJobs"]
 class ScheduledJobs:
     """All jobs on a scheduler, and one pool per client for its unowned tasks.
 
+    In all methods, `job` or `name` is the name of a job, `client` the identifier of its client, and
+    `run` the identifier of its block, which differs for every job of the same name.
+
     Parameters
     ----------
     scheduler : distributed.Scheduler
@@ -95,7 +98,7 @@ class ScheduledJobs:
         owner: str = "",
         **given: Any,
     ) -> None:
-        """Add a job. Its settings are checked by `validation.check_opening`."""
+        """Add a job. See `job` for its settings, which `validation.check_opening` checks."""
         goal = {key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given}
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
@@ -125,7 +128,7 @@ class ScheduledJobs:
         Returns
         -------
         str
-            Identifier of the job's block, which differs for every job of the same name.
+            Identifier of the job's block.
 
         Raises
         ------
@@ -177,7 +180,7 @@ class ScheduledJobs:
     # What they do
 
     def report(self, job: Any, loss: Any, client: object = "", run: object = None) -> None:
-        """Record the loss of one iteration.
+        """Record the `loss` of one iteration.
 
         Raises
         ------
@@ -199,7 +202,7 @@ class ScheduledJobs:
         self.usage.of(self.owner.get(name, "")).core_seconds += seconds
 
     def pause(self, name: str, paused: bool) -> None:
-        """Pause or resume a job: its running tasks end, and no other task starts."""
+        """Resume a job, or if `paused` let its running tasks end and no other start."""
         self.engine.pause(name, paused)
         self.pools.pools[name].paused = paused
         self._changed()
@@ -213,7 +216,7 @@ class ScheduledJobs:
             self.pause(name, False)  # otherwise it might never report again
 
     def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
-        """Record the maximum number of iterations to come of a job; None if unknown.
+        """Record the maximum number of `iterations` to come of a job; None if unknown.
 
         Raises
         ------

@@ -85,7 +85,7 @@ def file_names(paths: Paths) -> list[str]:
 
 
 def ranges(paths: Paths, blocksize: str | int) -> list[ByteRange]:
-    """Ranges of at most `blocksize` bytes that cover the files.
+    """Return ranges of at most `blocksize` bytes that cover the files at `paths`.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def columns_of(parsed: Sequence[Delayed], item: int, n_columns: int | None, meta
 
 
 def wrong_number(text: bytes, dtype: Any = "float64") -> str:
-    """Say what is wrong with a decimal number of this `dtype`; nothing if it is one."""
+    """Return what is wrong with `text` as a decimal number of this `dtype`, "" if nothing is."""
     if not NUMBER.fullmatch(text):
         return "not a number"
     with np.errstate(over="ignore"):
