@@ -84,14 +84,7 @@ class Owners:
     def divide(
         self, policy: Callable[[Snapshot], Allocation], snapshot: Snapshot, order: Order
     ) -> FloatArray:
-        """Return the shares (n_jobs,) of all jobs, by `policy` within the share of each owner.
-
-        Parameters
-        ----------
-        policy : callable
-        snapshot : Snapshot
-        order : Order
-        """
+        """Return shares (n_jobs,) in `order`, by `policy` on `snapshot` within those of owners."""
         most = _sums(order.owner, np.minimum(snapshot.cap, snapshot.capacity), len(order.owners))
         deserved = self._fill(order, most, snapshot.capacity)
         share = np.zeros(len(snapshot.jobs))

@@ -86,12 +86,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
 
 
 def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | None]]:
-    """Return the low, expected and high seconds until jobs reach their targets.
-
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    names : sequence of str
+    """Return the low, expected and high seconds until the `jobs` in `names` reach their targets.
 
     Returns
     -------

@@ -48,13 +48,7 @@ class TaskOwners:
         self._pools.hold(self._jobs.contended)
 
     def adopt(self, client: str, tasks: Iterable[TaskState]) -> None:
-        """Put unfinished tasks from before the first job into the client's pool.
-
-        Parameters
-        ----------
-        client : str
-        tasks : iterable of distributed.scheduler.TaskState
-        """
+        """Put unfinished tasks from before the first job into the client's pool."""
         self._pools.tracker.adopt(self._jobs.pool_of_unowned(client), tasks)
         if self._pools.holding.on:
             self._pools.holding.convert(tasks)

@@ -104,7 +104,7 @@ def _read(text: bytes, columns: int, target: int, dtype: str) -> tuple[np.ndarra
 
 
 def _explain(line: bytes, columns: int, target: int, dtype: str) -> str | None:
-    """What is wrong with a line."""
+    """Return what is wrong with a line."""
     values = [value.strip(b" \t\r") for value in line.split(b",")]
     if len(values) != columns:
         return f"{len(values)} values, not {columns}"
