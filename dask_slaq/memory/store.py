@@ -1,0 +1,404 @@
+"""Store of runs in a file, written by one thread so that the caller never waits for a disk.
+
+Nothing here raises once the store is made. A file that cannot be used is set aside with one line in
+the log; what cannot be written is said once, and left out from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dask_slaq.core.memory import Run
+from dask_slaq.memory.reading import select_runs, shrink
+from dask_slaq.memory.rows import COLUMNS, row_of, runs_of
+from dask_slaq.memory.schema import is_damage, open_to_read, open_to_write, set_aside
+
+__all__ = ["RunStore", "Unfinished"]
+
+logger = logging.getLogger(__name__)
+
+#: Maximum numbers of runs and of bytes in the file; above them the oldest runs are deleted.
+MOST_RUNS, MOST_BYTES = 100_000, 190_000_000
+#: Fraction of the maximum that is left after the oldest runs were deleted.
+LEFT = 0.95
+#: Number of runs written between two looks at the size of the file.
+LOOK_EVERY = 500
+#: Maximum number of requests that wait to be written, and that are written at once.
+MOST_WAITING, MOST_TOGETHER = 10_000, 500
+#: Maximum number of points of the curve of an unfinished run.
+MOST_UNFINISHED_POINTS = 160
+#: Seconds after which an unfinished run that nobody took up again has failed.
+LAPSE = 600.0
+#: Seconds between two attempts while another process holds the file.
+PAUSE = 1.0
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A run of which the end is not known, as it was when it was last written.
+
+    Attributes
+    ----------
+    key : str
+        Identifies the run.
+    owner : str
+    run : Run
+        Its ``ended`` is when it was written.
+    """
+
+    key: str
+    owner: str
+    run: Run
+
+
+class RunStore:
+    """Store of past runs, and of the ones that go on, in a file.
+
+    Parameters
+    ----------
+    path : path
+        File, created if it is missing.
+    acknowledge : callable, optional
+        Called in the writer's thread as ``acknowledge(keys)`` with the keys of ended runs that
+        are safe on disk.
+    most_runs, most_bytes : int
+        Maximum size of the file.
+
+    Attributes
+    ----------
+    path : Path
+    failed : str or None
+        Why nothing is written any more.
+    stored, dropped : int
+        Number of runs that are safe on disk, and of requests that were left out since the store
+        was made.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        acknowledge: Callable[[Sequence[str]], object] | None = None,
+        *,
+        most_runs: int = MOST_RUNS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.failed: str | None = None
+        self.stored = self.dropped = 0
+        self._acknowledge = acknowledge
+        self._most_runs, self._most_bytes = most_runs, most_bytes
+        self._since_look = 0
+        self._requests: queue.Queue[tuple[Any, ...]] = queue.Queue(MOST_WAITING)
+        self._opened, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="slaq-memory", daemon=True)
+        self._thread.start()
+
+    # Called by the scheduler; none of these waits.
+
+    def add(self, key: str, run: Run) -> None:
+        """Queue a run that has ended, in place of an unfinished one of this key.
+
+        Parameters
+        ----------
+        key : str
+            Identifies the run.
+        run : Run
+        """
+        self._put("add", key, run)
+
+    def checkpoint(self, runs: Sequence[Unfinished]) -> None:
+        """Queue runs that go on, each in place of what was written of it before."""
+        if runs:
+            self._put("checkpoint", tuple(runs))
+
+    def discard(self, key: str) -> None:
+        """Queue the removal of an unfinished run of which nothing is worth keeping."""
+        self._put("discard", key)
+
+    def lapse(self, now: float) -> None:
+        """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
+        self._put("lapse", now - LAPSE)
+
+    def _put(self, *request: Any) -> None:
+        if self.failed is not None or self._closing.is_set():
+            self.dropped += 1
+            return
+        try:
+            self._requests.put_nowait(request)
+        except queue.Full:
+            if not self.dropped:
+                logger.warning(
+                    "%s is written too slowly: of the runs that end, some are left out", self.path
+                )
+            self.dropped += 1
+
+    # Called in other threads; these wait.
+
+    def load(self, kind: str, most: int) -> list[Run]:
+        """Read the newest runs of a kind; none if the file cannot be read.
+
+        Parameters
+        ----------
+        kind : str
+            Name of the kind.
+        most : int
+            Maximum number of runs.
+        """
+        return self._read(lambda connection: select_runs(connection, kind, most)) or []
+
+    def unfinished(self, since: float) -> list[Unfinished]:
+        """Read the unfinished runs that were written since a time, in seconds since 1970."""
+
+        def select(connection: sqlite3.Connection) -> list[Unfinished]:
+            columns = ", ".join(COLUMNS)
+            rows = connection.execute(
+                f"SELECT owner, {columns} FROM unfinished WHERE ended >= ? ORDER BY ended",
+                (since,),
+            ).fetchall()
+            owners = {str(row[1]): str(row[0]) for row in rows}
+            runs = runs_of(row[1:] for row in rows)
+            return [Unfinished(key, owners[key], run) for key, run in runs]
+
+        return self._read(select) or []
+
+    def _read(self, select: Callable[[sqlite3.Connection], Any]) -> Any:
+        self._opened.wait(30)
+        try:
+            with closing(open_to_read(self.path)) as connection:
+                return select(connection)
+        except Exception as error:
+            if is_damage(error):
+                self._put("damaged", error)
+            else:
+                logger.debug("cannot read %s: %s", self.path, error)
+            return None
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait until what is queued now is written. Returns whether it was, in time.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+        """
+        done = threading.Event()
+        self._put("call", done.set)
+        return self.failed is None and done.wait(timeout) and self.failed is None
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Write what is queued, and close the file. Requests from now on are left out.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds to wait for the thread; 0 to let it end by itself.
+        """
+        self._closing.set()
+        try:
+            self._requests.put_nowait(("close",))
+        except queue.Full:
+            pass  # the thread looks at the event
+        self._thread.join(timeout)
+
+    # In the thread.
+
+    def _work(self) -> None:
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = self._open()
+            self._opened.set()
+            while connection is not None:
+                requests = self._next()
+                if requests is None:
+                    return
+                connection = self._write_all(connection, requests)
+        except Exception as error:  # a mistake of ours must not go unnoticed
+            self._fail(error, trace=True)
+        finally:
+            self._opened.set()
+            self._empty()
+            if connection is not None:
+                connection.close()
+
+    def _next(self) -> list[tuple[Any, ...]] | None:
+        """Return the requests that wait, at least one; None if the store is to close."""
+        requests = []
+        try:
+            requests.append(self._requests.get(not self._closing.is_set()))
+            while len(requests) < MOST_TOGETHER:
+                requests.append(self._requests.get_nowait())
+        except queue.Empty:
+            pass
+        found = [request for request in requests if request[0] != "close"]
+        return found or (None if self._closing.is_set() else [("call", bool)])
+
+    def _open(self) -> sqlite3.Connection | None:
+        """Open the file, and set aside what is there if it cannot be used; None if in vain."""
+        for _ in range(2):
+            try:
+                connection = open_to_write(self.path)
+                self._look(connection)
+                return connection
+            except Exception as error:
+                if not (is_damage(error) and self._set_aside(error)):
+                    self._fail(error)
+                    return None
+        return None
+
+    def _set_aside(self, error: Exception) -> bool:
+        if not self.path.is_file():
+            return False
+        try:
+            new = set_aside(self.path)
+        except OSError as other:
+            logger.error("cannot set %s aside: %s", self.path, other)
+            return False
+        logger.warning(
+            "cannot use %s as a store of runs (%s): it is now %s, and a new one was begun",
+            self.path,
+            error,
+            new.name,
+        )
+        return True
+
+    def _write_all(
+        self, connection: sqlite3.Connection, requests: list[tuple[Any, ...]]
+    ) -> sqlite3.Connection | None:
+        """Write requests in one transaction. Returns the connection to go on with, or None."""
+        again = False  # once with a new file, if this one is damaged
+        while True:
+            try:
+                damage = next((r[1] for r in requests if r[0] == "damaged" and not again), None)
+                if damage is not None and not _is_sound(connection):
+                    raise damage
+                self._write(connection, requests)
+                return connection
+            except Exception as error:
+                if "locked" in str(error) and isinstance(error, sqlite3.OperationalError):
+                    if not self._closing.wait(PAUSE):
+                        continue
+                connection.close()
+                new = self._open_anew(error) if is_damage(error) and not again else None
+                if new is None:
+                    self._fail(error)
+                    return None
+                connection, again = new, True
+
+    def _open_anew(self, error: Exception) -> sqlite3.Connection | None:
+        return self._open() if self._set_aside(error) else None
+
+    def _write(self, connection: sqlite3.Connection, requests: list[tuple[Any, ...]]) -> None:
+        added: list[str] = []
+        then: list[Callable[[], object]] = []
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for what, *given in requests:
+                if what == "add":
+                    if self._insert(connection, "runs", *given):
+                        added.append(given[0])
+                    connection.execute("DELETE FROM unfinished WHERE key = ?", given[:1])
+                elif what == "checkpoint":
+                    for one in given[0]:
+                        self._insert(connection, "unfinished", one.key, one.run, one.owner)
+                elif what == "discard":
+                    connection.execute("DELETE FROM unfinished WHERE key = ?", given)
+                elif what == "lapse":
+                    self._let_lapse(connection, *given)
+                elif what == "call":
+                    then += given
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        self.stored += len(added)
+        if added and self._acknowledge is not None:
+            self._acknowledge(added)
+        for call in then:
+            call()
+        self._since_look += len(added)
+        if self._since_look >= LOOK_EVERY:
+            self._look(connection)
+
+    def _insert(
+        self, connection: sqlite3.Connection, table: str, key: str, run: Run, *owner: str
+    ) -> bool:
+        try:
+            values = (*row_of(key, run, *((MOST_UNFINISHED_POINTS,) if owner else ())), *owner)
+        except Exception:  # one run must not cost the others
+            if not self.dropped:
+                logger.exception("a run of job %.100r cannot be stored", run.job)
+            self.dropped += 1
+            return False
+        names = [*COLUMNS, *(["owner"] if owner else [])]
+        places = ", ".join("?" * len(names))
+        connection.execute(
+            f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({places})", values
+        )
+        return True
+
+    @staticmethod
+    def _let_lapse(connection: sqlite3.Connection, before: float) -> None:
+        columns = ", ".join(COLUMNS)
+        rows = connection.execute(
+            f"SELECT {columns} FROM unfinished WHERE ended < ?", (before,)
+        ).fetchall()
+        for key, run in runs_of(rows):
+            values = list(row_of(key, run))
+            values[COLUMNS.index("outcome")] = "failed"
+            places = ", ".join("?" * len(COLUMNS))
+            connection.execute(f"INSERT OR REPLACE INTO runs ({columns}) VALUES ({places})", values)
+        connection.execute("DELETE FROM unfinished WHERE ended < ?", (before,))
+
+    def _look(self, connection: sqlite3.Connection) -> None:
+        """Delete the oldest runs if there are too many, or the file is too large."""
+        self._since_look = 0
+        (count,) = connection.execute("SELECT count(*) FROM runs").fetchone()
+        (page,) = connection.execute("PRAGMA page_size").fetchone()
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+        size = page * (pages - free)
+        if count <= self._most_runs and size <= self._most_bytes:
+            return
+        left = min(count, self._most_runs, count * self._most_bytes / size)
+        surplus = count - math.floor(LEFT * left)
+        connection.execute(
+            "DELETE FROM runs WHERE key IN (SELECT key FROM runs ORDER BY ended LIMIT ?)",
+            (surplus,),
+        )
+        shrink(connection)
+
+    def _fail(self, error: BaseException, trace: bool = False) -> None:
+        self.failed = str(error) or type(error).__name__
+        logger.warning(
+            "runs are remembered until the scheduler ends, and no longer in %s: %s",
+            self.path,
+            self.failed,
+            exc_info=error if trace else None,
+        )
+
+    def _empty(self) -> None:
+        """Drop what is not going to be written, and release who waits for it."""
+        while True:
+            try:
+                what, *given = self._requests.get_nowait()
+            except queue.Empty:
+                return
+            if what == "call":
+                given[0]()
+
+
+def _is_sound(connection: sqlite3.Connection) -> bool:
+    """Return whether a file is sound after all: it may have been replaced since the complaint."""
+    return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+
+
