@@ -12,6 +12,7 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import Run
 from dask_slaq.memory.rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import NotOurs, is_damage, open_to_read, open_to_write
+from dask_slaq.memory.writing import shrink
 
 __all__ = ["KindSummary", "StoreError", "prune", "read_kinds", "read_runs", "select_runs"]
 
@@ -122,13 +123,6 @@ def prune(path: str | Path, *, before: float | None = None, kind: str | None = N
             deleted = connection.execute(f"DELETE FROM runs {where}", values).rowcount
             shrink(connection)
             return deleted
-
-
-def shrink(connection: sqlite3.Connection) -> None:
-    """Give the space of deleted rows back to the file system."""
-    # A script, as `execute` would free a single page.
-    connection.executescript("PRAGMA incremental_vacuum")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 @contextmanager

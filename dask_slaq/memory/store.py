@@ -6,8 +6,8 @@ the log; what cannot be written is said once, and left out from then on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import math
 import queue
 import sqlite3
 import threading
@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.memory import Run
-from dask_slaq.memory.reading import select_runs, shrink
+from dask_slaq.memory.reading import select_runs
 from dask_slaq.memory.rows import COLUMNS, row_of, runs_of
 from dask_slaq.memory.schema import is_damage, open_to_read, open_to_write, set_aside
+from dask_slaq.memory.writing import insert, is_sound, let_lapse, prune_to
 
 __all__ = ["RunStore", "Unfinished"]
 
@@ -28,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 #: Maximum numbers of runs and of bytes in the file; above them the oldest runs are deleted.
 MOST_RUNS, MOST_BYTES = 100_000, 190_000_000
-#: Fraction of the maximum that is left after the oldest runs were deleted.
-LEFT = 0.95
 #: Number of runs written between two looks at the size of the file.
 LOOK_EVERY = 500
 #: Maximum number of requests that wait to be written, and that are written at once.
@@ -203,10 +202,8 @@ class RunStore:
             Seconds to wait for the thread; 0 to let it end by itself.
         """
         self._closing.set()
-        try:
+        with contextlib.suppress(queue.Full):  # then the thread looks at the event
             self._requests.put_nowait(("close",))
-        except queue.Full:
-            pass  # the thread looks at the event
         self._thread.join(timeout)
 
     # In the thread.
@@ -246,7 +243,7 @@ class RunStore:
         for _ in range(2):
             try:
                 connection = open_to_write(self.path)
-                self._look(connection)
+                prune_to(connection, self._most_runs, self._most_bytes)
                 return connection
             except Exception as error:
                 if not (is_damage(error) and self._set_aside(error)):
@@ -278,14 +275,14 @@ class RunStore:
         while True:
             try:
                 damage = next((r[1] for r in requests if r[0] == "damaged" and not again), None)
-                if damage is not None and not _is_sound(connection):
+                if damage is not None and not is_sound(connection):
                     raise damage
                 self._write(connection, requests)
                 return connection
             except Exception as error:
-                if "locked" in str(error) and isinstance(error, sqlite3.OperationalError):
-                    if not self._closing.wait(PAUSE):
-                        continue
+                busy = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+                if busy and not self._closing.wait(PAUSE):
+                    continue
                 connection.close()
                 new = self._open_anew(error) if is_damage(error) and not again else None
                 if new is None:
@@ -303,16 +300,16 @@ class RunStore:
         try:
             for what, *given in requests:
                 if what == "add":
-                    if self._insert(connection, "runs", *given):
+                    if self._insert(connection, *given):
                         added.append(given[0])
                     connection.execute("DELETE FROM unfinished WHERE key = ?", given[:1])
                 elif what == "checkpoint":
                     for one in given[0]:
-                        self._insert(connection, "unfinished", one.key, one.run, one.owner)
+                        self._insert(connection, one.key, one.run, one.owner)
                 elif what == "discard":
                     connection.execute("DELETE FROM unfinished WHERE key = ?", given)
                 elif what == "lapse":
-                    self._let_lapse(connection, *given)
+                    let_lapse(connection, *given)
                 elif what == "call":
                     then += given
             connection.execute("COMMIT")
@@ -327,55 +324,20 @@ class RunStore:
             call()
         self._since_look += len(added)
         if self._since_look >= LOOK_EVERY:
-            self._look(connection)
+            self._since_look = 0
+            prune_to(connection, self._most_runs, self._most_bytes)
 
-    def _insert(
-        self, connection: sqlite3.Connection, table: str, key: str, run: Run, *owner: str
-    ) -> bool:
+    def _insert(self, connection: sqlite3.Connection, key: str, run: Run, *owner: str) -> bool:
+        """Write a run, an unfinished one if it has an owner. Returns whether it can be stored."""
         try:
-            values = (*row_of(key, run, *((MOST_UNFINISHED_POINTS,) if owner else ())), *owner)
+            row = row_of(key, run, MOST_UNFINISHED_POINTS) if owner else row_of(key, run)
         except Exception:  # one run must not cost the others
             if not self.dropped:
                 logger.exception("a run of job %.100r cannot be stored", run.job)
             self.dropped += 1
             return False
-        names = [*COLUMNS, *(["owner"] if owner else [])]
-        places = ", ".join("?" * len(names))
-        connection.execute(
-            f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({places})", values
-        )
+        insert(connection, row, *owner)
         return True
-
-    @staticmethod
-    def _let_lapse(connection: sqlite3.Connection, before: float) -> None:
-        columns = ", ".join(COLUMNS)
-        rows = connection.execute(
-            f"SELECT {columns} FROM unfinished WHERE ended < ?", (before,)
-        ).fetchall()
-        for key, run in runs_of(rows):
-            values = list(row_of(key, run))
-            values[COLUMNS.index("outcome")] = "failed"
-            places = ", ".join("?" * len(COLUMNS))
-            connection.execute(f"INSERT OR REPLACE INTO runs ({columns}) VALUES ({places})", values)
-        connection.execute("DELETE FROM unfinished WHERE ended < ?", (before,))
-
-    def _look(self, connection: sqlite3.Connection) -> None:
-        """Delete the oldest runs if there are too many, or the file is too large."""
-        self._since_look = 0
-        (count,) = connection.execute("SELECT count(*) FROM runs").fetchone()
-        (page,) = connection.execute("PRAGMA page_size").fetchone()
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
-        size = page * (pages - free)
-        if count <= self._most_runs and size <= self._most_bytes:
-            return
-        left = min(count, self._most_runs, count * self._most_bytes / size)
-        surplus = count - math.floor(LEFT * left)
-        connection.execute(
-            "DELETE FROM runs WHERE key IN (SELECT key FROM runs ORDER BY ended LIMIT ?)",
-            (surplus,),
-        )
-        shrink(connection)
 
     def _fail(self, error: BaseException, trace: bool = False) -> None:
         self.failed = str(error) or type(error).__name__
@@ -395,10 +357,3 @@ class RunStore:
                 return
             if what == "call":
                 given[0]()
-
-
-def _is_sound(connection: sqlite3.Connection) -> bool:
-    """Return whether a file is sound after all: it may have been replaced since the complaint."""
-    return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
-
-

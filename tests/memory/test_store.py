@@ -18,7 +18,9 @@ from dask_slaq.memory import RunStore, StoreError, Unfinished, prune, read_kinds
 def a_run(job="job", kind="svm", n=20, **other):
     at = np.arange(1, n + 1)
     features = (("C", -1.0), ("rows", 5.0))
-    return Run(job, Kind(kind, features), at, 1e6 + 1.0 / at, n, ended=other.pop("ended", 5.0), **other)
+    return Run(
+        job, Kind(kind, features), at, 1e6 + 1.0 / at, n, ended=other.pop("ended", 5.0), **other
+    )
 
 
 def same(one, other):
