@@ -226,8 +226,11 @@ def test_a_full_disk_costs_one_line(tmp_path, caplog):
         connection.execute("PRAGMA max_page_count = 12")
         full.set()
 
-    write = store._write
-    store._write = lambda connection, requests: (limit(connection), write(connection, requests))
+    write = store._writer._write
+    store._writer._write = lambda connection, requests: (
+        limit(connection),
+        write(connection, requests),
+    )
     with caplog.at_level(logging.WARNING):
         for number in range(300):
             store.add(str(number), a_run(n=64))
@@ -276,7 +279,7 @@ def test_readers_say_what_is_wrong_and_change_nothing(tmp_path, write, words):
 
 
 def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("dask_slaq.memory.store.MOST_WAITING", 5)
+    monkeypatch.setattr("dask_slaq.memory.writer.MOST_WAITING", 5)
     gate = threading.Event()
     store = RunStore(tmp_path / "runs.db", lambda keys: gate.wait(30))
     with caplog.at_level(logging.WARNING):
