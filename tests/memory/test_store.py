@@ -240,6 +240,16 @@ def test_a_full_disk_costs_one_line(tmp_path, caplog):
     assert len([r for r in caplog.records if r.name.startswith("dask_slaq")]) == 1
 
 
+def test_a_file_that_is_deleted_is_begun_anew(store, caplog):
+    store.add("a", a_run())
+    assert store.flush()
+    for file in store.path.parent.iterdir():
+        file.unlink()
+    store.add("b", a_run())
+    assert store.flush() and len(store.load("svm", 10)) == 1
+    assert "gone" in caplog.text
+
+
 def test_others_read_and_prune_while_it_is_written(store):
     for number in range(100):
         kind = "old" if number < 40 else "new"
