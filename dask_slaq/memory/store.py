@@ -21,7 +21,7 @@ from dask_slaq.memory.rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import is_damage, open_to_read
 from dask_slaq.memory.writer import Writer
 
-__all__ = ["RunStore", "Unfinished"]
+__all__ = ["LAPSE", "RunStore", "Unfinished"]
 
 logger = logging.getLogger(__name__)
 

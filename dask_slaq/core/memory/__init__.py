@@ -1,6 +1,6 @@
 """Memory of past runs: what a job's like runs tell about it before its own reports do."""
 
-from dask_slaq.core.memory.naming import MOST_FEATURES, kind_of_name, read_kind
+from dask_slaq.core.memory.naming import MOST_FEATURES, check_kind, kind_of_name, read_kind
 from dask_slaq.core.memory.runs import MOST_POINTS, Kind, Run, thinned
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "MOST_POINTS",
     "Kind",
     "Run",
+    "check_kind",
     "kind_of_name",
     "read_kind",
     "thinned",

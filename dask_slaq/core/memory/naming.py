@@ -11,7 +11,7 @@ from dask_slaq.core.job_settings import is_number
 from dask_slaq.core.memory.runs import Kind
 from dask_slaq.core.validation import LONGEST_NAME, shown
 
-__all__ = ["MOST_FEATURES", "kind_of_name", "read_kind"]
+__all__ = ["MOST_FEATURES", "check_kind", "kind_of_name", "read_kind"]
 
 #: Maximum number of features of a kind, and of characters in the name of one.
 MOST_FEATURES, LONGEST_FEATURE = 32, 64
@@ -66,6 +66,21 @@ def read_kind(given: object) -> Kind | None:
         )
     rest = ((key, value) for key, value in features.items() if key != NAME)
     return Kind(name, tuple(sorted(_feature(key, value) for key, value in rest)))
+
+
+def check_kind(given: object) -> dict[str, str | float] | None:
+    """Return a kind as a mapping of plain values that `read_kind` takes; None for None.
+
+    Raises
+    ------
+    InvalidSetting
+        See `read_kind`.
+    """
+    kind = read_kind(given)
+    if kind is None:
+        return None
+    numbers = given if isinstance(given, Mapping) else {}
+    return {**{name: float(numbers[name]) for name, _ in kind.features}, NAME: kind.name}
 
 
 def _feature(key: object, value: object) -> tuple[str, float]:
