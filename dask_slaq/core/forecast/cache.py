@@ -66,6 +66,20 @@ class ForecastCache(Rows):
             }
         )
 
+    def expect(self, row: int, fall: FloatArray) -> None:
+        """Store what to expect of a job before its first report.
+
+        Parameters
+        ----------
+        row : int
+        fall : (n_horizons,) array
+            Falls, in units of the job's range.
+        """
+        column = self.column
+        column["reduction"][row] = fall
+        column["remaining"][row] = fall[-1]
+        column["status"][row] = Status.OK
+
     def refit_priority(self, rows: IntArray, history: Histories) -> FloatArray:
         """Return the priority with which jobs that reported should be refitted.
 
