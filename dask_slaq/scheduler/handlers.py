@@ -77,14 +77,15 @@ class Messages:
         """
         self.plugin.check_registered()
         connected = self.plugin.scheduler.client_comms.__contains__
-        await self.plugin.memory.ready()
-        checked = check_opening(name, client, given, connected)
+        checked, memory = check_opening(name, client, given, connected), self.plugin.memory
+        await memory.prepare(name, checked["kind"])
+        check_opening(name, client, given, connected)  # the client may have left meanwhile
         self.plugin.jobs.open(name, client, **checked)
-        self.plugin.memory.begin(name, checked["owner"], checked["kind"])
+        memory.begin(name, checked["owner"])
         # The client's own subscription travels on its stream, and may come after a request.
         self.plugin.scheduler.subscribe_topic(STEER_TOPIC, client)
         self.plugin.began(name)
-        await self.plugin.memory.resume(name, checked["owner"], checked["kind"])
+        await memory.resume(name, checked["owner"], checked["kind"])
 
     async def close_job(
         self,

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
-from dask_slaq.core.memory import Kind, kind_of_name
+from dask_slaq.core.memory import Kind
 from dask_slaq.core.validation import STEER_TOPIC, shown
 from dask_slaq.scheduler.dispatch import Pool
 from dask_slaq.scheduler.goals import Goals
+from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.status import etas, status_of_job, values_of_jobs
 from dask_slaq.scheduler.usage import UsageByOwner
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from dask_slaq.config import Settings
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.memory import Memory
     from dask_slaq.scheduler.pools import Pools
 
 __all__ = ["ANNOTATION", "ScheduledJobs"]
@@ -110,7 +110,7 @@ class ScheduledJobs:
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
-        kind = kind or kind_of_name(name)
+        kind = kind or last_resort(name)
         self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)
         self.goals.begin(name, **goal)
         self._owner_of_client[client] = self.owner[name] = owner
@@ -172,7 +172,7 @@ class ScheduledJobs:
                 usage, grant = self.usage.of(owner), self.engine.grants.get(name)
                 usage.finished_jobs += 1
                 usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
-            self.engine.remove_job(name, monotonic(), outcome)
+            self.engine.remove_job(name, monotonic(), outcome, ended=time())
 
     def _heir(self, name: str) -> Pool | None:
         pool = self.pools.pools.get(name)

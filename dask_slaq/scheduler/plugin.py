@@ -130,6 +130,7 @@ log_files
             before.stop()
         self.journal = log or None
         self.scheduler = scheduler
+        self.memory = Memory(self, chosen.memory)
         self.engine = self._make_engine()
         self.pools = Pools(
             scheduler,
@@ -142,7 +143,6 @@ log_files
             is_registered=lambda: self.registered and self.failed is None,
             log_length=chosen.bindings,
         )
-        self.memory = Memory(self, chosen.memory)
         self.jobs = ScheduledJobs(
             scheduler, self.engine, self.pools, chosen, self._changed, self.memory
         )
@@ -176,6 +176,7 @@ log_files
             predictor=self.predictor,
             strict=not chosen.lend,
             owners=chosen.owners,
+            memory=self.memory.runs,
         )
         self.activity = None
         if self.journal is None:
