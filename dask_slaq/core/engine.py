@@ -228,14 +228,23 @@ class Engine:
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
 
-    def run_of(self, job: str, outcome: str, now: float) -> Run | None:
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Set the kind of a running job, which may be known only when its training begins.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.remembering.set_kind(job, kind)
+
+    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
         """Return what is to be remembered of a job that ends. See `Remembering.run_of`.
 
         Raises
         ------
         UnknownJob
         """
-        return self.remembering.run_of(job, outcome, now)
+        return self.remembering.run_of(job, outcome, ended)
 
     def likeness(self, job: str) -> int:
         """Return the number of past runs on which the forecast of a job rests.

@@ -47,26 +47,34 @@ class Remembering:
         self.kinds[job] = kind
         if self.memory is not None:
             past = running_time(self.memory.like(kind))
-            if past.work > 0:
-                self._jobs.runtimes.expect(self._jobs.row(job), past)
+            self._jobs.runtimes.expect(self._jobs.row(job), past)
 
-    def remove(self, job: str, outcome: str | None, now: float) -> None:
+    def remove(self, job: str, outcome: str | None, ended: float) -> None:
         """Add the run of a job that ends to the memory, if it has an outcome."""
         if self.memory is not None and outcome is not None:
-            run = self.run_of(job, outcome, now)
+            run = self.run_of(job, outcome, ended)
             if run is not None:
                 self.memory.add(run)
         self.kinds.pop(job, None)
 
-    def run_of(self, job: str, outcome: str, now: float) -> Run | None:
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Compare a running job with past runs of another kind from now on."""
+        row = self._jobs.row(job)
+        if not self._jobs.table.column["reports"][row]:
+            return
+        if self._takes_kind and (compare := getattr(self._predictor, "set_kind", None)) is not None:
+            compare(job, kind)
+        self.add(job, kind)
+
+    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
         """Return what is to be remembered of a job that ends.
 
         Parameters
         ----------
         job : str
         outcome : {"done", "stopped", "failed"}
-        now : float
-            End of the run. Seconds, on the clock that is to order past runs.
+        ended : float
+            Seconds, on the clock that is to order past runs.
 
         Returns
         -------
@@ -102,7 +110,7 @@ class Remembering:
             work=work if work > 0 else math.nan,
             tasks=width if work > 0 else math.nan,
             law=law,
-            ended=now,
+            ended=ended,
         )
 
     def likeness(self, job: str) -> int:

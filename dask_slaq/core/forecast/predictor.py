@@ -110,9 +110,7 @@ class LossPredictor:
         self._row[job] = row
         self._asked = None
         if self._memory is not None and kind is not None:
-            fall = self._memory.add(row, kind)
-            if fall is not None:
-                self._cache.expect(row, fall)
+            self._cache.expect(row, self._memory.add(row, kind))
 
     def remove(self, job: str) -> None:
         """Forget `job`. See `Predictor.remove`."""
@@ -224,6 +222,31 @@ class LossPredictor:
         rows = self._rows_of(jobs)
         cache = self._cache.column
         return self._bands.bounds(rows, cache["level"][rows], cache["reduction"][rows])
+
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Compare `job` with past runs of a kind, or of another kind than before.
+
+        Nothing happens without a memory, or if the job has made more reports than are kept.
+
+        Raises
+        ------
+        UnknownJob
+            If `job` is not followed.
+        """
+        row = self._find(job)
+        if self._memory is None:
+            return
+        self._take_in()
+        history = self._history.column
+        count = history["count"].item(row)
+        if count > self._history.window:
+            return
+        self._memory.remove(row)
+        fall = self._memory.add(row, kind)
+        if count:
+            self._memory.append(np.full(count, row), history["ring"][row, :count])
+        else:
+            self._cache.expect(row, fall)
 
     def likeness(self, job: str) -> int:
         """Return the number of past runs on which the forecast of `job` rests.

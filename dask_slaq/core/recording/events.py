@@ -99,6 +99,7 @@ _SECONDS, _AMOUNT, _COUNT = _number(0, 1e10), _number(0, 1e9), _number(0, 1e12)
 _LOSS = _number(-1e300, 1e300)
 _BYTES = _number(0, 1e18)
 _RUN = _whole(0, 10**12)
+_LIKE = Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value))
 _KIND = Allowed("a name and features with their numbers", _is_kind)
 
 #: Required fields of each kind of event. `time` is in seconds on the caller's clock.
@@ -129,6 +130,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     },
     "pause": {"job": _TEXT, "paused": _FLAG},
     "policy": {"policy": _TEXT},
+    # The kind of a running job became known; `like` as in `arrive`.
+    "kind": {"job": _TEXT, "kind": _KIND, "like": _LIKE},
     "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
     "demand": {"job": _TEXT, "tasks": _COUNT},
     # A decision: `threads` of all workers, and the grants that changed.
@@ -165,8 +168,7 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     },
     # `like`: numbers of the past runs that the job's forecast draws on, nearest first.
     "arrive": {
-        "owner": _TEXT, "kind": _KIND,
-        "like": Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value)),
+        "owner": _TEXT, "kind": _KIND, "like": _LIKE,
     },
     "leave": {"outcome": _TEXT},
     "report": {"idle": _SECONDS},

@@ -160,6 +160,13 @@ class Recorder:
             self._activity.remove(job, now)
         self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
 
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Set the kind of a running job and record it. See `Engine.set_kind`."""
+        self.engine.jobs.row(job)
+        numbers = self._runs.of(self.engine.remembering.memory, kind)
+        self.engine.set_kind(job, kind)
+        self._say("kind", job=job, kind=kind_to_dict(kind), like=numbers)
+
     def report(self, job: str, loss: float, now: float) -> None:
         """Report a loss and record it. See `Engine.report`."""
         self.engine.jobs.row(job)

@@ -110,7 +110,7 @@ class Replay:
         elif kind == "past_run":
             self._memory.record(event)
         else:
-            if kind == "arrive":
+            if kind in ("arrive", "kind"):
                 self._memory.expect(event.get("like", []))
             _tell(self._engine, kind, event)
 
@@ -198,6 +198,8 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
             "max_share": math.inf if event["max_share"] is None else event["max_share"],
         }
         engine.set_job(job, weight=event["weight"], target=event["target"], **limits)
+    elif kind == "kind":
+        engine.set_kind(job, kind_from_dict(event["kind"]))
     elif kind == "pause":
         engine.pause(job, event["paused"])
     elif kind == "max_iter":

@@ -247,8 +247,7 @@ class Runtimes(Rows):
         """Expect the iterations of a job to take as long as those of past runs of its kind."""
         column = self.column
         column["past_work"][row], column["past_width"][row] = past.work, past.width
-        if past.law is not None:
-            column["past_law"][row] = past.law
+        column["past_law"][row] = 0.0 if past.law is None else past.law
 
     def _with_past(self, rows: IntArray, past: BoolArray) -> Speeds:
         """Return the speeds of jobs, of which those in `past` (n_jobs,) go by past runs."""

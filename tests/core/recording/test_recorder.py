@@ -42,11 +42,12 @@ def drive(engine, seed=0, epochs=25, switch=False):
         if epoch % 4 == 0 and epoch < 20:
             settings = {"max_share": epoch % 8 or None, "max_iter": 40 if epoch == 12 else None}
             owner = "bob@x" if epoch == 8 else "ann"
-            if epoch != 4:
+            if epoch not in (4, 8):
                 settings["kind"] = Kind("sgd", (("C", epoch / 8),))
             engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, owner=owner, **settings)
         if epoch == 6:
             engine.add_job("other:a", now, reports=False)
+            engine.set_kind("job-4", Kind("sgd", (("C", 0.5),)))  # it has reported before
         if epoch == 9:
             workers = {"w1": 2, "w2": 2, "w9": 3}
         for name, job in list(engine.jobs.items()):
@@ -62,6 +63,8 @@ def drive(engine, seed=0, epochs=25, switch=False):
             engine.set_floor("other:a", 0.25)
         if epoch == 11:
             engine.set_max_iter("job-8", 30)
+        if epoch == 8:
+            engine.set_kind("job-8", Kind("sgd"))
         if epoch == 13:
             engine.set_max_iter("job-8", None)
         if epoch in (7, 10):
