@@ -237,7 +237,7 @@ class ScheduledJobs:
         """
         self.owned(job, client, run)
         check_job_settings(max_iter=iterations)
-        before = self.reports[job] + self.memory.resumed(job)
+        before = self.reports[job] + self.memory.count_resumed(job)
         more = None if iterations is None else before + iterations
         self.engine.set_max_iter(job, more)
 

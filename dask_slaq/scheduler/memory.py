@@ -303,17 +303,22 @@ class Memory:
         engine, now = self._plugin.engine, monotonic()
         was, owner, kind = engine.jobs[name], engine.jobs.owner[name], self._kind_of(name)
         limits = {"min_share": was.min_share, "max_share": was.max_share, "target": was.target}
-        most = None if was.max_iter is None else max(int(was.max_iter) - job.resumed, 1)
+        most = None if was.max_iter is None else int(was.max_iter)
+        if most is not None and job.counted:
+            most = max(most - job.resumed, 1)
         weight, paused = was.weight, was.paused
         engine.remove_job(name, now)
         engine.add_job(name, now, weight=weight, max_iter=most, owner=owner, kind=kind, **limits)
         if paused:
             engine.pause(name)
 
-    def resumed(self, name: str) -> int:
-        """Return the iterations that a running job has from before it was opened again."""
+    def count_resumed(self, name: str) -> int:
+        """Return the iterations that a job has from before it was opened again, for its end."""
         job = self._following.get(name)
-        return 0 if job is None else job.resumed
+        if job is None:
+            return 0
+        job.counted = True
+        return job.resumed
 
     def _drop_lapsed(self) -> None:
         """Count unfinished runs that nobody took up in time as failed."""

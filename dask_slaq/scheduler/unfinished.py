@@ -37,6 +37,8 @@ class Following:
         The run that it went on from, until its first report shows that it does.
     resumed : int
         Iterations of that run.
+    counted : bool
+        Whether the job's ``max_iter`` counts these iterations.
     written, at : float
         Iterations and time, in seconds since 1970, at the last checkpoint.
     """
@@ -45,6 +47,7 @@ class Following:
     owner: str
     past: Unfinished | None = None
     resumed: int = 0
+    counted: bool = False
     written: int = 0
     at: float = 0.0
     count: int = 0
