@@ -398,6 +398,7 @@ log_files
         self._remember(name)
         self.memory.end(name, outcome)
         self.jobs.forget(name, outcome)
+        self.memory.ended(name)
         if not self.jobs.reports:
             self.jobs.forget_all()
             self.timer.stop()

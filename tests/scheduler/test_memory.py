@@ -255,7 +255,7 @@ async def test_a_lost_client_that_comes_back_goes_on_without_a_file_too(c, s, a)
 
 @small
 async def test_a_lost_client_that_does_not_come_back_has_failed(c, s, a, monkeypatch):
-    monkeypatch.setattr("dask_slaq.scheduler.memory.LAPSE", 0.0)
+    monkeypatch.setattr("dask_slaq.scheduler.memory.resuming.LAPSE", 0.0)
     plugin = await start_plugin(c, s)
     other = await Client(s.address, asynchronous=True)
     async with slaq.job("net", client=other) as job:
@@ -291,7 +291,7 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         def broken(*args, **kwargs):
             raise RuntimeError("broken")
 
-        monkeypatch.setattr("dask_slaq.scheduler.unfinished.Following.add", broken)
+        monkeypatch.setattr("dask_slaq.scheduler.memory.following.Following.add", broken)
         for n in range(3):
             found = await train(client, f"net-{n}", curve(10))
             assert found["iteration"] == 10

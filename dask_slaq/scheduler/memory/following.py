@@ -65,6 +65,11 @@ class Following:
             self._iteration.append(self.count)
             self._loss.append(loss)
 
+    def count_resumed(self) -> int:
+        """Return `resumed`, for a maximum number of iterations that is to count them."""
+        self.counted = True
+        return self.resumed
+
     def run(self, job: str, kind: Kind, work: float, tasks: float, now: float) -> Run | None:
         """Return the run so far, with the newest losses one by one.
 
