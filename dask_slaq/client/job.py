@@ -264,7 +264,7 @@ class Job:
         stopped = self._asked_to_stop or error is StopTraining
         return "stopped" if stopped else "done" if error is None else "failed"
 
-    async def _close(self, client: Client, outcome: str) -> None:
+    async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
             known = {"name": self.name, "client": client.id, "run": self._run}
             await request(client, "slaq_close", **known, reports=self.iteration, outcome=outcome)
