@@ -157,7 +157,7 @@ class Messages:
         plugin.check_registered()
         operators = plugin.settings.operators
         steer(plugin.jobs, job, what, settings, client=client, by=by, operators=operators)
-        plugin.job_changed()
+        plugin.changed()
 
     async def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
         """Change the policy."""
