@@ -21,7 +21,7 @@ from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.status import etas, status_of_job, values_of_jobs
-from dask_slaq.scheduler.usage import UsageByOwner
+from dask_slaq.scheduler.usage import UsageByOwner, seconds_of_running_tasks
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -276,7 +276,8 @@ class ScheduledJobs:
             self.epochs.end(name, self._values([name]))
 
     def _values(self, names: Sequence[str]) -> dict[str, Any]:
-        return values_of_jobs(self.engine, self.pools.pools, names)
+        running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+        return values_of_jobs(self.engine, self.pools.pools, names, running)
 
     def names(self) -> list[str]:
         """Return the names of the running jobs."""
