@@ -18,10 +18,12 @@ from dask_slaq.core.forecast import LossPredictor, Predictor, quality
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.memory import Kind, PastRuns, Run
 from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
+from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.steering import Steering
 
 __all__ = ["Engine", "Grant", "Predictor"]
@@ -53,6 +55,9 @@ class Engine(Steering):
         tasks gets a part of a thread, because another job may be waiting for its results.
     owners : mapping of str to OwnerTerms, optional
         Weights and limits of owners. None lets jobs compete whoever owns them.
+    memory : PastRuns, optional
+        Past runs, with which jobs of a known kind are compared, and to which their runs are added
+        when they end.
 
     Attributes
     ----------
@@ -92,6 +97,7 @@ class Engine(Steering):
         move_pause: float = 0.0,
         strict: bool = False,
         owners: Mapping[str, OwnerTerms] | None = None,
+        memory: PastRuns | None = None,
     ) -> None:
         if not (epoch > 0 and math.isfinite(epoch)):
             raise InvalidSetting(f"epoch must be a positive number of seconds, not {epoch!r}")
@@ -111,8 +117,9 @@ class Engine(Steering):
         self.owners = None if owners is None else Owners(owners)
         self.jobs = Jobs()
         self.grants = Grants()
-        self._predictor: Predictor = LossPredictor() if predictor is None else predictor
+        self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
         self._decisions = Decisions(self, self._predictor)
+        self.remembering = Remembering(memory, self.jobs, self._predictor)
         self._workers: Workers | None = None
         self._last: float | None = None
 
@@ -128,6 +135,7 @@ class Engine(Steering):
         max_iter: int | None = None,
         reports: bool = True,
         owner: str = "",
+        kind: Kind | None = None,
     ) -> None:
         """Add a job.
 
@@ -149,6 +157,8 @@ class Engine(Steering):
             False for work without a loss; it gets a fair share.
         owner : str
             Who the job belongs to.
+        kind : Kind, optional
+            What the job trains, by which like past runs are found.
 
         Raises
         ------
@@ -158,7 +168,7 @@ class Engine(Steering):
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter)
         if reports:
-            self._predictor.add(job, target=target)
+            self._predictor.add(job, target=target, **self.remembering.kind_for_predictor(kind))
         self.jobs.add(
             job,
             owner,
@@ -170,17 +180,33 @@ class Engine(Steering):
             reports=reports,
             arrival=now,
         )
+        if kind is not None and reports:
+            self.remembering.add(job, kind)
 
-    def remove_job(self, job: str, now: float) -> None:
-        """Remove a job that ends at `now` (seconds).
+    def remove_job(
+        self, job: str, now: float, outcome: str | None = None, *, ended: float | None = None
+    ) -> None:
+        """Remove a job that ends.
 
-        All about it is forgotten, except that the prior for other jobs keeps how it scaled.
+        All about it is forgotten, except that the prior for other jobs keeps how it scaled, and
+        the memory of past runs its run, if it has an outcome.
+
+        Parameters
+        ----------
+        job : str
+        now : float
+            Seconds.
+        outcome : {"done", "stopped", "failed"}, optional
+            How it ended; None for a run that is not to be remembered.
+        ended : float, optional
+            Seconds since 1970, to order past runs by; `now` by default.
 
         Raises
         ------
         UnknownJob
         """
         row, column = self.jobs.row(job), self.jobs.table.column
+        self.remembering.remove(job, outcome, now if ended is None else ended)
         if self.owners is not None:
             attained = self.jobs.runtimes.column["attained"][row]
             self.owners.charge(
@@ -190,6 +216,33 @@ class Engine(Steering):
             self._predictor.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
+
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Set the kind of a running job, which may be known only when its training begins.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.remembering.set_kind(job, kind)
+
+    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
+        """Return what is to be remembered of a job that ends. See `Remembering.run_of`.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        return self.remembering.run_of(job, outcome, ended)
+
+    def likeness(self, job: str) -> int:
+        """Return the number of past runs on which the forecast of a job rests.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        return self.remembering.likeness(job)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Record the loss after the next iteration of a job. O(1).

@@ -44,7 +44,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
         ``eta`` (None, or low, expected and high seconds to the target), ``owner``, ``state``
         (``running``, ``waiting`` for a slot, ``idle`` while its driver computes, ``paused``,
-        ``stopping``), ``why`` (reason for the grant, as text).
+        ``stopping``), ``kind`` (None for unowned tasks), ``like_runs`` (past runs of like kind on
+        which its forecast rests), ``why`` (reason for the grant, as text).
     """
     engine, pool = jobs.engine, jobs.pools.pools[name]
     job = engine.jobs[name]
@@ -69,6 +70,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         "eta": eta,
         "owner": jobs.owner.get(name, ""),
         "state": state_of_job(jobs, name),
+        "kind": jobs.memory.kind_name(name),
+        "like_runs": jobs.memory.like_runs(name),
         "why": grant.why if grant else "just arrived: explored",
     }
 
@@ -146,7 +149,10 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
 
 
 def values_of_jobs(
-    engine: Engine | Recorder, pools: Mapping[str, Pool], names: Sequence[str]
+    engine: Engine | Recorder,
+    pools: Mapping[str, Pool],
+    names: Sequence[str],
+    running: Mapping[str, float],
 ) -> dict[str, NDArray[Any]]:
     """Return the current values of many jobs.
 
@@ -157,6 +163,8 @@ def values_of_jobs(
         Pools by job.
     names : sequence of str
         Names of the jobs.
+    running : mapping of str to float
+        Core-seconds of tasks that run; see `usage.seconds_of_running_tasks`.
 
     Returns
     -------
@@ -180,5 +188,6 @@ def values_of_jobs(
         "iteration": seen["reports"][rows],
         "loss": seen["loss"][rows],
         "running": np.array([len(pools[name].running) for name in names], np.int64),
+        "core_seconds": seen["attained"][rows] + [running.get(name, 0.0) for name in names],
         **granted,
     }

@@ -7,9 +7,9 @@ import logging
 import shutil
 
 import pytest
-from distributed import LocalCluster
+from distributed import Event, LocalCluster
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, tasks_of, until
+from driving import gen_cluster, start_plugin, tasks_of, until, wait_for
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -91,6 +91,43 @@ async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
     finally:
         logger.removeHandler(handler)
     assert lines == ["no board: the scheduler has no dashboard"]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_behind(c, s, a):
+    from dask_slaq.scheduler.board import colors
+
+    found = [colors.color_of(s, f"job-{n}") for n in range(200)]
+    assert len(set(found)) == 200
+    assert found == [colors.color_of(s, f"job-{n}") for n in range(200)]
+    for n in range(5000):
+        colors.color_of(s, f"short-{n}")
+    assert len(colors._of_schedulers[s]._colors) == colors.REMEMBERED
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_threads_count_tasks_that_still_run(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c):
+        tasks = [c.submit(wait_for, "go", k) for k in range(2)]
+        await until(lambda: a.state.executing_count == 2)
+
+        async def beat():
+            await a.heartbeat()
+            plugin.run_once()
+            plugin.jobs.record()
+            return plugin.jobs.epochs.table(600)[2]["core_seconds"][0, -1]
+
+        first = await beat()
+        for _ in range(3):
+            later = await beat()
+            assert later > first
+            first = later
+        assert plugin.engine.jobs["a"].runtime.attained == 0
+        await Event("go").set()
+        await c.gather(tasks)
+        later = await beat()
+        assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)
 
 
 def test_a_browser_shows_moving_curves_and_no_error():
