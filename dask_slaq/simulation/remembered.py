@@ -5,6 +5,7 @@ A run is never both: an engine that remembers the very curve of a job would know
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -47,7 +48,7 @@ class Remembered:
     Attributes
     ----------
     past : list of Run
-        Runs to remember, oldest first.
+        Runs to remember, oldest first, without running times.
     curves : list of Curve
     """
 
@@ -61,7 +62,11 @@ class Remembered:
         self._kind: dict[str, Kind] = {}
         for same in by_kind.values():
             half = len(same) // 2
-            self.past += same[:half]
+            # Simulated jobs have sizes of their own, so past running times would mislead.
+            nothing = math.nan
+            self.past += [
+                replace(run, work=nothing, tasks=nothing, law=None) for run in same[:half]
+            ]
             for run in same[half:]:
                 curve = curve_of(run, f"{len(self.curves)}: {run.job}")
                 self._kind[curve.id] = run.kind
