@@ -22,7 +22,7 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
 
 
 @click.command()
-@click.argument("logs", metavar="LOG...", nargs=-1, type=click.Path(exists=True, dir_okay=False))
+@click.argument("logs", metavar="[LOG...]", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--target", type=float, required=True, metavar="LOSS", help="Loss to reach, as jobs report it."
 )
