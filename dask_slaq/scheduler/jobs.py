@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
+from dask_slaq.core.memory import Kind
 from dask_slaq.core.validation import STEER_TOPIC, shown
 from dask_slaq.scheduler.dispatch import Pool
 from dask_slaq.scheduler.goals import Goals
+from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.status import etas, status_of_job, values_of_jobs
 from dask_slaq.scheduler.usage import UsageByOwner
@@ -48,6 +50,7 @@ class ScheduledJobs:
     settings : Settings
     changed : callable
         Called when a job arrives or ends.
+    memory : Memory
 
     Attributes
     ----------
@@ -73,6 +76,7 @@ class ScheduledJobs:
         pools: Pools,
         settings: Settings,
         changed: Callable[[], None],
+        memory: Memory,
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
         self.reports: dict[str, int] = {}
@@ -85,7 +89,7 @@ class ScheduledJobs:
         self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
-        self._settings, self._changed = settings, changed
+        self._settings, self._changed, self.memory = settings, changed, memory
 
     # Coming and going
 
@@ -98,6 +102,7 @@ class ScheduledJobs:
         gang: bool = False,
         run: str | None = None,
         owner: str = "",
+        kind: Kind | None = None,
         **given: Any,
     ) -> None:
         """Add a job. Its settings are checked by `validation.check_opening`."""
@@ -105,7 +110,8 @@ class ScheduledJobs:
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
-        self.engine.add_job(name, monotonic(), owner=owner, **given)
+        kind = kind or last_resort(name)
+        self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)
         self.goals.begin(name, **goal)
         self._owner_of_client[client] = self.owner[name] = owner
         self.epochs.begin(name, time())
@@ -144,15 +150,15 @@ class ScheduledJobs:
             raise UnknownJob(f"that job {shown(name)} has ended; another of its name is running")
         return self._runs[name]
 
-    def forget(self, name: str) -> None:
-        """Forget a job.
+    def forget(self, name: str, outcome: str | None = None) -> None:
+        """Forget a job, and remember its run if it has an outcome.
 
         While other jobs run, its unfinished tasks join the unowned tasks of its client. Otherwise
         they are left to plain Dask.
         """
-        self._forget(name, self._heir(name))
+        self._forget(name, self._heir(name), outcome)
 
-    def _forget(self, name: str, heir: Pool | None) -> None:
+    def _forget(self, name: str, heir: Pool | None, outcome: str | None = None) -> None:
         self.pools.remove(name, heir)
         self.resources.pop(name, None)
         self.reports.pop(name, None)
@@ -166,7 +172,7 @@ class ScheduledJobs:
                 usage, grant = self.usage.of(owner), self.engine.grants.get(name)
                 usage.finished_jobs += 1
                 usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
-            self.engine.remove_job(name, monotonic())
+            self.engine.remove_job(name, monotonic(), outcome, ended=time())
 
     def _heir(self, name: str) -> Pool | None:
         pool = self.pools.pools.get(name)
@@ -196,6 +202,7 @@ class ScheduledJobs:
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
         now = monotonic()
+        self.memory.report(job, loss)
         self.engine.report(job, loss, now)
         self.pace.setdefault(job, Pace(now)).step(now)
 
@@ -230,7 +237,8 @@ class ScheduledJobs:
         """
         self.owned(job, client, run)
         check_job_settings(max_iter=iterations)
-        more = None if iterations is None else self.reports[job] + iterations
+        before = self.reports[job] + self.memory.count_resumed(job)
+        more = None if iterations is None else before + iterations
         self.engine.set_max_iter(job, more)
 
     def own(self, client: str, tasks: Iterable[Any]) -> None:

@@ -33,6 +33,7 @@ from dask_slaq.scheduler.handlers import Messages
 from dask_slaq.scheduler.hooks import follow, precede, surround
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.json_page import add_json
+from dask_slaq.scheduler.memory import Memory
 from dask_slaq.scheduler.metrics import add_metrics
 from dask_slaq.scheduler.pools import Pools, check_task
 from dask_slaq.scheduler.replacement import others_to_replace
@@ -129,6 +130,7 @@ log_files
             before.stop()
         self.journal = log or None
         self.scheduler = scheduler
+        self.memory = Memory(self, chosen.memory)
         self.engine = self._make_engine()
         self.pools = Pools(
             scheduler,
@@ -141,7 +143,9 @@ log_files
             is_registered=lambda: self.registered and self.failed is None,
             log_length=chosen.bindings,
         )
-        self.jobs = ScheduledJobs(scheduler, self.engine, self.pools, chosen, self._changed)
+        self.jobs = ScheduledJobs(
+            scheduler, self.engine, self.pools, chosen, self._changed, self.memory
+        )
         self.timer = DecisionTimer(self.run_once, self.reallocate, chosen.epoch)
         self.scaling = Scaling(self, chosen.keep_workers)
         self.messages = Messages(self)
@@ -172,6 +176,7 @@ log_files
             predictor=self.predictor,
             strict=not chosen.lend,
             owners=chosen.owners,
+            memory=self.memory.runs,
         )
         self.activity = None
         if self.journal is None:
@@ -215,15 +220,17 @@ log_files
         self.timer.stop()
         self.timer.cancel()
         self.pools.hold(False)
+        self.memory.stop()
         self.jobs.forget_all()
         self._close_journal()
         if self.messages.current:
             self.scheduler.task_metadata.pop("slaq", None)
 
     async def close(self) -> None:
-        """Stop timers and close the event log when the scheduler closes."""
+        """Stop timers, close the event log and the memory when the scheduler closes."""
         self.timer.stop()
         self.timer.cancel()
+        await self.memory.close()
         self._close_journal()
 
     def _close_journal(self) -> None:
@@ -379,10 +386,19 @@ log_files
         self.jobs.reallocate()
         self.timer.decided(begin)
 
-    def end_job(self, name: str) -> None:
-        """Forget a job. Its running tasks continue under plain Dask."""
+    def end_job(self, name: str, outcome: str | None = None) -> None:
+        """Forget a job. Its running tasks continue under plain Dask.
+
+        Parameters
+        ----------
+        name : str
+        outcome : {"done", "stopped", "failed"}, optional
+            None if its client was lost.
+        """
         self._remember(name)
-        self.jobs.forget(name)
+        self.memory.end(name, outcome)
+        self.jobs.forget(name, outcome)
+        self.memory.ended(name)
         if not self.jobs.reports:
             self.jobs.forget_all()
             self.timer.stop()

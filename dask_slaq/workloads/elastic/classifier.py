@@ -16,7 +16,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.observing import expect, publish
+from dask_slaq.adapters.observing import describe_estimator, expect, publish
 from dask_slaq.workloads.elastic.blockwise import map_rows
 from dask_slaq.workloads.elastic.partitions import Partitions, Survey
 
@@ -70,6 +70,7 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = found.columns
         self.loss_curve_: list[float] = []
         expect(self.max_iter)
+        describe_estimator("dask_slaq", self, X)
         return parts, found
 
     def _record(self, loss: float) -> bool:
