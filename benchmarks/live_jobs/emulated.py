@@ -7,7 +7,9 @@ threads that a job can use.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +48,8 @@ class EmulatedJob:
         Compute of each task.
     max_iter : int, optional
         Number of iterations that the job announces.
+    kind : mapping, optional
+        Kind that the job states.
     """
 
     name: str
@@ -55,6 +59,7 @@ class EmulatedJob:
     reports: np.ndarray
     seconds: np.ndarray
     max_iter: int | None = None
+    kind: Mapping[str, Any] | None = None
 
 
 def staggered(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from dask_slaq.core.memory import Kind, Run, thinned
 from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs, parse
 from dask_slaq.simulation.workload.jsonl import records
 
-__all__ = ["Curves", "KnownKind", "from_files", "past_run", "trained"]
+__all__ = ["KnownKind", "PastCurve", "from_files", "past_run", "trained"]
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ PAST, TESTED = 5, 3
 
 
 @dataclass(frozen=True)
-class Curves:
+class PastCurve:
     """One run: its parameters in orders of magnitude, and its loss curve."""
 
     features: dict[str, float]
@@ -40,13 +40,13 @@ class KnownKind:
     Attributes
     ----------
     name : str
-    past, tested : list of Curves
+    past, tested : list of PastCurve
         Runs of the past, and runs of which the jobs of a list are drawn.
     """
 
     name: str
-    past: list[Curves]
-    tested: list[Curves]
+    past: list[PastCurve]
+    tested: list[PastCurve]
 
 
 def trained(seed: int, *, kinds: int = 2) -> list[KnownKind]:
@@ -64,14 +64,14 @@ def trained(seed: int, *, kinds: int = 2) -> list[KnownKind]:
             data = 1000 * seed + number
             rng = np.random.default_rng([seed, number, list(FAMILIES).index(family), 7])
             usual = rng.uniform(*ITERATIONS)
-            runs: list[Curves] = []
+            runs: list[PastCurve] = []
             tried = 0
             while len(runs) < PAST + TESTED and tried < 4 * (PAST + TESTED):
                 iterations = round(usual * rng.uniform(*VARIED))
                 made = run_of_kind(family, data, tried, iterations)
                 tried += 1
                 if fit_for_jobs([Curve("", "", made.loss, False)]):
-                    runs.append(Curves(made.features, made.loss))
+                    runs.append(PastCurve(made.features, made.loss))
             if len(runs) == PAST + TESTED:
                 found.append(KnownKind(f"{family} {number}", runs[:PAST], runs[PAST:]))
     return found
@@ -105,7 +105,7 @@ def from_files(paths: Iterable[str | Path], seed: int) -> list[KnownKind]:
             continue
         usual = rng.uniform(*ITERATIONS)
         runs = [
-            Curves({}, curves[i].resample(round(usual * rng.uniform(*VARIED))))
+            PastCurve({}, curves[i].resample(round(usual * rng.uniform(*VARIED))))
             for i in rng.permutation(len(curves))
         ]
         n_tested = min(TESTED, max(1, len(runs) // 3))
@@ -118,12 +118,12 @@ def _group(record: dict[str, Any]) -> str:
     return " / ".join(map(str, known)) or str(record.get("source") or record["id"])
 
 
-def past_run(curves: Curves, kind: str, name: str, work: float, tasks: float) -> Run:
+def past_run(curves: PastCurve, kind: str, name: str, work: float, tasks: float) -> Run:
     """Return what a memory keeps of a run.
 
     Parameters
     ----------
-    curves : Curves
+    curves : PastCurve
     kind, name : str
         Names of the kind and of the job.
     work, tasks : float
