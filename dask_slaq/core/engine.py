@@ -10,32 +10,22 @@ The state is one row per job in shared arrays. Each decision is a vectorized pas
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dask_slaq.core.assessment import SnapshotBuilder
+from dask_slaq.core.decisions import Decisions
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.floors import credit_entitlement, refill_tokens
 from dask_slaq.core.forecast import LossPredictor, Predictor, quality
-from dask_slaq.core.grants import Decision, Grant, Grants
+from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.job_settings import check_job_settings
-from dask_slaq.core.jobs import Jobs, Order
+from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRuns, Run
 from dask_slaq.core.owners import Owners, OwnerTerms
-from dask_slaq.core.placement import Placement, Workers, place_all
-from dask_slaq.core.policies import Allocation, Policy, Snapshot, with_efficiency_cap
+from dask_slaq.core.placement import Workers
+from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering
 
 __all__ = ["Engine", "Grant", "Predictor"]
-
-FloatArray = NDArray[np.float64]
-
-#: Policies that use weights only, not losses.
-BLIND = ("none", "fair")
 
 
 class Engine:
@@ -125,12 +115,10 @@ class Engine:
         self.strict = strict
         self.owners = None if owners is None else Owners(owners)
         self.jobs = Jobs()
-        self._build_snapshot = SnapshotBuilder(normalizer, epoch, move_pause, strict)
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
+        self._decisions = Decisions(self, self._predictor)
         self.remembering = Remembering(memory, self.jobs, self._predictor)
-        self._gain: Callable[[FloatArray], FloatArray] | None = None
-        self._sets: Placement | None = None
         self._workers: Workers | None = None
         self._last: float | None = None
 
@@ -419,41 +407,10 @@ class Engine:
         Grants
             Mapping of str to `Grant` with the jobs whose grant changed. `grants` has all jobs.
         """
-        workers = self._workers = Workers.of(workers, self._workers)
-        order, capacity = self.jobs.order(), workers.total
-        self.jobs.runtimes.observe_iterations()
+        seen = self._workers = Workers.of(workers, self._workers)
         elapsed, self._last = self._since(now), now
-        self.jobs.runtimes.advance(order.rows, elapsed)
-        weight = self.jobs.table.column["weight"][order.rows]
-        if self.owners is not None:
-            weight = self.owners.weights(self.jobs, order)
-        credit_entitlement(self.jobs, weight, capacity, elapsed)
-        self._predictor.fit()
-        if not order.names:
-            self.grants, self._sets, self._gain = Grants(), None, None
-            return self.grants
-        self.jobs.runtimes.learn(order.rows)
-        forecast = self._predictor.forecast(order.reported)
-        speeds = self.jobs.runtimes.speeds(order.rows)
-        room = order.room(workers, eligible or {})
-        snapshot = self._build_snapshot(
-            self.jobs, order, forecast, speeds, weight, room, capacity, now, self.policy.needs
-        )
-        allocation = self._allocate(snapshot, order)
-        # Threads between two wave counts do not speed up a job: lend them, except for its floor.
-        fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
-        whole = (allocation.share >= 1) & snapshot.known & (not self.strict)
-        share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
-        sets = place_all(
-            order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
-        )
-        decision = self._decision(
-            order, snapshot, Allocation(share, allocation.index), sets, capacity, elapsed
-        )
-        self.jobs.runtimes.grant(order.rows, share, decision.tokens)
-        before, self.grants = self.grants, Grants(decision, order.position)
-        self._gain = snapshot.gain
-        self._sets = sets
+        before = self.grants
+        self.grants = self._decisions.decide(seen, now, elapsed, eligible or {}, affinity or {})
         return self.grants.since(before)
 
     def next_thread(self) -> dict[str, float]:
@@ -461,59 +418,10 @@ class Engine:
 
         It counts from the share of the last decision. Jobs without a forecast are left out.
         """
-        decision = self.grants.decision
-        if decision is None or self._gain is None:
-            return {}
-        more = self._gain(decision.share + 1.0) - self._gain(decision.share)
-        known = np.isfinite(decision.predicted)
-        return {name: more.item(i) for name, i in self.grants.position.items() if known[i]}
-
-    def _allocate(self, snapshot: Snapshot, order: Order) -> Allocation:
-        """Return the allocation of the policy, within the shares of owners if there are any."""
-        allocate: Callable[[Snapshot], Allocation] = self.policy
-        if self.policy.name not in BLIND:
-            allocate = partial(with_efficiency_cap, self.policy)
-        allocation = allocate(snapshot)
-        if self.owners is None:
-            return allocation
-        return Allocation(self.owners.divide(allocate, snapshot, order), allocation.index)
+        return self._decisions.next_thread(self.grants)
 
     def _since(self, now: float) -> float:
         """Return the seconds since the last reallocation, at least 0; 0 before the first one."""
         if self._last is None or now < self._last:
             return 0.0
         return now - self._last
-
-    def _decision(
-        self,
-        order: Order,
-        snapshot: Snapshot,
-        allocation: Allocation,
-        sets: Placement,
-        capacity: int,
-        elapsed: float,
-    ) -> Decision:
-        """Return the grants of all jobs, with tokens refilled for the `elapsed` seconds."""
-        column, rows = self.jobs.table.column, order.rows
-        seen = self.jobs.runtimes.column
-        share = allocation.share
-        told = snapshot.known & (seen["reports"][rows] > 0)
-        return Decision(
-            reports=snapshot.reporting,
-            share=share,
-            index=allocation.index,
-            tokens=refill_tokens(
-                self.jobs, share, snapshot.reporting, self.floor, self.epoch, elapsed
-            ),
-            most=np.where(column["paused"][rows], 0.0, column["most"][rows]),
-            iteration=seen["reports"][rows],
-            loss=seen["loss"][rows],
-            normalized=snapshot.normalized,
-            predicted=np.where(told, snapshot.gain(share), math.nan),
-            sets=sets,
-            blind=self.policy.name in BLIND,
-            epoch=self.epoch,
-            owners={}
-            if self.owners is None
-            else self.owners.refill(self.jobs, order, capacity, self.epoch, elapsed),
-        )

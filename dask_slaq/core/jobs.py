@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,6 +105,22 @@ class Jobs(Mapping[str, "Job"]):
         except KeyError:
             running = ", ".join(map(repr, sorted(self._row)[:100])) or "none"
             raise UnknownJob(f"no job named {name!r} is running; running are: {running}") from None
+
+    def column(self, name: str, jobs: Sequence[str]) -> FloatArray:
+        """Return a column (n_jobs,) of `table` for some jobs.
+
+        Parameters
+        ----------
+        name : str
+            Name of the column.
+        jobs : sequence of str
+
+        Raises
+        ------
+        UnknownJob
+        """
+        values: FloatArray = self.table.column[name][[self.row(job) for job in jobs]]
+        return values
 
     def refuse_duplicate(self, name: str) -> None:
         """Raise `DuplicateJob` if a job of this name is running."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,36 @@ class Goal:
     seen: int = 0
     lasting: dict[str, int] = field(default_factory=dict)
     alerted: set[str] = field(default_factory=set)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether the job must be looked at even if its curve shows nothing new."""
+        return self.reduction is not None or any(self.lasting.values())
+
+
+class Curve(NamedTuple):
+    """Forecast of one job, in raw loss units; `target` is nan without one."""
+
+    start: float
+    level: float
+    remaining: float
+    status: int
+    target: float
+
+    @property
+    def span(self) -> float:
+        """Predicted range of the loss."""
+        return self.start - self.level + self.remaining
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether hardly any fall is to come."""
+        return self.status == Status.OK and self.remaining < NOTHING * self.span
+
+    @property
+    def is_eventful(self) -> bool:
+        """Whether there may be something to say of the job."""
+        return self.target == self.target or self.status == Status.DIVERGING or self.is_flat
 
 
 class Goals:
@@ -95,43 +125,52 @@ class Goals:
 
     def check(self) -> None:
         """Act on reached targets, and send the alerts that are due."""
-        for name, goal in list(self._goals.items()):
-            if self._jobs.reports.get(name, 0) > goal.seen:
-                goal.seen = self._jobs.reports[name]
-                for kind, message in self._news(name, goal):
+        reports = self._jobs.reports
+        new = [name for name, goal in self._goals.items() if reports.get(name, 0) > goal.seen]
+        for name, curve in zip(new, self._curves(new), strict=True):
+            goal = self._goals[name]
+            goal.seen = reports[name]
+            if curve.is_eventful or goal.is_awaited:
+                for kind, message in self._news(name, goal, curve):
                     if kind not in goal.alerted:
                         goal.alerted.add(kind)
                         self._alert(name, kind, message)
 
-    def _news(self, name: str, goal: Goal) -> Iterator[tuple[str, str]]:
-        """Yield the kind and text of what is true of a job now."""
+    def _curves(self, names: list[str]) -> list[Curve]:
+        """Return what the forecasts say of some jobs. One call, since most say nothing new."""
+        if not names:
+            return []
         engine = self._jobs.engine
-        forecast = engine._predictor.forecast([name])
-        level, remaining = float(forecast.level[0]), float(forecast.remaining[0])
-        span = float(forecast.start[0]) - level + remaining
-        status = int(forecast.status[0])
-        if goal.reduction is not None and status == Status.OK:
-            self._aim(name, float(forecast.start[0]) - goal.reduction * span, span)
-        target = engine.jobs[name].target
-        if target is not None and not goal.reached and level <= target:
+        forecast = engine._predictor.forecast(names)
+        columns = forecast.start, forecast.level, forecast.remaining, forecast.status
+        target = engine.jobs.column("target", names)
+        return list(map(Curve, *(column.tolist() for column in columns), target.tolist()))
+
+    def _news(self, name: str, goal: Goal, curve: Curve) -> Iterator[tuple[str, str]]:
+        """Yield the kind and text of what is true of a job now."""
+        level, span, target = curve.level, curve.span, curve.target
+        if goal.reduction is not None and curve.status == Status.OK:
+            target = self._aim(name, curve.start - goal.reduction * span, target, span)
+        has_target = target == target  # nan without one
+        if has_target and not goal.reached and level <= target:
             goal.reached = True
             yield "reached", f"reached its target {target:.4g} with a loss of {level:.4g}"
             self._finish(name, goal)
-        awaited = target is not None and not goal.reached
+        awaited = has_target and not goal.reached
         if awaited and goal.deadline is not None and self._is_late(name, goal.deadline):
             yield "late", f"is not expected to reach its target {target:.4g} in time"
-        if self._lasts(goal, "diverged", status == Status.DIVERGING):
+        if self._lasts(goal, "diverged", curve.status == Status.DIVERGING):
             yield "diverged", f"its loss rises, to {level:.4g}"
-        flat = status == Status.OK and span > 0 and remaining < NOTHING * span
-        if self._lasts(goal, "converged", flat):
+        if self._lasts(goal, "converged", curve.is_flat):
             what = "stalled" if awaited else "converged"
             yield what, f"less than {NOTHING:.0%} of its loss reduction is to come"
 
-    def _aim(self, name: str, loss: float, span: float) -> None:
-        """Set the target of a job to a loss, unless it hardly differs from the present one."""
-        now = self._jobs.engine.jobs[name].target
-        if np.isfinite(loss) and (now is None or abs(loss - now) > NOTHING * span):
-            self._jobs.engine.set_job(name, target=loss)
+    def _aim(self, name: str, loss: float, now: float, span: float) -> float:
+        """Set the target of a job to a loss, unless it hardly differs. Returns the target."""
+        if not np.isfinite(loss) or abs(loss - now) <= NOTHING * span:
+            return now
+        self._jobs.engine.set_job(name, target=loss)
+        return loss
 
     def _is_late(self, name: str, deadline: float) -> bool:
         """Return whether even the low end of the expected time is after the deadline."""

@@ -25,6 +25,7 @@ from dask_slaq.scheduler.usage import UsageByOwner
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import TaskState
 
     from dask_slaq.config import Settings
     from dask_slaq.core.engine import Engine
@@ -263,6 +264,22 @@ class ScheduledJobs:
                 pool = self._open_other(name, client)
             self.pools.tracker.own(pool, states)
         self.pools.hold(self.contended)
+
+    def adopt(self, client: str, tasks: Iterable[TaskState]) -> None:
+        """Put unfinished tasks from before the first job into the client's pool.
+
+        Parameters
+        ----------
+        client : str
+        tasks : iterable of distributed.scheduler.TaskState
+        """
+        name = f"other:{client}"
+        pool = self.pools.pools.get(name) or self._open_other(name, client)
+        self.pools.tracker.adopt(pool, tasks)
+        if self.pools.holding.on:
+            self.pools.holding.convert(tasks)
+        else:
+            self.pools.hold(self.contended)
 
     def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:
         """Return the running job of the client that a task's annotations name, or None.

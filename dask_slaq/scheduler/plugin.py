@@ -25,6 +25,7 @@ from dask_slaq.core.recording import Recorder
 from dask_slaq.core.validation import ALERT_TOPIC
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
+from dask_slaq.scheduler.adoption import Adoption
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.decision_timer import DecisionTimer
@@ -146,6 +147,7 @@ log_files
         self.jobs = ScheduledJobs(
             scheduler, self.engine, self.pools, chosen, self._changed, self.memory
         )
+        self.adoption = Adoption(self.jobs, self.fall_back)
         self.timer = DecisionTimer(self.run_once, self.reallocate, chosen.epoch)
         self.scaling = Scaling(self, chosen.keep_workers)
         self.messages = Messages(self)
@@ -219,6 +221,7 @@ log_files
         self._started_on = None
         self.timer.stop()
         self.timer.cancel()
+        self.adoption.cancel()
         self.pools.hold(False)
         self.memory.stop()
         self.jobs.forget_all()
@@ -248,6 +251,7 @@ log_files
                 exc_info=error,
             )
             self.timer.stop()
+            self.adoption.cancel()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
             self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
@@ -361,6 +365,8 @@ log_files
             logger.warning("job %s runs under plain Dask: %s", name, self.failed)
         else:
             self.timer.start()
+            if len(self.jobs.reports) == 1:
+                self.adoption.begin()
         self._changed()
 
     @guarded
@@ -400,6 +406,7 @@ log_files
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
         if not self.jobs.reports:
+            self.adoption.cancel()
             self.jobs.forget_all()
             self.timer.stop()
         self._changed()

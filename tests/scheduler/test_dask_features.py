@@ -23,7 +23,6 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     jobs,
-    restricted_by_us,
     start_plugin,
     state_of,
     tasks_of,
@@ -455,17 +454,6 @@ async def test_threads_can_be_reserved_for_tasks_of_no_job(c, s, a, b):
         assert plugin.engine.grants["a"].share == pytest.approx(1)
         await Event("go").set()
         await c.gather(busy + plain)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_of_no_job_that_ran_before_are_left_alone(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
-    before = c.map(wait_for, ["go"] * 12, pure=False)
-    await until(lambda: len(s.tasks) == 12)
-    async with jobs(c, "a", "b"):
-        assert not restricted_by_us(s, plugin)
-        await Event("go").set()
-        await c.gather(before)
 
 
 @gen_cluster(client=True, nthreads=ONE)

@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from dask_slaq.core.placement.packing import (
+from dask_slaq.core.placement.assignment import (
     EPSILON,
     Assignment,
     BoolArray,
     FloatArray,
-    FreeThreads,
     IntArray,
     joined,
 )
+from dask_slaq.core.placement.packing import FreeThreads
 from dask_slaq.core.placement.worker_sets import (
     Placement,
     Workers,

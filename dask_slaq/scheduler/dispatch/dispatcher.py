@@ -96,9 +96,11 @@ class Dispatcher:
         self.matching.bound = bound = [pool for pool in pools if pool.passed]
         if places:
             self.keeping.begin(pools)
+            yield from self._serve_scarce(pools, places)
             yield from self._serve(pools, places)
             if places and any(r.homes for pool in pools for r in pool.kinds.values()):
                 yield from self._serve(pools, places, move=True)
+            yield from self._park(pools, places)
         yield from self.overtaking.choices(pools, bound, served)
         if self.kept:
             self.keeping.end(places.free)
@@ -164,6 +166,48 @@ class Dispatcher:
             next_turn = self.turn(pool) if pool.ready else None
             if next_turn is not None:
                 heapq.heappush(queue, (next_turn, pool))
+
+    def _serve_scarce(self, pools: Collection[Pool], places: Places) -> Iterator[Choice]:
+        """Yield choices of tasks that need a resource, up to the share of each job.
+
+        Other tasks may run elsewhere. Served by turns alone, the threads beside a resource would
+        be shared by all jobs, although they are all that the tasks that need it can use.
+        """
+        for pool in pools:
+            if not any(kind.resources for kind in pool.kinds) or pool.gang:
+                continue
+            turn = self.turn(pool)
+            if turn is None or turn[0] == OVER_CAP:
+                continue
+            using = sum(1 for ts in pool.running if ts.resource_restrictions)
+            while places and using < max(pool.share, 1.0) and pool.is_within_cap():
+                found = self.matching.choose(pool, places, False, scarce=True)
+                if found is None:
+                    break
+                entry, ws = found
+                reason = "granted" if ws.address in pool.workers else "lent"
+                yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
+                places.refresh(ws)
+                using += 1
+
+    def _park(self, pools: Collection[Pool], places: Places) -> Iterator[Choice]:
+        """Yield choices of tasks that will wait on a worker for its resource.
+
+        Root tasks of a job that wait so that memory does not fill up leave threads free. Under
+        plain Dask the tasks that they wait for occupy these threads.
+        """
+        for pool in pools:
+            if not (places.free and _has_rootish(pool)) or self.turn(pool) is None:
+                continue
+            for place in [place for place in places.by_address.values() if place.free]:
+                while place is not None and place.free:
+                    entry = self.matching.parked(pool, place.ws)
+                    if entry is None:
+                        break
+                    yield Choice(
+                        pool, entry, place.ws, "granted", self._rank(pool, entry, place.ws)
+                    )
+                    place = places.refresh(place.ws)
 
     def _next_trivial(
         self, pool: Pool, before: Entry, ws: WorkerState, places: Places

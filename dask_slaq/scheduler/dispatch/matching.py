@@ -46,7 +46,9 @@ class Matching:
         self.lend = lend
         self.bound: Collection[Pool] = ()
 
-    def choose(self, pool: Pool, places: Places, move: bool) -> tuple[Entry, WorkerState] | None:
+    def choose(
+        self, pool: Pool, places: Places, move: bool, scarce: bool = False
+    ) -> tuple[Entry, WorkerState] | None:
         """Return the pool's first task in Dask's order that fits a slot, and the slot's worker.
 
         Parameters
@@ -56,6 +58,8 @@ class Matching:
             Workers that have slots.
         move : bool
             Whether a task may run away from its homes, so that its inputs must be moved.
+        scarce : bool
+            Whether to consider tasks that need a resource only.
 
         Returns
         -------
@@ -64,10 +68,29 @@ class Matching:
         """
         best: tuple[Entry, WorkerState] | None = None
         for kind, ready in list(pool.kinds.items()):
+            if scarce and not kind.resources:
+                continue
             found = self._choose_of_kind(pool, kind, ready, places, move)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return best
+
+    def parked(self, pool: Pool, ws: WorkerState) -> Entry | None:
+        """Return the pool's first task that may wait on a worker for its resource, or None.
+
+        Parameters
+        ----------
+        pool : Pool
+        ws : distributed.scheduler.WorkerState
+            A worker with a free thread.
+        """
+        if len(ws.processing) - len(ws.long_running) >= ws.nthreads:
+            return None
+        if not self.lend and ws.address not in pool.workers:
+            return None
+        kinds = ((k, r) for k, r in pool.kinds.items() if k.resources and k.allows(ws))
+        found = [e for _, r in kinds for e in (r.anywhere(), r.at(ws.address)) if e is not None]
+        return min(found, default=None)
 
     def _choose_of_kind(
         self, pool: Pool, kind: Kind, ready: Ready, places: Places, move: bool
@@ -129,10 +152,10 @@ class Matching:
             return True
         if not kind.allows(ws):
             return False
-        if kind.suits(ws) or len(ws.processing) - len(ws.long_running) < ws.nthreads:
+        if kind.suits(ws):
             return True
-        # Resource and threads are all taken: one task may wait for both.
-        return math.isfinite(place.free_in) and not blocked(ws)
+        # One task may wait on the worker until the resource is free, which hides a round trip.
+        return not blocked(ws) and self.slots.resource_free_in(ws) < self.slots.ahead
 
     def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
         """Return whether a worker has threads left after the job's tasks that need a resource.

@@ -186,6 +186,16 @@ class Slots:
         left = min((s.left(now) for s in sent if s.start is not None), default=math.inf)
         return left if math.isfinite(left) else ws.occupancy / ws.nthreads
 
+    def resource_free_in(self, ws: WorkerState) -> float:
+        """Return the seconds until a task that needs a resource ends on a worker; inf if unknown.
+
+        It is 0 on a worker where no such task computes.
+        """
+        now = monotonic()
+        sent = self._on.get(ws.address, _NOTHING).sent.values()
+        left = [s.left(now) for s in sent if s.entry.kind.resources and s.start is not None]
+        return min(left, default=math.inf if any(ws.used_resources.values()) else 0.0)
+
     def all_end_in(self, pool: Pool) -> float:
         """Return the expected seconds until all tasks of a pool on workers have ended."""
         now = monotonic()

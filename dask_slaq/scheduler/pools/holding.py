@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,11 @@ class Holding:
         """
         self.on = on
         self._to_convert = deque(tasks)
+        self._step()
+
+    def convert(self, tasks: Iterable[TaskState]) -> None:
+        """Hold further tasks that Dask already tracks, while holding is on."""
+        self._to_convert.extend(tasks)
         self._step()
 
     def give_back(self, tasks: dict[TaskState, Any]) -> None:

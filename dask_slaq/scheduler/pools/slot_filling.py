@@ -63,10 +63,13 @@ class SlotFilling:
             self.sending = None
 
     def _look_again(self, ws: Any) -> None:
-        """Schedule another look at a worker for when it is about to have a free thread."""
-        free_in = self._pools.slots.free_in(ws) - self._pools.slots.ahead
-        if 0 < free_in < math.inf:
-            self._pools.wakeups.later(ws.address, free_in)
+        """Schedule a look at a worker for when a thread or resource is about to be free."""
+        slots = self._pools.slots
+        # A timer replaces the one before it, so only the sooner of the two is set.
+        ends = slots.free_in(ws), slots.resource_free_in(ws) if ws.used_resources else math.inf
+        soonest = min((end - slots.ahead for end in ends if end > slots.ahead), default=math.inf)
+        if soonest < math.inf:
+            self._pools.wakeups.later(ws.address, soonest)
 
     def _unstick(self) -> None:
         """Move tasks that wait behind an overdue task to workers with a free thread."""

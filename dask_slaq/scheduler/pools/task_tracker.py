@@ -59,6 +59,13 @@ class TaskTracker:
                 if ts.state in ("released", "waiting", "queued", "no-worker", "processing"):
                     pool.unfinished.add(ts)
 
+    def adopt(self, pool: Pool, tasks: Iterable[TaskState]) -> None:
+        """Put unfinished `tasks` that Dask already tracks into `pool`."""
+        self.own(pool, tasks)
+        for ts in tasks:
+            if self.owner.get(ts.key) is pool and ts.processing_on is not None:
+                pool.passed.setdefault(ts.processing_on.address, set()).add(ts)
+
     def forget(self, tasks: Iterable[TaskState]) -> None:
         """Disown the tasks of a pool that is closed."""
         for ts in tasks:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dask_slaq.core.runtime import SPREAD, clearly_better, waves
+from dask_slaq.core.runtime import SPREAD, clearly_better, nnls, waves
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.simulation.recorded.runs import Trial
 
@@ -147,7 +147,7 @@ def _fit(
     terms = np.stack([np.ones_like(threads), form(threads)], axis=1) / seconds[:, None]
     weighted = terms * count[:, None]
     if _tell(threads):
-        fixed, work = scaling.nnls((weighted.T @ terms)[None], weighted.sum(axis=0)[None])[0]
+        fixed, work = nnls((weighted.T @ terms)[None], weighted.sum(axis=0)[None])[0]
     else:  # take the time of the driver alone as fixed, and the rest as work
         mean = float(np.average(seconds, weights=count))
         fixed = min(idle, mean)

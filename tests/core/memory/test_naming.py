@@ -40,7 +40,7 @@ def test_any_name_has_a_kind_that_is_a_kind_or_none(name):
     kind = kind_of_name(name)
     if kind is not None:
         assert read_kind(kind.name) == kind
-        assert not any(c.isdigit() for c in kind.name)
+        assert not any(c.isdecimal() for c in kind.name)
 
 
 @given(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.placement import packing
+from dask_slaq.core.placement import assignment
 from dask_slaq.core.placement import place as placement
 from dask_slaq.core.placement.place import Placement, place, place_all
 
@@ -76,7 +76,7 @@ def check(sets, shares, workers, eligible=None):
         assert bool(held) == (shares[job] > 0 and bool(mine))
 
 
-@pytest.mark.parametrize("module", [placement, packing])
+@pytest.mark.parametrize("module", [placement, assignment])
 def test_docstrings_tell_the_truth(module):
     assert doctest.testmod(module).failed == 0
 
@@ -404,4 +404,4 @@ def test_in_turn_is_one_after_the_other(seed, n):
         want.append(min(amount, left[member]))
         left[member] -= want[-1]
     limits = np.array([limit[member] for member in group.tolist()])
-    assert packing.in_turn(group, wanted, limits).tolist() == want
+    assert assignment.in_turn(group, wanted, limits).tolist() == want

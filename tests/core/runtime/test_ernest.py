@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_slaq.core.runtime import ernest as scaling
+from dask_slaq.core.runtime import least_squares
+from dask_slaq.core.runtime.least_squares import nnls
 
 counts = st.lists(st.integers(1, 1000), min_size=1, max_size=12)
 laws = st.tuples(*[st.floats(0, 5), st.floats(0.1, 50), st.floats(0, 2), st.floats(0, 1)])
 
 
 def test_examples():
-    assert doctest.testmod(scaling).failed == 0
+    assert all(doctest.testmod(module).failed == 0 for module in (scaling, least_squares))
 
 
 def error(matrix, x):
@@ -31,7 +33,7 @@ def test_nnls_is_as_good_as_that_of_scipy(seed, terms, observations, problems):
     matrices = draw.normal(size=(problems, observations, terms))
     right = np.ones((problems, observations))
     gram = np.einsum("pij,pik->pjk", matrices, matrices)
-    got = scaling.nnls(gram, np.einsum("pij,pi->pj", matrices, right))
+    got = nnls(gram, np.einsum("pij,pi->pj", matrices, right))
     assert (got >= 0).all()
     for matrix, x in zip(matrices, got, strict=True):
         expected, _ = scipy.optimize.nnls(matrix, np.ones(observations))
@@ -46,7 +48,7 @@ def test_laws_fit_as_well_as_those_of_scipy(threads, terms, seed):
     seconds = scaling.fitted_seconds(np.array(terms), n) * noise
     sums = scaling.moments(n, seconds).sum(axis=0, keepdims=True)
     gram, right, count = scaling.square(sums)
-    law = scaling.nnls(gram, right)
+    law = nnls(gram, right)
     matrix = scaling.features(n) / seconds[:, None]
     expected, _ = scipy.optimize.nnls(matrix, np.ones(len(n)))
     assert count[0] == len(n)
@@ -55,8 +57,8 @@ def test_laws_fit_as_well_as_those_of_scipy(threads, terms, seed):
 
 
 def test_nothing_to_fit_and_nothing_seen():
-    assert scaling.nnls(np.zeros((0, 4, 4)), np.zeros((0, 4))).shape == (0, 4)
-    assert (scaling.nnls(np.zeros((3, 4, 4)), np.zeros((3, 4))) == 0).all()
+    assert nnls(np.zeros((0, 4, 4)), np.zeros((0, 4))).shape == (0, 4)
+    assert (nnls(np.zeros((3, 4, 4)), np.zeros((3, 4))) == 0).all()
 
 
 @given(counts, laws, st.floats(1e-3, 1e3))

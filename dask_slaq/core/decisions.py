@@ -1,0 +1,155 @@
+"""Decisions of an engine: forecasts and speeds in; shares, worker sets and tokens out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.assessment import SnapshotBuilder
+from dask_slaq.core.floors import credit_entitlement, refill_tokens
+from dask_slaq.core.forecast import Predictor
+from dask_slaq.core.grants import Decision, Grants
+from dask_slaq.core.jobs import Order
+from dask_slaq.core.placement import Placement, Workers, place_all
+from dask_slaq.core.policies import Allocation, Snapshot, with_efficiency_cap
+
+if TYPE_CHECKING:
+    from dask_slaq.core.engine import Engine
+
+__all__ = ["BLIND", "Decisions"]
+
+FloatArray = NDArray[np.float64]
+
+#: Policies that use weights only, not losses.
+BLIND = ("none", "fair")
+
+
+class Decisions:
+    """Decisions of an engine, each of which starts from the worker sets of the one before.
+
+    Parameters
+    ----------
+    engine : Engine
+        Engine whose jobs, policy and settings apply.
+    predictor : Predictor
+    """
+
+    def __init__(self, engine: Engine, predictor: Predictor) -> None:
+        self._engine, self._predictor = engine, predictor
+        self._build_snapshot = SnapshotBuilder(
+            engine.normalizer, engine.epoch, engine.move_pause, engine.strict
+        )
+        self._gain: Callable[[FloatArray], FloatArray] | None = None
+        self._sets: Placement | None = None
+
+    def decide(
+        self,
+        workers: Workers,
+        now: float,
+        elapsed: float,
+        eligible: Mapping[str, Collection[str]],
+        affinity: Mapping[str, Mapping[str, float]],
+    ) -> Grants:
+        """Return the grants of all jobs. See `Engine.reallocate`.
+
+        Parameters
+        ----------
+        workers : Workers
+        now, elapsed : float
+            Seconds: the time, and the time since the last decision.
+        eligible : mapping of str to collection of str
+        affinity : mapping of str to mapping of str to float
+        """
+        engine = self._engine
+        jobs, order, capacity = engine.jobs, engine.jobs.order(), workers.total
+        jobs.runtimes.observe_iterations()
+        jobs.runtimes.advance(order.rows, elapsed)
+        weight = jobs.table.column["weight"][order.rows]
+        if engine.owners is not None:
+            weight = engine.owners.weights(jobs, order)
+        credit_entitlement(jobs, weight, capacity, elapsed)
+        self._predictor.fit()
+        if not order.names:
+            self._sets, self._gain = None, None
+            return Grants()
+        jobs.runtimes.learn(order.rows)
+        forecast = self._predictor.forecast(order.reported)
+        speeds = jobs.runtimes.speeds(order.rows)
+        room = order.room(workers, eligible)
+        snapshot = self._build_snapshot(
+            jobs, order, forecast, speeds, weight, room, capacity, now, engine.policy.needs
+        )
+        allocation = self._allocate(snapshot, order)
+        # Threads between two wave counts do not speed up a job: lend them, except for its floor.
+        fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
+        whole = (allocation.share >= 1) & snapshot.known & (not engine.strict)
+        share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
+        sets = place_all(
+            order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
+        )
+        decision = self._decision(
+            order, snapshot, Allocation(share, allocation.index), sets, capacity, elapsed
+        )
+        jobs.runtimes.grant(order.rows, share, decision.tokens)
+        self._gain, self._sets = snapshot.gain, sets
+        return Grants(decision, order.position)
+
+    def next_thread(self, grants: Grants) -> dict[str, float]:
+        """Return the gain of each job from one more thread than in `grants`, the last ones."""
+        decision = grants.decision
+        if decision is None or self._gain is None:
+            return {}
+        more = self._gain(decision.share + 1.0) - self._gain(decision.share)
+        known = np.isfinite(decision.predicted)
+        return {name: more.item(i) for name, i in grants.position.items() if known[i]}
+
+    def _allocate(self, snapshot: Snapshot, order: Order) -> Allocation:
+        """Return the allocation of the policy, within the shares of owners if there are any."""
+        policy, owners = self._engine.policy, self._engine.owners
+        allocate: Callable[[Snapshot], Allocation] = policy
+        if policy.name not in BLIND:
+            allocate = partial(with_efficiency_cap, policy)
+        allocation = allocate(snapshot)
+        if owners is None:
+            return allocation
+        return Allocation(owners.divide(allocate, snapshot, order), allocation.index)
+
+    def _decision(
+        self,
+        order: Order,
+        snapshot: Snapshot,
+        allocation: Allocation,
+        sets: Placement,
+        capacity: int,
+        elapsed: float,
+    ) -> Decision:
+        """Return the grants of all jobs, with tokens refilled for the `elapsed` seconds."""
+        engine, jobs = self._engine, self._engine.jobs
+        column, rows = jobs.table.column, order.rows
+        seen = jobs.runtimes.column
+        share = allocation.share
+        reported = snapshot.known & (seen["reports"][rows] > 0)
+        return Decision(
+            reports=snapshot.reporting,
+            share=share,
+            index=allocation.index,
+            tokens=refill_tokens(
+                jobs, share, snapshot.reporting, engine.floor, engine.epoch, elapsed
+            ),
+            most=np.where(column["paused"][rows], 0.0, column["most"][rows]),
+            iteration=seen["reports"][rows],
+            loss=seen["loss"][rows],
+            normalized=snapshot.normalized,
+            predicted=np.where(reported, snapshot.gain(share), math.nan),
+            sets=sets,
+            blind=engine.policy.name in BLIND,
+            epoch=engine.epoch,
+            owners={}
+            if engine.owners is None
+            else engine.owners.refill(jobs, order, capacity, engine.epoch, elapsed),
+        )

@@ -1,0 +1,46 @@
+"""Guards the use of scarce resources: tasks that need one keep all of its workers busy."""
+
+import asyncio
+
+import dask
+import pytest
+
+import dask_slaq as slaq
+from dask_slaq.simulation import virtual
+
+
+async def process(n):
+    await asyncio.sleep(0.5)
+    return n
+
+
+async def load(n):
+    await asyncio.sleep(0.05)
+    return n
+
+
+async def of_job(client, name, function, n, **resources):
+    async with slaq.job(name, client=client):
+        begin = virtual.now()
+        with dask.annotate(slaq_job=name):
+            futures = client.map(function, range(n), pure=False, resources=resources or None)
+        assert await client.gather(futures) == list(range(n))
+        return virtual.now() - begin
+
+
+@pytest.mark.parametrize("policy", ["fair", "max-total"])
+def test_workers_with_a_resource_serve_those_who_need_it_first(policy):
+    # Without a preference each job would get half of the single thread beside the second GPU, and
+    # without late binding the worker with more threads would be sent most of the tasks.
+    async def run():
+        gpu = {"GPU": 1}
+        cluster = virtual.Cluster([8, 1], resources=[gpu, gpu])
+        async with cluster, cluster.client() as one, cluster.client() as two:
+            await one.register_plugin(slaq.SlaqPlugin(policy=policy))
+            return await asyncio.gather(
+                of_job(one, "gpu", process, 8, GPU=1), of_job(two, "any", load, 400)
+            )
+
+    gpu, other = virtual.run(run)
+    assert 2.0 <= gpu < 2.2  # four tasks of half a second on each of the two
+    assert other < 400 * 0.05 / 7 + 0.2  # seven threads at least
