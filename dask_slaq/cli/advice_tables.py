@@ -104,8 +104,9 @@ def _conclusions(found: Mapping[str, Any]) -> list[str]:
     lines = []
     for mark in ("soonest", "cheapest"):
         best = found[mark]
+        what = f"{printable(best['group'])} on {_threads(best)}"
         lines.append(
-            f"{mark.capitalize()}: {printable(best['group'])} on {_threads(best)}, in {best['seconds']:.1f} s "
+            f"{mark.capitalize()}: {what}, in {best['seconds']:.1f} s "
             f"for {best['thread_seconds']:.0f} thread-seconds."
         )
     if found["within"] is not None:
