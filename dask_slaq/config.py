@@ -53,6 +53,7 @@ class Settings:
     repairs: frozenset[str]
     history: int
     bindings: int
+    memory: str | None
     log: str | None
     log_size: int
     log_files: int
@@ -251,6 +252,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "repairs": (_repairs, f"true, false or a list of {', '.join(REPAIRS)}"),
     "history": (_whole(1, 1_000_000), "a whole number from 1 to 1000000"),
     "bindings": (_whole(0, 10_000_000), "a whole number from 0 to 10000000"),
+    "memory": (_file, "the name of a file, or null"),
     "log": (_file, "the name of a file, or null"),
     "log_size": (_whole(10_000, 10**12, parse_bytes), "a size from 10 kB to 1 TB, such as 100 MiB"),
     "log_files": (_whole(2, 10_000), "a whole number from 2 to 10000"),

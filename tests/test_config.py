@@ -144,7 +144,7 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         assert str(error.value) == sentence
 
 
-MAY_BE_NULL = ("log", "repairs", "owner", "owners")
+MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners")
 
 
 @pytest.mark.parametrize(

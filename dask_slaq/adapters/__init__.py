@@ -7,8 +7,9 @@ add the loops of a new file to `LOOPS`. ``docs/adapters.md`` lists the loops and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from dask_slaq.adapters import dask_glm, lightgbm, xgboost
 from dask_slaq.adapters.compat import repairs
@@ -81,8 +82,9 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
 def observing(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
+    describe: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Iterator[None]:
-    """Open a block like `instrument`, and also pass on the length of each fit.
+    """Open a block like `instrument`, and also pass on the length and the kind of each fit.
 
     Parameters
     ----------
@@ -90,9 +92,11 @@ def observing(
         Called as ``report(loss)``; see `instrument`.
     expect : callable, optional
         Called as ``expect(n)`` when a fit begins, with its maximum number of reports.
+    describe : callable, optional
+        Called as ``describe(kind)`` when a fit begins; see `dask_slaq.core.memory.read_kind`.
     """
     repairs.follow_settings()
-    with _patches, blocks.opened(report, expect):
+    with _patches, blocks.opened(report, expect, describe):
         yield
 
 

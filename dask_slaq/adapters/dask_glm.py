@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.adapters.dask_glm_tasks import and_loss, of_block
-from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy
+from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy, kind_of, sizes_of
 
 MODULE = "dask_glm.algorithms"
 
@@ -29,7 +29,20 @@ def like(observer: LoopObserver, beta: Any) -> Any:
     return convert(beta, observer.arguments["X"])
 
 
-class GradientDescent(LoopObserver):
+class Solver(LoopObserver):
+    """Observer of a solver of dask-glm."""
+
+    def kind(self, fit: str) -> dict[str, Any]:
+        """Return the kind: solver, family, regularizer and its strength, and size of the data."""
+        given = self.arguments
+        family = given.get("family")
+        family = getattr(family, "_original", family)  # which Newton's observer stands in for
+        numbers = {name: given.get(name) for name in ("lamduh", "rho")}
+        choices = (family, given.get("regularizer"))
+        return kind_of(fit, choices, {**sizes_of(given.get("X")), **numbers})
+
+
+class GradientDescent(Solver):
     """Observer of ``gradient_descent``.
 
     Each iteration ends in ``compute(stepSize, lf, func, grad)``, which returns the loss before the
@@ -64,7 +77,7 @@ class GradientDescent(LoopObserver):
         self.report(before if step == 0 else after)
 
 
-class ProximalGrad(LoopObserver):
+class ProximalGrad(Solver):
     """Observer of ``proximal_grad``.
 
     Each iteration begins with ``persist(Xbeta, func, gradient)`` and tries steps until one helps.
@@ -126,7 +139,7 @@ class ProximalGrad(LoopObserver):
         return self.arguments["lamduh"] * regularizer.f(beta)
 
 
-class LBFGS(LoopObserver):
+class LBFGS(Solver):
     """Observer of ``lbfgs``.
 
     SciPy evaluates loss and gradient together, several times per iteration if the line search
@@ -172,7 +185,7 @@ class LBFGS(LoopObserver):
             self.report(loss)
 
 
-class Newton(LoopObserver):
+class Newton(Solver):
     """Observer of ``newton``.
 
     Each iteration is one ``da.compute(hess, grad)``. The loss of the same iterate is computed along
@@ -200,7 +213,7 @@ class Newton(LoopObserver):
         return self.library["dot"](X, beta)
 
     def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
-        """Call the family's ``gradient`` and keep the iterate for the loss."""
+        """Call the family's ``gradient`` on `X`, and keep `Xbeta` and `y` for the loss."""
         self.at = Xbeta, y
         return self.family.gradient(Xbeta, X, y)
 
@@ -221,7 +234,7 @@ class Newton(LoopObserver):
         return (block(of_block(loglike), Xbeta, y, chunks=chunks, dtype="f8", meta=np.empty(0)),)
 
 
-class ADMM(LoopObserver):
+class ADMM(Solver):
     """Observer of ``admm``.
 
     In each iteration one task per partition solves a local problem, and the results are combined
@@ -268,9 +281,9 @@ class ADMM(LoopObserver):
 
 
 LOOPS = (
-    Loop(MODULE, "newton", Newton, cell="algo"),
-    Loop(MODULE, "admm", ADMM, cell="algo"),
-    Loop(MODULE, "gradient_descent", GradientDescent, cell="algo"),
-    Loop(MODULE, "proximal_grad", ProximalGrad, cell="algo"),
-    Loop(MODULE, "lbfgs", LBFGS, cell="algo"),
+    Loop(MODULE, "newton", Newton, cell="algo", fit="dask_glm.newton"),
+    Loop(MODULE, "admm", ADMM, cell="algo", fit="dask_glm.admm"),
+    Loop(MODULE, "gradient_descent", GradientDescent, cell="algo", fit="dask_glm.gradient_descent"),
+    Loop(MODULE, "proximal_grad", ProximalGrad, cell="algo", fit="dask_glm.proximal_grad"),
+    Loop(MODULE, "lbfgs", LBFGS, cell="algo", fit="dask_glm.lbfgs"),
 )

@@ -18,7 +18,12 @@ from dask_slaq.adapters.observing import (
     Mailbox,
     ReportSession,
     ends_with,
+    kind_of,
+    sizes_of,
 )
+
+#: Parameters that shape the loss curve, and LightGBM's defaults for them.
+DEFAULTS = {"learning_rate": 0.1, "num_leaves": 31, "min_child_samples": 20, "reg_lambda": 0.0}
 
 
 class Training(LoopObserver):
@@ -35,6 +40,13 @@ class Training(LoopObserver):
         route = self.inbox.route
         callbacks = [Report(route), *(given.get("callbacks") or ()), Stop(route)]
         arguments["kwargs"] = {**given, "callbacks": callbacks}
+
+    def kind(self, fit: str) -> dict[str, Any]:
+        """Return the kind: objective and boosting, parameters, and size of the data."""
+        params = self.arguments.get("params") or {}
+        choices = (params.get("objective"), params.get("boosting_type"))
+        numbers = {name: params.get(name, default) for name, default in DEFAULTS.items()}
+        return kind_of(fit, choices, {**sizes_of(self.arguments.get("data")), **numbers})
 
 
 class Report:
@@ -136,4 +148,4 @@ def loss_of(results: Iterable[tuple[Any, ...]]) -> float | None:
     return -float(scores[0][0]) if scores else None
 
 
-LOOPS = (Loop("lightgbm.dask", "_train", Training),)
+LOOPS = (Loop("lightgbm.dask", "_train", Training, fit="lightgbm.dask"),)

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
-from dask_slaq.adapters.observing import expect, publish, warn_once
+from dask_slaq.adapters.observing import describe, expect, kind_of, publish, warn_once
 
 __all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
@@ -62,6 +63,12 @@ def _made() -> type:
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             expect(trainer.max_epochs)
+            with contextlib.suppress(Exception):  # optimizers of a kind of their own
+                steps = trainer.optimizers[:1]
+                numbers = {"batches": trainer.num_training_batches}
+                if steps:
+                    numbers["lr"] = steps[0].param_groups[0]["lr"]
+                describe(kind_of("lightning", (type(pl_module), *map(type, steps)), numbers))
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             self._begin()

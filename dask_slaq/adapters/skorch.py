@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dask_slaq.adapters.observing import publish, warn_once
+from dask_slaq.adapters.observing import describe_estimator, publish, warn_once
 
 __all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
@@ -47,6 +47,9 @@ def _made() -> type:
 
         def __init__(self, loss: str = "train_loss") -> None:
             self.loss = loss
+
+        def on_train_begin(self, net: Any, **kwargs: Any) -> None:
+            describe_estimator("skorch", net)
 
         def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
             epoch = net.history[-1]

@@ -16,12 +16,21 @@ from dask_slaq.adapters.observing import (
     Mailbox,
     ReportSession,
     ends_with,
+    kind_of,
 )
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
 #: Metrics where higher is better, all between 0 and 1; any of them may end in ``@n`` or ``-``.
 HIGHER_IS_BETTER = {"auc", "aucpr", "map", "ndcg", "pre"}
+
+#: Parameters that shape the loss curve: xgboost's defaults and other names for them.
+DEFAULTS: dict[str, tuple[Any, ...]] = {
+    "learning_rate": (0.3, "eta"),
+    "max_depth": (6,),
+    "reg_lambda": (1.0, "lambda"),
+    "min_child_weight": (1.0,),
+}
 
 
 class Training(LoopObserver):
@@ -46,6 +55,19 @@ class Training(LoopObserver):
         # Do not call a custom metric on data that it was not written for.
         if not evals and arguments["custom_metric"] is None:
             arguments["evals"] = [(dtrain, OWN)]
+
+    def kind(self, fit: str) -> dict[str, Any]:
+        """Return the kind: objective and booster, parameters, and size of the data."""
+        params = {k: v for k, v in (self.arguments.get("params") or {}).items() if v is not None}
+        choices = (params.get("objective", "reg:squarederror"), params.get("booster", "gbtree"))
+        numbers = {
+            name: next((params[alias] for alias in (name, *others) if alias in params), default)
+            for name, (default, *others) in DEFAULTS.items()
+        }
+        data = self.arguments["dtrain"]
+        numbers["columns"] = data.num_col()
+        numbers["chunks"] = sum(len(parts) for parts in data.worker_map.values())
+        return kind_of(fit, choices, numbers)
 
 
 def callback(route: Address, data: str | None) -> Any:
@@ -127,4 +149,4 @@ def loss_of(log: Mapping[str, Sequence[float]]) -> float:
     return 1.0 - float(next(iter(log.values()))[-1])
 
 
-LOOPS = (Loop("xgboost.dask", "_train_async", Training),)
+LOOPS = (Loop("xgboost.dask", "_train_async", Training, fit="xgboost.dask"),)

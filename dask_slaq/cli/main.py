@@ -9,6 +9,7 @@ import click
 
 from dask_slaq.cli.advise import advise
 from dask_slaq.cli.demo import demo
+from dask_slaq.cli.memory import memory
 from dask_slaq.cli.queries import explain, jobs, owners
 from dask_slaq.cli.replay import replay
 from dask_slaq.cli.simulate import simulate
@@ -23,5 +24,5 @@ def slaq() -> None:
 
 LOOK = (top, jobs, owners, explain)
 STEER = (set_job, pause, resume, stop, policy)
-for command in (demo, replay, simulate, advise, *LOOK, *STEER):
+for command in (demo, replay, simulate, advise, memory, *LOOK, *STEER):
     slaq.add_command(command)

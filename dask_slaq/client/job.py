@@ -35,6 +35,7 @@ from dask_slaq.client.stopping import listen
 from dask_slaq.client.validation import finite
 from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
+from dask_slaq.core.memory import check_kind
 from dask_slaq.core.validation import check_name, check_owner, check_resources, shown
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Job:
         target_kind: str = "loss",
         by: str | float | None = None,
         stop: bool = False,
+        kind: str | Mapping[str, Any] | None = None,
         owner: str | None = None,
         client: Client | None = None,
     ) -> None:
@@ -95,6 +97,7 @@ class Job:
             "target_kind": target_kind,
             "by": seconds,
             "stop": stop,
+            "kind": check_kind(kind),
             "resources": check_resources(resources),
         }
         self.owner = check_owner(owner)
@@ -105,6 +108,7 @@ class Job:
         self._run = ""
         self._lost = False
         self._fits = 0
+        self._described = False
         self._asked_to_stop = False
         self._plain = False
 
@@ -196,7 +200,7 @@ class Job:
         answer = explain(self.name, client=self._client)
         return answer["position"] if isinstance(answer, dict) else _position(answer)
 
-    def _say(self, op: str, **what: float | None) -> bool:
+    def _say(self, op: str, **what: Any) -> bool:
         """Send a message to the scheduler. Returns whether it was queued."""
         if self._client is None:
             raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
@@ -238,7 +242,7 @@ class Job:
     def __exit__(self, *exc: object) -> None:
         client = self._leave()
         try:
-            client.sync(self._close, client, callback_timeout=10)
+            client.sync(self._close, client, self._outcome(exc[0]), callback_timeout=10)
         except Exception as error:
             logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
 
@@ -251,7 +255,7 @@ class Job:
     async def __aexit__(self, *exc: object) -> None:
         client = self._leave()
         try:
-            await asyncio.wait_for(self._close(client), 10)
+            await asyncio.wait_for(self._close(client, self._outcome(exc[0])), 10)
         except Exception as error:
             logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
 
@@ -271,10 +275,15 @@ class Job:
             go_without(client, error)
             self._plain = True
 
-    async def _close(self, client: Client) -> None:
+    def _outcome(self, error: object) -> str:
+        """Return how the training ended that left its block with an exception of this class."""
+        stopped = self._asked_to_stop or error is StopTraining
+        return "stopped" if stopped else "done" if error is None else "failed"
+
+    async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
             known = {"name": self.name, "client": client.id, "run": self._run}
-            await request(client, "slaq_close", **known, reports=self.iteration)
+            await request(client, "slaq_close", **known, reports=self.iteration, outcome=outcome)
 
     def _enter(self, client: Client) -> Job:
         # Layers keep the annotations of the block in which they were built, which override those
@@ -287,11 +296,11 @@ class Job:
         self._client = client
         self._connection = client.scheduler_comm
         self.iteration = self._fits = 0
-        self._lost = False
+        self._lost = self._described = False
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if dask.config.get("slaq.instrument", True):
-            self._stack.enter_context(observing(self.report, self._expect))
+            self._stack.enter_context(observing(self.report, self._expect, self._describe))
         token = _current.set(self)
         self._stack.callback(_current.reset, token)
         return self
@@ -301,6 +310,12 @@ class Job:
         self._fits += 1
         if self._settings["max_iter"] is None and self._fits <= 2:
             self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
+
+    def _describe(self, kind: Mapping[str, Any]) -> None:
+        """Tell the kind of a fit that begins. The first fit of a job tells that of the job."""
+        if self._settings["kind"] is None and not self._described:
+            self._described = True
+            self._say("slaq-kind", kind=check_kind(kind))
 
     def _leave(self) -> Client:
         client, self._client = self._client, None
@@ -328,6 +343,7 @@ def job(
     target_kind: str = "loss",
     by: str | float | None = None,
     stop: bool = False,
+    kind: str | Mapping[str, Any] | None = None,
     owner: str | None = None,
     client: Client | None = None,
 ) -> Job:
@@ -360,6 +376,11 @@ def job(
     stop : bool
         Whether the job is stopped at its target: its next report raises `StopTraining`. Otherwise
         it goes on with its floor and what other jobs leave.
+    kind : str or mapping, optional
+        Jobs of one kind have loss curves of like shape, so past ones tell how this one will go:
+        a name such as ``"resnet"``, or a mapping with the name and numbers >= 0 that shape the
+        curve, such as ``{"name": "resnet", "lr": 0.01, "rows": 1e6}``. Supported libraries state
+        it automatically. Defaults to the job's name without its numbers.
     owner : str, optional
         Who the job belongs to. Defaults to the ``slaq.owner`` setting, or else ``user@host``.
     client : distributed.Client, optional
@@ -395,6 +416,7 @@ def job(
         target_kind=target_kind,
         by=by,
         stop=stop,
+        kind=kind,
         owner=owner,
         client=client,
     )

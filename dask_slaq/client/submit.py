@@ -156,7 +156,7 @@ def submit(
 #: Settings of `job` that `submit` takes from its keyword arguments.
 SETTINGS = (
     *("weight", "min_share", "max_share", "resources", "target", "max_iter", "gang"),
-    *("target_kind", "by", "stop", "owner"),
+    *("target_kind", "by", "stop", "kind", "owner"),
 )
 
 

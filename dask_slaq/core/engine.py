@@ -18,15 +18,18 @@ from dask_slaq.core.forecast import LossPredictor, Predictor, quality
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.memory import Kind, PastRuns, Run
 from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
+from dask_slaq.core.remembering import Remembering
+from dask_slaq.core.steering import Steering
 
 __all__ = ["Engine", "Grant", "Predictor"]
 
 
-class Engine:
+class Engine(Steering):
     """Allocator of threads to jobs by their predicted loss reduction.
 
     Call `add_job` when a job arrives, `observe_task` after each of its tasks, `report` after each
@@ -52,6 +55,9 @@ class Engine:
         tasks gets a part of a thread, because another job may be waiting for its results.
     owners : mapping of str to OwnerTerms, optional
         Weights and limits of owners. None lets jobs compete whoever owns them.
+    memory : PastRuns, optional
+        Past runs, with which jobs of a known kind are compared, and to which their runs are added
+        when they end.
 
     Attributes
     ----------
@@ -91,6 +97,7 @@ class Engine:
         move_pause: float = 0.0,
         strict: bool = False,
         owners: Mapping[str, OwnerTerms] | None = None,
+        memory: PastRuns | None = None,
     ) -> None:
         if not (epoch > 0 and math.isfinite(epoch)):
             raise InvalidSetting(f"epoch must be a positive number of seconds, not {epoch!r}")
@@ -110,8 +117,9 @@ class Engine:
         self.owners = None if owners is None else Owners(owners)
         self.jobs = Jobs()
         self.grants = Grants()
-        self._predictor: Predictor = LossPredictor() if predictor is None else predictor
+        self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
         self._decisions = Decisions(self, self._predictor)
+        self.remembering = Remembering(memory, self.jobs, self._predictor)
         self._workers: Workers | None = None
         self._last: float | None = None
 
@@ -127,6 +135,7 @@ class Engine:
         max_iter: int | None = None,
         reports: bool = True,
         owner: str = "",
+        kind: Kind | None = None,
     ) -> None:
         """Add a job.
 
@@ -148,6 +157,8 @@ class Engine:
             False for work without a loss; it gets a fair share.
         owner : str
             Who the job belongs to.
+        kind : Kind, optional
+            What the job trains, by which like past runs are found.
 
         Raises
         ------
@@ -157,7 +168,7 @@ class Engine:
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter)
         if reports:
-            self._predictor.add(job, target=target)
+            self._predictor.add(job, target=target, **self.remembering.kind_for_predictor(kind))
         self.jobs.add(
             job,
             owner,
@@ -169,17 +180,33 @@ class Engine:
             reports=reports,
             arrival=now,
         )
+        if kind is not None and reports:
+            self.remembering.add(job, kind)
 
-    def remove_job(self, job: str, now: float) -> None:
-        """Remove a job that ends at `now` (seconds).
+    def remove_job(
+        self, job: str, now: float, outcome: str | None = None, *, ended: float | None = None
+    ) -> None:
+        """Remove a job that ends.
 
-        All about it is forgotten, except that the prior for other jobs keeps how it scaled.
+        All about it is forgotten, except that the prior for other jobs keeps how it scaled, and
+        the memory of past runs its run, if it has an outcome.
+
+        Parameters
+        ----------
+        job : str
+        now : float
+            Seconds.
+        outcome : {"done", "stopped", "failed"}, optional
+            How it ended; None for a run that is not to be remembered.
+        ended : float, optional
+            Seconds since 1970, to order past runs by; `now` by default.
 
         Raises
         ------
         UnknownJob
         """
         row, column = self.jobs.row(job), self.jobs.table.column
+        self.remembering.remove(job, outcome, now if ended is None else ended)
         if self.owners is not None:
             attained = self.jobs.runtimes.column["attained"][row]
             self.owners.charge(
@@ -189,6 +216,33 @@ class Engine:
             self._predictor.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
+
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Set the kind of a running job, which may be known only when its training begins.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.remembering.set_kind(job, kind)
+
+    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
+        """Return what is to be remembered of a job that ends. See `Remembering.run_of`.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        return self.remembering.run_of(job, outcome, ended)
+
+    def likeness(self, job: str) -> int:
+        """Return the number of past runs on which the forecast of a job rests.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        return self.remembering.likeness(job)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Record the loss after the next iteration of a job. O(1).
@@ -236,96 +290,6 @@ class Engine:
         UnknownJob
         """
         self.jobs.table.column["demand"][self.jobs.row(job)] = tasks
-
-    def set_floor(self, job: str, threads: float) -> bool:
-        """Set the floor of a job to a number of `threads`, 0 for none.
-
-        Returns
-        -------
-        bool
-            Whether the floor changed.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        return self._set("floor", job, threads)
-
-    def set_max_iter(self, job: str, max_iter: int | None) -> bool:
-        """Set the maximum number of iterations of a job, from its first one; None if unknown.
-
-        Returns
-        -------
-        bool
-            Whether the maximum changed.
-
-        Raises
-        ------
-        UnknownJob, InvalidSetting
-        """
-        check_job_settings(max_iter=max_iter)
-        return self._set("max_iter", job, math.inf if max_iter is None else max_iter)
-
-    def set_job(
-        self,
-        job: str,
-        *,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        target: float | None = None,
-    ) -> None:
-        """Change settings of a running job; those that are None stay. See `add_job`.
-
-        Parameters
-        ----------
-        job : str
-        weight : float, optional
-        min_share, max_share : float, optional
-            Threads. A `min_share` of 0 and a `max_share` of inf remove the limit.
-        target : float, optional
-            Loss, in raw units.
-
-        Raises
-        ------
-        UnknownJob, InvalidSetting
-            Nothing was changed.
-        """
-        column, row, now = self.jobs.table.column, self.jobs.row(job), self.jobs[job]
-        floor = now.min_share if min_share is None else min_share
-        most = now.max_share if max_share is None else max_share
-        most = None if most == math.inf else most
-        check_job_settings(now.weight if weight is None else weight, floor, most, target)
-        column["floor"][row] = floor or 0.0
-        column["most"][row] = math.inf if most is None else most
-        if weight is not None:
-            column["weight"][row] = weight
-        if target is not None:
-            column["target"][row] = target
-
-    def pause(self, job: str, paused: bool = True) -> None:
-        """Grant a job no threads from the next decision on, or again if not `paused`.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        self.jobs.table.column["paused"][self.jobs.row(job)] = paused
-
-    def set_policy(self, policy: str | Policy) -> None:
-        """Decide by another policy from the next decision on.
-
-        Raises
-        ------
-        UnknownPolicy
-        """
-        self.policy = policy_named(policy) if isinstance(policy, str) else policy
-
-    def _set(self, setting: str, job: str, value: float) -> bool:
-        column, row = self.jobs.table.column[setting], self.jobs.row(job)
-        changed = bool(column[row] != value)
-        column[row] = value
-        return changed
 
     def reallocate(
         self,

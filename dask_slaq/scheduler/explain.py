@@ -172,6 +172,9 @@ def _text(found: dict[str, Any]) -> str:
             rival = found["rival"]
             line += f"; the best other use, {rival['job']}: {rival['next_thread']:.2g}"
         lines.append(line + " (of its predicted range)")
+    if found["like_runs"]:
+        runs = "1 like run" if found["like_runs"] == 1 else f"{found['like_runs']} like runs"
+        lines.append(f"  its forecast rests on {runs} of kind {found['kind']}")
     limits = [f"weight {found['weight']:g}"]
     for name in ("min_share", "max_share"):
         if found[name] is not None:

@@ -10,6 +10,7 @@ import asyncio
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.memory import read_kind
 from dask_slaq.core.validation import STEER_TOPIC
 from dask_slaq.scheduler.curves import curves_to_come
 from dask_slaq.scheduler.explain import explain, positions, reason
@@ -56,6 +57,7 @@ class Messages:
         scheduler.handlers.update(self._requests)
         scheduler.stream_handlers["slaq-report"] = self.report
         scheduler.stream_handlers["slaq-expect"] = self.expect
+        scheduler.stream_handlers["slaq-kind"] = self.kind
 
     @property
     def current(self) -> bool:
@@ -77,13 +79,23 @@ class Messages:
         """
         self.plugin.check_registered()
         connected = self.plugin.scheduler.client_comms.__contains__
-        self.plugin.jobs.open(name, client, **check_opening(name, client, given, connected))
+        checked, memory = check_opening(name, client, given, connected), self.plugin.memory
+        await memory.prepare(name, checked["kind"])
+        check_opening(name, client, given, connected)  # the client may have left meanwhile
+        self.plugin.jobs.open(name, client, **checked)
+        memory.begin(name, checked["owner"])
         # The client's own subscription travels on its stream, and may come after a request.
         self.plugin.scheduler.subscribe_topic(STEER_TOPIC, client)
         self.plugin.began(name)
+        await memory.resume(name, checked["owner"], checked["kind"])
 
     async def close_job(
-        self, name: str, client: str, reports: int = 0, run: str | None = None
+        self,
+        name: str,
+        client: str,
+        reports: int = 0,
+        run: str | None = None,
+        outcome: object = "done",
     ) -> None:
         """End a job after its last reports have been received, or after two seconds.
 
@@ -97,6 +109,8 @@ class Messages:
             Number of reports to wait for.
         run : str, optional
             Identifier of the run, to leave a later job of this name alone.
+        outcome : {"done", "stopped", "failed"}
+            How the training ended.
         """
         jobs, deadline = self.plugin.jobs, monotonic() + _LAST_REPORTS
         if not jobs.runs(name, run):
@@ -105,7 +119,8 @@ class Messages:
         while jobs.runs(name, run) and jobs.reports[name] < reports and monotonic() < deadline:
             await asyncio.sleep(0.002)
         if jobs.runs(name, run):
-            self.plugin.end_job(name)
+            known = str(outcome) if outcome in ("done", "stopped") else "failed"
+            self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
 
     async def status(self) -> dict[str, Any]:
         """Return the state of the scheduler and of every job; see `status_of_job`."""
@@ -130,6 +145,7 @@ class Messages:
                 for name, job in plugin.jobs.status().items()
             },
             "owners": owners_of_jobs(plugin.jobs),
+            "memory": plugin.memory.about(),
         }
 
     async def explain(self, job: Any) -> dict[str, Any]:
@@ -143,10 +159,10 @@ class Messages:
         plugin.check_registered()
         operators = plugin.settings.operators
         steer(plugin.jobs, job, what, settings, client=client, by=by, operators=operators)
-        plugin.job_changed()
+        plugin.changed()
 
     async def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
-        """Change the policy."""
+        """Change the policy, for the user `by` of a `client`."""
         self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the policy")
         self.plugin.set_policy(str(policy))
@@ -199,6 +215,24 @@ class Messages:
             self.plugin.jobs.expect(job, iterations, client, run)
         except Exception as error:
             self._dropped.add("number of iterations", client, error)
+
+    def kind(
+        self,
+        /,
+        job: Any = None,
+        kind: Any = None,
+        client: str = "",
+        run: Any = None,
+        **other: Any,
+    ) -> None:
+        """Set the kind of a job, which a fit in its block told."""
+        try:
+            self.plugin.jobs.owned(job, client, run)
+            known = read_kind(kind)
+            if known is not None:
+                self.plugin.memory.set_kind(job, known)
+        except Exception as error:
+            self._dropped.add("kind", client, error)
 
 
 def at_work(scheduler: Scheduler) -> SlaqPlugin | None:

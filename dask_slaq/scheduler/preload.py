@@ -51,6 +51,9 @@ class CheckedCommand(click.Command):
 @click.option("--ahead", help="Send a task this long before a thread is free, such as 25ms.")
 @click.option("--history", type=int, help="Number of epochs to remember.")
 @click.option("--bindings", type=int, help="Number of task bindings to remember.")
+@click.option(
+    "--memory", metavar="FILE", help="Keep past runs in FILE, for forecasts of later ones."
+)
 @click.option("--log", metavar="FILE", help="Record all events to FILE, for dask slaq replay.")
 @click.option("--log-size", help="Size at which the log is rotated, such as 100MiB.")
 @click.option("--log-files", type=int, help="Number of log files to keep.")

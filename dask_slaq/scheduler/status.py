@@ -44,7 +44,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
         ``eta`` (None, or low, expected and high seconds to the target), ``owner``, ``state``
         (``running``, ``waiting`` for a slot, ``idle`` while its driver computes, ``paused``,
-        ``stopping``), ``why`` (reason for the grant, as text).
+        ``stopping``), ``kind`` (None for unowned tasks), ``like_runs`` (past runs of like kind on
+        which its forecast rests), ``why`` (reason for the grant, as text).
     """
     engine, pool = jobs.engine, jobs.pools.pools[name]
     job = engine.jobs[name]
@@ -69,6 +70,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         "eta": eta,
         "owner": jobs.owner.get(name, ""),
         "state": state_of_job(jobs, name),
+        "kind": jobs.memory.kind_name(name),
+        "like_runs": jobs.memory.like_runs(name),
         "why": grant.why if grant else "just arrived: explored",
     }
 
@@ -86,12 +89,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
 
 
 def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | None]]:
-    """Return the low, expected and high seconds until jobs reach their targets.
-
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    names : sequence of str
+    """Return the low, expected and high seconds until the `jobs` in `names` reach their targets.
 
     Returns
     -------

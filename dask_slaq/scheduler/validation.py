@@ -9,6 +9,7 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.job_settings import check_job_settings
+from dask_slaq.core.memory import read_kind
 from dask_slaq.core.validation import check_name, check_owner, check_resources, shown
 
 __all__ = ["Dropped", "check_opening"]
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 #: Settings that a request to open a job may contain alongside the name and the client.
 ALLOWED = (
     *("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources"),
-    *("run", "owner", "target_kind", "by", "stop"),
+    *("run", "owner", "target_kind", "by", "stop", "kind"),
 )
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
@@ -45,7 +46,7 @@ def check_opening(
     Returns
     -------
     dict
-        The settings as plain Python values, with ``resources`` and ``run``.
+        The settings as plain Python values, with ``resources``, ``run`` and ``kind``.
 
     Raises
     ------
@@ -63,13 +64,14 @@ def check_opening(
     run = given.get("run")
     if not (run is None or (isinstance(run, str) and len(run) <= 64)):
         raise InvalidSetting(f"run must be a string of at most 64 characters, not {shown(run)}")
-    settings = {k: v for k, v in given.items() if k not in ("resources", "run", "owner")}
+    settings = {k: v for k, v in given.items() if k not in ("resources", "run", "owner", "kind")}
     check_job_settings(**settings)
     return {
         **plain(settings),
         "resources": check_resources(given.get("resources")),
         "run": run,
         "owner": check_owner(given.get("owner")),
+        "kind": read_kind(given.get("kind")),
     }
 
 

@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.observing import expect, publish
+from dask_slaq.adapters.observing import describe_estimator, expect, publish
 from dask_slaq.workloads.elastic import Partitions, Survey, as_dask, dense, map_rows
 from dask_slaq.workloads.hist_boosting import (
     LogLoss,
@@ -112,6 +112,7 @@ class GradientBoosting(BaseEstimator):
         bins = map_rows(
             bins_of, X, thresholds, n_features=found.columns, columns=found.columns, dtype=np.uint8
         )
+        describe_estimator("dask_slaq", self, X)
         held = Partitions(*dask.persist(bins, self._targets(y)))
         self._train(Rounds(held, objective, thresholds, self._growth(), found.n))
         self.n_features_in_ = found.columns

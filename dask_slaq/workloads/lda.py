@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.observing import expect, publish
+from dask_slaq.adapters.observing import describe_estimator, expect, publish
 from dask_slaq.workloads import lda_e_step as expectation
 from dask_slaq.workloads.elastic import Partitions, as_blocks, check_columns, map_rows
 
@@ -137,6 +137,7 @@ class LatentDirichletAllocation(TransformerMixin, BaseEstimator):
         self.n_features_in_ = found.columns
         self.loss_curve_: list[float] = []
         expect(self.max_iter)
+        describe_estimator("dask_slaq", self, X)
         for iteration, chosen in enumerate(self._subsets(len(parts), random)):
             stats, bound, words, documents = self._pass(parts, topics, chosen)
             goes_on = self._report(topics, bound, words, documents / found.n)

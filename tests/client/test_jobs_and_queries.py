@@ -87,9 +87,9 @@ async def test_all_reports_count_when_the_block_ends(c, s, a, b):
     counted = []
     plugin = await start_plugin(c, s)
     end_job = plugin.end_job
-    plugin.end_job = lambda name: (
+    plugin.end_job = lambda name, *outcome: (
         counted.append(plugin.engine.jobs[name].iteration),
-        end_job(name),
+        end_job(name, *outcome),
     )
     async with slaq.job("a", client=c) as job:
         for k in range(500):
@@ -109,6 +109,7 @@ async def test_status_tells_every_job(c, s, a, b):
         "failed": None,
         "jobs": {},
         "owners": {},
+        "memory": {"file": None, "runs": 0, "stored": 0, "failed": None},
     }
     async with jobs(c, "a", "b") as (job, _):
         for loss in (4.0, 2.0, 1.0):

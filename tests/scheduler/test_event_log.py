@@ -160,6 +160,7 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
                     await workers[2].close()
             one.report(0.01)
         async with slaq.job("a", client=c) as again:
+            again._describe({"name": "net", "lr": 0.1})
             again.report(1.0)
         plugin.stop()
         events = read(path)

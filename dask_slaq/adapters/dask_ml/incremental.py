@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dask_slaq.adapters.observing import Loop, LoopObserver, Mailbox
+from dask_slaq.adapters.observing import Loop, LoopObserver, Mailbox, kind_of_estimator
 
 
 def then_report(partial_fit: Callable[..., Any], route: tuple[str, str | None]) -> Any:
@@ -65,5 +65,9 @@ class Chain(LoopObserver):
         route = self.inbox.route
         self._partial_fit = then_report(self.library["_partial_fit"], (route.inbox, route.topic))
 
+    def kind(self, fit: str) -> dict[str, Any]:
+        """Return the kind: the estimator and its parameters, and size of the data."""
+        return kind_of_estimator(fit, self.arguments["model"], self.arguments["x"])
 
-LOOPS = (Loop("dask_ml.wrappers", "fit", Chain),)
+
+LOOPS = (Loop("dask_ml.wrappers", "fit", Chain, fit="dask_ml.Incremental"),)

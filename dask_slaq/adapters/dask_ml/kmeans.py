@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy
+from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy, kind_of, sizes_of
 
 
 class Lloyd(LoopObserver):
@@ -33,6 +33,12 @@ class Lloyd(LoopObserver):
     squares: Any = None
     means: Any = None
     iterations = 0
+
+    def kind(self, fit: str) -> dict[str, Any]:
+        """Return the kind: how the centers begin, how many there are, and size of the data."""
+        given = self.arguments
+        clusters = {"n_clusters": given.get("n_clusters")}
+        return kind_of(fit, (given.get("init"),), {**sizes_of(given["X"]), **clusters})
 
     def so_far(self) -> Any:
         X = self.arguments["X"]
@@ -84,4 +90,4 @@ class Lloyd(LoopObserver):
         return max(float(self.squares + counts @ per_cluster), 0.0)
 
 
-LOOPS = (Loop("dask_ml.cluster.k_means", "_kmeans_single_lloyd", Lloyd),)
+LOOPS = (Loop("dask_ml.cluster.k_means", "_kmeans_single_lloyd", Lloyd, fit="dask_ml.KMeans"),)

@@ -10,7 +10,14 @@ import math
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from dask_slaq.adapters.observing import Loop, LoopObserver, ReportSession, log_stop
+from dask_slaq.adapters.observing import (
+    Loop,
+    LoopObserver,
+    ReportSession,
+    kind_of,
+    log_stop,
+    sizes_of,
+)
 from dask_slaq.core.errors import StopTraining
 
 # Best score per block, since Hyperband runs several searches at once as one job.
@@ -31,6 +38,17 @@ class Search(LoopObserver):
         self.decide = self.arguments["additional_calls"]
         self.arguments["additional_calls"] = self.additional_calls
 
+    def kind(self, fit: str) -> dict[str, Any]:
+        """Return the kind: the estimator, how many candidates there are, and size of the data."""
+        given = self.arguments
+        candidates = getattr(given.get("params"), "n_iter", None)  # ParameterSampler
+        if candidates is None and hasattr(given.get("params"), "__len__"):
+            candidates = len(given["params"])
+        sizes = sizes_of(given.get("X_train"))
+        if isinstance(given.get("X_train"), list):  # one future per chunk
+            sizes = {"chunks": len(given["X_train"])}
+        return kind_of(fit, (type(given.get("model")),), {**sizes, "candidates": candidates})
+
     def additional_calls(self, info: Any) -> Any:
         try:
             self.safely(self._scored, info)
@@ -47,4 +65,4 @@ class Search(LoopObserver):
             self.report(-best)
 
 
-LOOPS = (Loop("dask_ml.model_selection._incremental", "_fit", Search),)
+LOOPS = (Loop("dask_ml.model_selection._incremental", "_fit", Search, fit="dask_ml.search"),)

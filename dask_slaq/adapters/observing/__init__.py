@@ -1,6 +1,14 @@
 """Observation of training loops in unmodified libraries, in this process and on workers."""
 
-from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_used
+from dask_slaq.adapters.observing.functions import names_used
+from dask_slaq.adapters.observing.kinds import (
+    describe,
+    describe_estimator,
+    kind_of,
+    kind_of_estimator,
+    sizes_of,
+)
+from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy
 from dask_slaq.adapters.observing.patches import AfterImport, Patches, imported
 from dask_slaq.adapters.observing.session import (
     ReportSession,
@@ -22,13 +30,18 @@ __all__ = [
     "Patches",
     "Proxy",
     "ReportSession",
+    "describe",
+    "describe_estimator",
     "ends_with",
     "expect",
     "imported",
     "is_stopping",
+    "kind_of",
+    "kind_of_estimator",
     "log_stop",
     "names_used",
     "publish",
+    "sizes_of",
     "stopped",
     "warn_once",
 ]

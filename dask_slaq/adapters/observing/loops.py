@@ -14,9 +14,11 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
+from dask_slaq.adapters.observing.functions import names_used, with_globals
+from dask_slaq.adapters.observing.kinds import describe, kind_of, sizes_of
 from dask_slaq.adapters.observing.session import (
     ReportSession,
     current,
@@ -82,6 +84,16 @@ class LoopObserver:
     def finish(self) -> None:
         """Report losses that are still outstanding. Called after the loop has returned."""
 
+    def kind(self, fit: str) -> Mapping[str, Any]:
+        """Return the kind of this fit: what shapes its loss curve.
+
+        Parameters
+        ----------
+        fit : str
+            Library and estimator, which begin its name.
+        """
+        return kind_of(fit, (), sizes_of(self.arguments.get("X")))
+
     def so_far(self) -> Any:
         """Return what the loop would have returned, if it had ended at its latest report.
 
@@ -113,12 +125,7 @@ class LoopObserver:
         return result
 
     def report(self, loss: Any) -> None:
-        """Pass a loss to the block. Losses that are not finite are dropped with one warning.
-
-        Parameters
-        ----------
-        loss : float, or NumPy or CuPy scalar
-        """
+        """Pass a loss to the block. Losses that are not finite are dropped with one warning."""
         value = float(loss.item() if hasattr(loss, "item") else loss)
         if math.isfinite(value):
             try:
@@ -180,12 +187,15 @@ class Loop:
         If the module's function is a decorator's wrapper, the name under which the wrapper's
         closure keeps the loop. Replacing the loop there also reaches callers that imported the
         wrapper earlier.
+    fit : str or None
+        Library and estimator, as people know them; the loop's full name by default.
     """
 
     module: str
     name: str
     watch: type[LoopObserver]
     cell: str | None = None
+    fit: str | None = None
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
@@ -236,6 +246,8 @@ class Loop:
             warn_once(str(self), f"{self} is not observed: {error!r}", block.said)
             return function(*args, **kwargs)
         expect(next((bound.arguments[name] for name in LIMITS if name in bound.arguments), None))
+        with suppress(Exception):  # a model or data of a kind that the observer does not know
+            describe(watch.kind(self.fit or str(self)))
         return watch.around(lambda: run(*bound.args, **bound.kwargs))
 
 
@@ -256,41 +268,3 @@ class Proxy:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
-
-
-def names_used(code: CodeType) -> set[str]:
-    """Return the global and attribute names that a code object and its nested functions use."""
-    inner = [names_used(const) for const in code.co_consts if isinstance(const, CodeType)]
-    return {*code.co_names}.union(*inner)
-
-
-def with_globals(function: FunctionType, names: Mapping[str, Any]) -> FunctionType:
-    """Return a copy of `function` that sees other values for some of its globals.
-
-    Parameters
-    ----------
-    function : function
-        Function to copy; it stays unchanged.
-    names : Mapping of str to object
-        Globals that differ in the copy.
-
-    Returns
-    -------
-    function
-
-    Examples
-    --------
-    >>> def area(r):
-    ...     return round(3.14159 * r * r)
-    >>> with_globals(area, {"round": lambda x: f"about {x:.1f}"})(2), area(2)
-    ('about 12.6', 13)
-    """
-    copy = FunctionType(
-        function.__code__,
-        {**function.__globals__, **names},
-        function.__name__,
-        function.__defaults__,
-        function.__closure__,
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy

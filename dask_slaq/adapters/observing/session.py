@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from numbers import Integral
+from typing import Any
 
 from dask_slaq.core.errors import StopTraining
 
@@ -26,6 +27,8 @@ class ReportSession:
         Enclosing block.
     expect : callable, optional
         Called as ``expect(n)`` when a fit begins, with its maximum number of reports.
+    describe : callable, optional
+        Called as ``describe(kind)`` when a fit begins; see `kinds.kind_of`.
 
     Attributes
     ----------
@@ -42,10 +45,12 @@ class ReportSession:
         report: Callable[[float], None],
         outer: ReportSession | None,
         expect: Callable[[int], None] | None = None,
+        describe: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.report = report
         self.outer = outer
         self.expect = expect
+        self.describe = describe
         self.open = True
         self.stopped = False
         self.said: set[str] = set()
@@ -66,19 +71,20 @@ def current() -> ReportSession | None:
 def opened(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
+    describe: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Iterator[ReportSession]:
     """Open a block in this context.
 
     Parameters
     ----------
-    report, expect : callable
+    report, expect, describe : callable
         See `ReportSession`.
 
     Yields
     ------
     ReportSession
     """
-    block = ReportSession(report, current(), expect)
+    block = ReportSession(report, current(), expect, describe)
     token = _innermost.set(block)
     try:
         yield block
@@ -194,11 +200,6 @@ def pass_on(block: ReportSession, loss: float) -> bool:
     """Report a loss to a block; never raise.
 
     A loss that is not finite is dropped. Any failure gives one warning per cause and block.
-
-    Parameters
-    ----------
-    block : ReportSession
-    loss : float
 
     Returns
     -------

@@ -67,6 +67,20 @@ class ForecastCache(Rows):
             }
         )
 
+    def expect(self, row: int, fall: FloatArray | None) -> None:
+        """Store what to expect of a job before its first report.
+
+        Parameters
+        ----------
+        row : int
+        fall : (n_horizons,) array, optional
+            Falls, in units of the job's range; None if nothing is known.
+        """
+        column = self.column
+        column["reduction"][row] = 0.0 if fall is None else fall
+        column["remaining"][row] = 0.0 if fall is None else fall[-1]
+        column["status"][row] = Status.TOO_FEW_REPORTS if fall is None else Status.OK
+
     def refit_priority(self, rows: IntArray, history: Histories) -> FloatArray:
         """Return the priority with which jobs that reported should be refitted.
 

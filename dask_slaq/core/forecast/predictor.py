@@ -20,11 +20,13 @@ from dask_slaq.core.forecast.backtest import Backtest
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
 from dask_slaq.core.forecast.experts import Ensemble
+from dask_slaq.core.forecast.from_memory import FromMemory
 from dask_slaq.core.forecast.gating import GatingNetwork, blend
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.types import Forecast, Status
+from dask_slaq.core.memory import Kind, PastRuns
 
 __all__ = ["Forecast", "LossPredictor", "Status"]
 
@@ -57,6 +59,9 @@ class LossPredictor:
     ----------
     window : int
         Reports kept per job, at least 8.
+    memory : PastRuns, optional
+        Past runs that jobs of like kind are compared with. Without it, forecasts are those of the
+        reports alone.
 
     Notes
     -----
@@ -65,7 +70,7 @@ class LossPredictor:
     the first loss, extremes and coarse means of the run are kept.
     """
 
-    def __init__(self, *, window: int = 32) -> None:
+    def __init__(self, memory: PastRuns | None = None, *, window: int = 32) -> None:
         if window < 8:
             raise InvalidSetting(f"window is {window}; it must be at least 8 reports")
         self._row: dict[str, int] = {}
@@ -78,11 +83,13 @@ class LossPredictor:
         self._gate = GatingNetwork()
         self._cache = ForecastCache()
         self._bands = Bands()
+        self._memory = None if memory is None else FromMemory(memory)
 
-    def add(self, job: str, *, target: float | None = None) -> None:
+    def add(self, job: str, *, target: float | None = None, kind: Kind | None = None) -> None:
         """Start to follow `job`. See `Predictor.add`.
 
-        The target is the asymptote of the curve as long as the curve cannot be extrapolated.
+        The target is the asymptote of the curve as long as the curve cannot be extrapolated. With
+        a memory, a job of a kind that it knows has a forecast before its first report.
 
         Raises
         ------
@@ -102,6 +109,8 @@ class LossPredictor:
         self._cache.column["target"][row] = np.nan if target is None else target
         self._row[job] = row
         self._asked = None
+        if self._memory is not None and kind is not None:
+            self._cache.expect(row, self._memory.add(row, kind))
 
     def remove(self, job: str) -> None:
         """Forget `job`. See `Predictor.remove`."""
@@ -110,6 +119,8 @@ class LossPredictor:
         self._asked = None
         self._take_in()
         self._cache.column["reported"][row] = False
+        if self._memory is not None:
+            self._memory.remove(row)
         for table in (self._history, self._backtest, self._cache, self._bands):
             table.release(row)
 
@@ -193,10 +204,6 @@ class LossPredictor:
     def band(self, jobs: Sequence[str]) -> tuple[FloatArray, FloatArray]:
         """Return 80 % prediction intervals of the losses of `jobs`, as of the last fit.
 
-        Parameters
-        ----------
-        jobs : sequence of str
-
         Returns
         -------
         lower, upper : (n_jobs, n_horizons) array
@@ -212,12 +219,66 @@ class LossPredictor:
         cache = self._cache.column
         return self._bands.bounds(rows, cache["level"][rows], cache["reduction"][rows])
 
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Compare `job` with past runs of a kind, or of another kind than before.
+
+        Nothing happens without a memory, or if the job has made more reports than are kept.
+
+        Raises
+        ------
+        UnknownJob
+            If `job` is not followed.
+        """
+        row = self._find(job)
+        if self._memory is None:
+            return
+        self._take_in()
+        history = self._history.column
+        count = history["count"].item(row)
+        if count > self._history.window:
+            return
+        self._memory.remove(row)
+        fall = self._memory.add(row, kind)
+        if count:
+            self._memory.append(np.full(count, row), history["ring"][row, :count])
+        else:
+            self._cache.expect(row, fall)
+
+    def likeness(self, job: str) -> int:
+        """Return the number of past runs on which the forecast of `job` rests.
+
+        Raises
+        ------
+        UnknownJob
+            If `job` is not followed.
+        """
+        row = self._find(job)
+        return 0 if self._memory is None else self._memory.likeness(row)
+
+    def curve(self, job: str) -> tuple[IntArray, FloatArray] | None:
+        """Return the thinned loss curve of `job`: iterations and losses, as a `Run` keeps them.
+
+        It is None without a memory, and for a job whose kind is not known.
+
+        Raises
+        ------
+        UnknownJob
+            If `job` is not followed.
+        """
+        row = self._find(job)
+        if self._memory is None:
+            return None
+        self._take_in()
+        return self._memory.curve(row)
+
     def _take_in(self) -> None:
         """Move all waiting reports into the histories."""
         new = np.fromiter(self._new, np.float64, len(self._new))
         self._new.clear()
         rows, losses = new[::2].astype(np.int64), new[1::2]
         self._history.append(rows, losses)
+        if self._memory is not None:
+            self._memory.append(rows, losses)
         self._cache.column["reported"][rows] = True
 
     def _rows_of(self, jobs: Sequence[str]) -> IntArray:
@@ -242,6 +303,8 @@ class LossPredictor:
         mix = self._gate.mix(view, said, self._backtest.log_weights(rows))
         belief = blend(said, mix, view.zero)
         self._cache.store(rows, view, self._history, belief)
+        if self._memory is not None:
+            self._memory.mix(rows, self._cache)
         ahead = (said[:, :, 1 + AT] - said[:, :, :1]) - (belief[:, 1 + AT] - belief[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
         raw = view.unit[:, None]

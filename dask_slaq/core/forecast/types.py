@@ -127,6 +127,11 @@ class Predictor(Protocol):
         target : float, optional
             Loss that the job should reach. It may serve as the asymptote of its curve.
 
+        Notes
+        -----
+        A predictor that remembers past runs may have a further parameter ``kind``, the `Kind` of
+        the job; it is passed only to those that have it, and only if it is known.
+
         Raises
         ------
         DuplicateJob

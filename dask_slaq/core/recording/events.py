@@ -7,6 +7,7 @@ are recorded only when they change.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import SlaqError
@@ -16,7 +17,7 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 Event = dict[str, Any]
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
-VERSION = 6
+VERSION = 7
 
 
 class BadEvent(SlaqError, ValueError):
@@ -70,6 +71,23 @@ def _grant(value: Any) -> bool:
     )
 
 
+def _list_of(allowed: Allowed, value: Any) -> bool:
+    return isinstance(value, list) and all(map(allowed.test, value))
+
+
+def _increasing(value: Any) -> bool:
+    return _list_of(_RUN, value) and all(one < other for one, other in pairwise(value))
+
+
+def _is_kind(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and isinstance(value.get("features"), dict)
+        and all(map(_ANY.test, value["features"].values()))
+    )
+
+
 _TEXT = Allowed("a text", lambda value: isinstance(value, str))
 _FLAG = Allowed("true or false", lambda value: isinstance(value, bool))
 _ANY = Allowed(
@@ -80,6 +98,9 @@ _TIME = _number(0, 1e10)
 _SECONDS, _AMOUNT, _COUNT = _number(0, 1e10), _number(0, 1e9), _number(0, 1e12)
 _LOSS = _number(-1e300, 1e300)
 _BYTES = _number(0, 1e18)
+_RUN = _whole(0, 10**12)
+_LIKE = Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value))
+_KIND = Allowed("a name and features with their numbers", _is_kind)
 
 #: Required fields of each kind of event. `time` is in seconds on the caller's clock.
 EVENTS: dict[str, dict[str, Allowed]] = {
@@ -109,6 +130,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     },
     "pause": {"job": _TEXT, "paused": _FLAG},
     "policy": {"policy": _TEXT},
+    # The kind of a running job became known; `like` as in `arrive`.
+    "kind": {"job": _TEXT, "kind": _KIND, "like": _LIKE},
     "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
     "demand": {"job": _TEXT, "tasks": _COUNT},
     # A decision: `threads` of all workers, and the grants that changed.
@@ -120,6 +143,18 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         ),
     },
     "leave": {"time": _TIME, "job": _TEXT},
+    # A past run that forecasts draw on, with its number. It comes before the first job like it.
+    "past_run": {
+        "run": _whole(0, 10**12), "job": _TEXT, "kind": _KIND,
+        "iteration": Allowed("a list of whole numbers", _increasing),
+        "loss": Allowed("a list of losses", lambda value: _list_of(_LOSS, value)),
+        "iterations": _whole(0, 10**12), "outcome": _TEXT,
+        "work": _number(0, 1e300, null=True), "tasks": _number(0, 1e300, null=True),
+        "law": Allowed(
+            "a list of numbers or null", lambda value: value is None or _list_of(_ANY, value)
+        ),
+        "ended": _ANY,
+    },
     # An event could not be written, so later decisions cannot be replayed.
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
@@ -131,7 +166,11 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
         "continued": _FLAG,
         "owners": _mapping(Allowed("a list of a weight and a limit or null", _owner_terms)),
     },
-    "arrive": {"owner": _TEXT},
+    # `like`: numbers of the past runs that the job's forecast draws on, nearest first.
+    "arrive": {
+        "owner": _TEXT, "kind": _KIND, "like": _LIKE,
+    },
+    "leave": {"outcome": _TEXT},
     "report": {"idle": _SECONDS},
     "decide": {
         "offered": _COUNT, "workers": _mapping(_whole(1, 1_000_000)),

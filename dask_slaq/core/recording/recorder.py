@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
+from dask_slaq.core.memory import Kind
 from dask_slaq.core.recording.events import VERSION, Event
+from dask_slaq.core.recording.past_runs import RunNumbers, kind_to_dict
 
 __all__ = ["Recorder"]
 
@@ -85,6 +87,7 @@ class Recorder:
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
         self._affinity: dict[str, dict[str, float]] = {}
+        self._runs = RunNumbers(write)
         kind = type(engine._predictor)
         self._say(
             "start",
@@ -116,12 +119,19 @@ class Recorder:
         max_iter: int | None = None,
         reports: bool = True,
         owner: str = "",
+        kind: Kind | None = None,
     ) -> None:
         """Add a job and record it. See `Engine.add_job`."""
         limits: dict[str, Any] = {"min_share": min_share, "max_share": max_share, "target": target}
+        remembered: dict[str, Any] = {}
+        if kind is not None:
+            limits["kind"] = kind
+            numbers = self._runs.of(self.engine.remembering.memory, kind)
+            remembered = {"kind": kind_to_dict(kind), "like": numbers}
         self.engine.add_job(
             job, now, weight=weight, max_iter=max_iter, reports=reports, owner=owner, **limits
         )
+        limits.pop("kind", None)
         shares = {name: None if value is None else float(value) for name, value in limits.items()}
         if self._activity is not None:
             self._activity.add(job, now)
@@ -133,19 +143,29 @@ class Recorder:
             reports=bool(reports),
             **shares,
             **({"owner": owner} if owner else {}),
+            **remembered,
         )
         if max_iter is not None:
             self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
 
-    def remove_job(self, job: str, now: float) -> None:
+    def remove_job(
+        self, job: str, now: float, outcome: str | None = None, *, ended: float | None = None
+    ) -> None:
         """Remove a job and record it. See `Engine.remove_job`."""
         self.engine.jobs.row(job)
         self._catch_up(job)
-        self.engine.remove_job(job, now)
+        self.engine.remove_job(job, now, outcome, ended=ended)
         self._demand.pop(job, None)
         if self._activity is not None:
             self._activity.remove(job, now)
-        self._say("leave", time=now, job=job)
+        self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
+
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Set the kind of a running job and record it. See `Engine.set_kind`."""
+        self.engine.jobs.row(job)
+        numbers = self._runs.of(self.engine.remembering.memory, kind)
+        self.engine.set_kind(job, kind)
+        self._say("kind", job=job, kind=kind_to_dict(kind), like=numbers)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Report a loss and record it. See `Engine.report`."""

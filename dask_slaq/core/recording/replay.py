@@ -11,6 +11,7 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.recording.events import VERSION, BadEvent, Event, check
+from dask_slaq.core.recording.past_runs import Recalled, kind_from_dict
 from dask_slaq.core.recording.recorder import grant_to_dict
 
 __all__ = ["Difference", "Replay", "replay"]
@@ -76,6 +77,7 @@ class Replay:
         self.difference: Difference | None = None
         self._begun = False
         self._engine: Engine | None = None
+        self._memory = Recalled()
         self._time = 0.0
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
@@ -105,7 +107,11 @@ class Replay:
             self.skipped += kind == "decide"
         elif kind == "decide":
             self._decide(self._engine, event)
+        elif kind == "past_run":
+            self._memory.record(event)
         else:
+            if kind in ("arrive", "kind"):
+                self._memory.expect(event.get("like", []))
             _tell(self._engine, kind, event)
 
     def _start(self, event: Event) -> None:
@@ -122,6 +128,7 @@ class Replay:
         if event["predictor"] not in _OWN:
             self.why = f"they were made with the predictor {event['predictor']}"
             return
+        self._memory = Recalled()
         self._engine = Engine(
             event["policy"],
             epoch=event["epoch"],
@@ -130,6 +137,7 @@ class Replay:
             move_pause=event["move_pause"],
             strict=event["strict"],
             owners=_owners(event.get("owners")),
+            memory=self._memory,
         )
 
     def _decide(self, engine: Engine, event: Event) -> None:
@@ -175,6 +183,8 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
     if kind == "arrive":
         names = ("weight", "min_share", "max_share", "target", "reports")
         given = {name: event[name] for name in names}
+        if "kind" in event:
+            given["kind"] = kind_from_dict(event["kind"])
         engine.add_job(job, event["time"], owner=event.get("owner", ""), **given)
     elif kind == "tasks":
         engine.observe_task(job, event["seconds"], event["at_once"])
@@ -188,6 +198,8 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
             "max_share": math.inf if event["max_share"] is None else event["max_share"],
         }
         engine.set_job(job, weight=event["weight"], target=event["target"], **limits)
+    elif kind == "kind":
+        engine.set_kind(job, kind_from_dict(event["kind"]))
     elif kind == "pause":
         engine.pause(job, event["paused"])
     elif kind == "max_iter":
@@ -195,7 +207,7 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
     elif kind == "demand":
         engine.observe_demand(job, event["tasks"])
     else:
-        engine.remove_job(job, event["time"])
+        engine.remove_job(job, event["time"], event.get("outcome"))
 
 
 def _owners(limits: dict[str, list[float | None]] | None) -> dict[str, OwnerTerms] | None:

@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.memory import RunningTime
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.core.runtime.iterations import Iterations
 from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
@@ -51,6 +52,10 @@ class Runtimes(Iterations):
         super().__init__(
             {
                 "unjudged": ((), np.int64, 0),  # observations since the model was chosen
+                # Expected from past runs, 0 if unknown.
+                "past_work": number,
+                "past_width": number,
+                "past_law": ((scaling.N_TERMS,), np.float64, 0.0),
                 # Learned.
                 "least": ((), np.float64, np.inf),
                 "most": number,
@@ -94,10 +99,15 @@ class Runtimes(Iterations):
             self._judge(some)
 
     def speeds(self, rows: IntArray) -> Speeds:
-        """Return the present speeds of jobs. New jobs are assumed to be like the other ones."""
+        """Return the present speeds of jobs.
+
+        New jobs are assumed to be as past runs of their kind, or else like the other jobs.
+        """
         column = self.column
         work, width = column["work"][rows], column["width"][rows]
         new = work == 0
+        if new.any() and (past := new & (column["past_work"][rows] > 0)).any():
+            return self._with_past(rows, past)
         if new.any() and not new.all():
             work = np.where(new, np.exp(np.log(work[~new]).mean()), work)
             width = np.where(new, np.median(width[~new]), width)
@@ -110,6 +120,24 @@ class Runtimes(Iterations):
         best = np.minimum(self._optima(mine), width[scaled])
         useful[scaled] = np.maximum(np.floor(best), 1.0)
         return Speeds(work, width, useful, scaled, law)
+
+    def expect(self, row: int, past: RunningTime) -> None:
+        """Expect the iterations of a job to take as long as those of past runs of its kind."""
+        column = self.column
+        column["past_work"][row], column["past_width"][row] = past.work, past.width
+        column["past_law"][row] = 0.0 if past.law is None else past.law
+
+    def _with_past(self, rows: IntArray, past: BoolArray) -> Speeds:
+        """Return the speeds of jobs, of which those in `past` (n_jobs,) go by past runs."""
+        speeds = self.speeds(rows[~past]) if not past.all() else Speeds.none()
+        column, mine = self.column, rows[past]
+        law = column["past_law"][mine]
+        lawful = law.any(axis=1)
+        work, width = column["past_work"][mine], np.maximum(column["past_width"][mine], 1.0)
+        best = np.minimum(scaling.optimum(law[lawful]), width[lawful])
+        useful = np.full(len(mine), np.inf)
+        useful[lawful] = np.maximum(np.floor(best), 1.0)
+        return speeds.merged(Speeds(work, width, useful, np.flatnonzero(lawful), law[lawful]), past)
 
     def _observe(self, rows: IntArray) -> IntArray:
         """Record one observation per job since the last call. Returns the rows that had one."""

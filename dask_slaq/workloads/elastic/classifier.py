@@ -16,7 +16,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dask_slaq.adapters.observing import expect, publish
+from dask_slaq.adapters.observing import describe_estimator, expect, publish
 from dask_slaq.workloads.elastic.blockwise import map_rows
 from dask_slaq.workloads.elastic.partitions import Partitions, Survey
 
@@ -70,6 +70,7 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = found.columns
         self.loss_curve_: list[float] = []
         expect(self.max_iter)
+        describe_estimator("dask_slaq", self, X)
         return parts, found
 
     def _record(self, loss: float) -> bool:
@@ -105,18 +106,7 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _by_block(self, method: str, X: Any, dtype: Any, width: int | None = None) -> Any:
-        """Apply a method of this model lazily to a dask array, with one task per partition.
-
-        Parameters
-        ----------
-        method : str
-            Name of a method that returns one row per row of X.
-        X : dask array, (n_rows, n_features)
-        dtype : dtype
-            Data type of the result.
-        width : int, optional
-            Number of columns of the result. By default, the result is one-dimensional.
-        """
+        """Apply a method of this model lazily to a dask array, with one task per partition."""
         self._check_columns(X)
         # A copy, so that fitting this model again does not change lazy predictions made before.
         model = copy.copy(self), method

@@ -9,6 +9,7 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
+from dask_slaq.core.memory import Kind, PastRuns, Run
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.policies.quality_driven import POLICIES
 from dask_slaq.core.recording.events import EVENTS, BadEvent
@@ -41,9 +42,12 @@ def drive(engine, seed=0, epochs=25, switch=False):
         if epoch % 4 == 0 and epoch < 20:
             settings = {"max_share": epoch % 8 or None, "max_iter": 40 if epoch == 12 else None}
             owner = "bob@x" if epoch == 8 else "ann"
+            if epoch not in (4, 8):
+                settings["kind"] = Kind("sgd", (("C", epoch / 8),))
             engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, owner=owner, **settings)
         if epoch == 6:
             engine.add_job("other:a", now, reports=False)
+            engine.set_kind("job-4", Kind("sgd", (("C", 0.5),)))  # it has reported before
         if epoch == 9:
             workers = {"w1": 2, "w2": 2, "w9": 3}
         for name, job in list(engine.jobs.items()):
@@ -59,6 +63,8 @@ def drive(engine, seed=0, epochs=25, switch=False):
             engine.set_floor("other:a", 0.25)
         if epoch == 11:
             engine.set_max_iter("job-8", 30)
+        if epoch == 8:
+            engine.set_kind("job-8", Kind("sgd"))
         if epoch == 13:
             engine.set_max_iter("job-8", None)
         if epoch in (7, 10):
@@ -72,7 +78,7 @@ def drive(engine, seed=0, epochs=25, switch=False):
             engine.set_policy("fair")
             engine.set_policy(before)
         if epoch in (14, 18):
-            engine.remove_job(f"job-{epoch - 14}", now)
+            engine.remove_job(f"job-{epoch - 14}", now, "done")
         engine.reallocate(
             workers,
             now + 0.5,
@@ -82,9 +88,37 @@ def drive(engine, seed=0, epochs=25, switch=False):
         now += 1.0
 
 
+def past_runs(seed=0):
+    """A memory of runs of the jobs' kind, with more of them than forecasts rest on."""
+    rng, memory = np.random.default_rng(seed), PastRuns()
+    iteration = np.arange(1, 41)
+    for number in range(20):
+        loss = 9.0 * rng.uniform(0.5, 2.0) / (iteration + rng.random(40) / 3)
+        work, law = (0.3, (0.1, 0.2, 0.0, 0.001)) if number % 2 else (float("nan"), None)
+        kind = Kind("sgd", (("C", rng.integers(0, 5) / 4),))
+        memory.add(Run(f"past-{number}", kind, iteration, loss, 40, work=work, tasks=4.0, law=law))
+    return memory
+
+
+def test_a_log_is_replayed_without_the_store_that_it_drew_on():
+    """With the runs that jobs drew on, the log has all that its decisions depend on."""
+    made, plain = Recording("max-total", memory=past_runs()), Recording("max-total")
+    drive(made.engine)
+    drive(plain.engine)
+    assert made.events[-1]["grants"] != plain.events[-1]["grants"]
+    written = [event for event in made.events if event["event"] == "past_run"]
+    assert 8 <= len(written) < 20
+    assert len({event["run"] for event in written}) == len(written)
+    found = replay(made.events)
+    assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
+    lacking = [event for event in made.events if event is not None and event.get("run") != 0]
+    with pytest.raises(BadEvent, match="past run 0 is missing"):
+        replay(lacking)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_decision_is_replayed_to_the_last_bit(policy):
-    made = Recording(policy, epoch=2.0, floor=0.3, strict=policy == "fair")
+    made = Recording(policy, epoch=2.0, floor=0.3, strict=policy == "fair", memory=past_runs())
     drive(made.engine, switch=True)
     found = replay(made.events)
     assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)

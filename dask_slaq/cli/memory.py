@@ -1,0 +1,159 @@
+"""The command ``dask slaq memory``: what a store of past runs holds, and its pruning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dask_slaq.cli.options import json_flag
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dask_slaq.core.memory import Run
+    from dask_slaq.memory import KindSummary
+
+__all__ = ["memory", "past_runs", "store_option"]
+
+#: Maximum number of runs that a command draws on, the newest ones.
+MOST_RUNS = 10_000
+#: The option of commands that draw on a store.
+store_option = click.option(
+    "--memory",
+    "memory",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Store of past runs, as the setting slaq.memory names it.",
+)
+
+
+def past_runs(path: str | None) -> list[Run]:
+    """Return the runs in a store, none without one.
+
+    Raises
+    ------
+    click.ClickException
+        The file is no store, or is empty.
+    """
+    from dask_slaq.core.errors import SlaqError
+    from dask_slaq.memory import read_runs
+
+    if path is None:
+        return []
+    try:
+        runs = read_runs(path, most=MOST_RUNS)
+    except SlaqError as error:
+        raise click.ClickException(str(error)) from None
+    if not runs:
+        raise click.ClickException(f"there are no runs in {path!r}")
+    return runs
+
+
+@click.command()
+@click.argument("file", required=False)
+@json_flag
+@click.option("--prune", is_flag=True, help="Delete runs, chosen by --kind and --older-than.")
+@click.option("--kind", metavar="NAME", help="Only runs of this kind.")
+@click.option(
+    "--older-than", metavar="TIME", help="Only runs that ended longer ago, such as 30d or 12h."
+)
+def memory(
+    file: str | None, as_json: bool, prune: bool, kind: str | None, older_than: str | None
+) -> None:
+    """List the past runs in FILE by kind, or delete some.
+
+    \b
+    Examples:
+        dask slaq memory runs.db
+        dask slaq memory runs.db --prune --older-than 90d
+
+    FILE is the setting slaq.memory by default. A scheduler may be writing to it. It does not
+    look at deleted runs again, but remembers those that it has already read until it ends.
+    """
+    from dask_slaq.cli.text import as_json as to_json
+    from dask_slaq.core.errors import SlaqError
+    from dask_slaq.memory import prune as delete
+    from dask_slaq.memory import read_kinds
+
+    path, before = _path(file), _before(older_than)
+    try:
+        if prune:
+            if kind is None and before is None:
+                raise click.UsageError("--prune needs --kind or --older-than")
+            deleted = delete(path, before=before, kind=kind)
+            click.echo(to_json({"deleted": deleted}) if as_json else f"{deleted} runs deleted")
+            return
+        kinds = [
+            one
+            for one in read_kinds(path)
+            if kind in (None, one.kind) and (before is None or one.last < before)
+        ]
+    except SlaqError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(to_json(_figures(path, kinds)) if as_json else _table(kinds))
+
+
+def _path(file: str | None) -> str:
+    import os
+
+    import dask
+
+    path = file or dask.config.get("slaq.memory", None)
+    if not path:
+        raise click.UsageError("no store given: pass FILE, or set slaq.memory")
+    return os.path.expanduser(os.fspath(path))
+
+
+def _before(age: str | None) -> float | None:
+    """Return the time in seconds since 1970 that is so long ago."""
+    import math
+    from time import time
+
+    from dask.utils import parse_timedelta
+
+    if age is None:
+        return None
+    try:
+        seconds = float(parse_timedelta(age))
+    except (KeyError, TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise click.BadParameter(f"--older-than must be a time such as 30d or 12h, not {age!r}")
+    return time() - seconds
+
+
+def _figures(path: str, kinds: Sequence[KindSummary]) -> dict[str, Any]:
+    import os
+    from dataclasses import asdict
+
+    return {
+        "file": path,
+        "bytes": os.path.getsize(path),
+        "runs": sum(one.runs for one in kinds),
+        "kinds": [asdict(one) for one in kinds],
+    }
+
+
+def _table(kinds: Sequence[KindSummary]) -> str:
+    from time import time
+
+    from dask_slaq.cli.text import aligned, duration, number, printable
+
+    if not kinds:
+        return "no runs"
+    cells = [["kind", "runs", "done", "iterations", "last run"]]
+    for one in kinds:
+        spread = "" if one.least == one.most else f" ({one.least} to {one.most})"
+        cells.append(
+            [
+                printable(one.kind),
+                str(one.runs),
+                str(one.done),
+                number(one.mean, 3) + spread,
+                f"{duration(max(time() - one.last, 0.0))} ago",
+            ]
+        )
+    runs = sum(one.runs for one in kinds)
+    some = "1 kind" if len(kinds) == 1 else f"{len(kinds)} kinds"
+    return "\n".join([*aligned(cells), "", f"{runs} runs of {some}"])

@@ -1,0 +1,147 @@
+"""Loss curves on a common grid of iterations: those of running jobs, and those of past runs.
+
+The grid has one bin per iteration at first and bins in geometric progression later, so that a
+curve of any length takes one short row and every report is O(1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.memory.runs import MOST_POINTS, Run
+from dask_slaq.core.rows import Rows
+
+__all__ = ["N_BINS", "Traces", "bin_edges", "middles", "shape_of"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.
+N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000
+#: Fraction of the largest absolute loss below which a fall counts as none.
+FLAT = 1e-9
+
+
+def bin_edges() -> IntArray:
+    """Return the last iteration of each bin, (N_BINS,), increasing."""
+    later = np.geomspace(SINGLE, LAST, N_BINS - SINGLE + 1)[1:].round().astype(np.int64)
+    return np.concatenate([np.arange(1, SINGLE + 1), later])
+
+
+#: Last iteration, number of iterations and middle of each bin.
+EDGES: IntArray = bin_edges()
+SIZES: IntArray = np.diff(EDGES, prepend=0)
+MIDDLES: FloatArray = EDGES - 0.5 * (SIZES - 1)
+
+
+def middles() -> FloatArray:
+    """Return the middle iteration of each bin, (N_BINS,), increasing from 1."""
+    return MIDDLES
+
+
+class Traces(Rows):
+    """Mean losses of running jobs in the bins of the grid, one row per job."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "count": ((), np.int64, 0),
+                # Sum of the losses in each bin over the bin's size: a plain sum could overflow.
+                "sums": ((N_BINS,), np.float64, 0.0),
+            }
+        )
+
+    def append(self, rows: IntArray, losses: FloatArray) -> None:
+        """Append reports.
+
+        Parameters
+        ----------
+        rows : (n_reports,) array of int
+            Row of each report, in order of arrival; may repeat.
+        losses : (n_reports,) array
+            Raw losses.
+        """
+        order = np.argsort(rows, kind="stable")
+        rows, losses = rows[order], losses[order]
+        first = np.flatnonzero(np.diff(rows, prepend=-1))
+        size = np.diff(first, append=len(rows))
+        rank = np.arange(len(rows)) - np.repeat(first, size)
+        iteration = self.column["count"][rows] + rank + 1
+        at = np.searchsorted(EDGES, iteration)
+        kept = at < N_BINS
+        rows_kept, at = rows[kept], at[kept]
+        np.add.at(self.column["sums"], (rows_kept, at), losses[kept] / SIZES[at])
+        self.column["count"][rows[first]] += size
+
+    def means(self, rows: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return the curves of some jobs.
+
+        Parameters
+        ----------
+        rows : (n_rows,) array of int
+
+        Returns
+        -------
+        iteration, loss, weight : (n_rows, n_bins) array
+            Mean iteration, mean loss and number of reports of each bin, as far as any of the jobs
+            has got; the weight is 0, and the loss as well, in bins without reports.
+        """
+        count = self.column["count"][rows]
+        n = int(np.searchsorted(EDGES, count.max(initial=1))) + 1
+        edges, sizes = EDGES[:n], SIZES[:n]
+        filled = np.clip(count[:, None] - (edges - sizes), 0, sizes)
+        part = np.maximum(filled, 1)
+        loss = self.column["sums"][rows, :n] * (sizes / part)
+        iteration = edges - sizes + 0.5 * (part + 1)
+        return iteration, loss, filled.astype(np.float64)
+
+    def curve(self, row: int) -> tuple[IntArray, FloatArray]:
+        """Return the iterations and the losses of the curve of one job, as a `Run` keeps them."""
+        iteration, loss, weight = (part[0] for part in self.means(np.array([row])))
+        some = weight > 0
+        return np.floor(iteration[some]).astype(np.int64), loss[some]
+
+
+def shape_of(run: Run) -> tuple[FloatArray, FloatArray] | None:
+    """Return the curve of a run in units of its own range.
+
+    Parameters
+    ----------
+    run : Run
+
+    Returns
+    -------
+    (iteration, fallen) or None
+        Iterations, increasing from 1, and the fraction of its range by which the loss had fallen:
+        nondecreasing from 0 to 1. Noise is removed by the nearest nonincreasing curve. None for a
+        run that tells nothing: with fewer than two points, without a fall, or not finite.
+    """
+    iteration = np.asarray(run.iteration, dtype=np.float64)
+    loss = np.asarray(run.loss, dtype=np.float64)
+    if len(iteration) < 2 or len(iteration) != len(loss):
+        return None
+    if not (np.isfinite(loss).all() and (np.diff(iteration) > 0).all() and iteration[0] >= 1):
+        return None
+    largest = float(np.abs(loss).max())
+    if not largest > 0:
+        return None
+    smooth = _nonincreasing(loss / largest)
+    fall = smooth[0] - smooth[-1]
+    if not fall > FLAT:
+        return None
+    return iteration, (smooth[0] - smooth) / fall
+
+
+def _nonincreasing(values: FloatArray) -> FloatArray:
+    """Return the nonincreasing values with the least squared distance, by pooling neighbours."""
+    means: list[float] = []
+    sizes: list[int] = []
+    for value in values.tolist():
+        mean, size = value, 1
+        while means and means[-1] < mean:
+            before, n = means.pop(), sizes.pop()
+            mean, size = (before * n + mean * size) / (n + size), n + size
+        means.append(mean)
+        sizes.append(size)
+    return np.repeat(np.array(means), sizes)

@@ -1,0 +1,128 @@
+"""Kinds of jobs: as users and adapters state them, or from the name of a job as a last resort."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_settings import is_number
+from dask_slaq.core.memory.runs import Kind
+from dask_slaq.core.validation import LONGEST_NAME, shown
+
+__all__ = ["MOST_FEATURES", "check_kind", "kind_of_name", "read_kind"]
+
+#: Maximum number of features of a kind, and of characters in the name of one.
+MOST_FEATURES, LONGEST_FEATURE = 32, 64
+#: What a parameter of 0 counts as, since it has no order of magnitude.
+ZERO = 1e-12
+#: Key of a mapping that holds the name of the kind.
+NAME = "name"
+
+_SEPARATORS = re.compile(r"([\s_/#@:,;|+()\[\]{}-]+)")
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+
+
+def read_kind(given: object) -> Kind | None:
+    """Return the kind that a user, an adapter or a message states.
+
+    Parameters
+    ----------
+    given : str, mapping or None
+        Name of the kind, or a mapping with its ``name`` and numbers >= 0: parameters that shape
+        the curve, and sizes of the data. They are compared by order of magnitude.
+
+    Returns
+    -------
+    Kind or None
+        None for None.
+
+    Raises
+    ------
+    InvalidSetting
+
+    Examples
+    --------
+    >>> read_kind({"name": "resnet", "lr": 0.01, "rows": 1000})
+    Kind(name='resnet', features=(('lr', -2.0), ('rows', 3.0)))
+    """
+    if given is None:
+        return None
+    features = {} if isinstance(given, str) else given
+    if not isinstance(features, Mapping):
+        raise InvalidSetting(
+            "kind must be a name, or a mapping such as {'name': 'resnet', 'lr': 0.01}, not "
+            + shown(given)
+        )
+    name = given if isinstance(given, str) else features.get(NAME)
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise InvalidSetting(
+            f"kind must have a name of 1 to {LONGEST_NAME} characters, not {shown(name)}"
+        )
+    if len(features) > MOST_FEATURES:
+        raise InvalidSetting(
+            f"kind may have at most {MOST_FEATURES - 1} numbers, not {len(features) - 1}"
+        )
+    rest = ((key, value) for key, value in features.items() if key != NAME)
+    return Kind(name, tuple(sorted(_feature(key, value) for key, value in rest)))
+
+
+def check_kind(given: object) -> dict[str, str | float] | None:
+    """Return a kind as a mapping of plain values that `read_kind` takes; None for None.
+
+    Raises
+    ------
+    InvalidSetting
+        See `read_kind`.
+    """
+    kind = read_kind(given)
+    if kind is None:
+        return None
+    numbers = given if isinstance(given, Mapping) else {}
+    return {**{name: float(numbers[name]) for name, _ in kind.features}, NAME: kind.name}
+
+
+def _feature(key: object, value: object) -> tuple[str, float]:
+    if not isinstance(key, str) or not 0 < len(key) <= LONGEST_FEATURE:
+        raise InvalidSetting(
+            f"names of a kind's numbers must have 1 to {LONGEST_FEATURE} characters, not "
+            + shown(key)
+        )
+    if not is_number(value) or value < 0:  # type: ignore[operator]
+        raise InvalidSetting(f"{key!r} of a kind must be a finite number >= 0, not {shown(value)}")
+    return key, math.log10(max(float(value), ZERO))  # type: ignore[arg-type]
+
+
+def kind_of_name(name: str) -> Kind | None:
+    """Return the kind of a job of which nothing but the name is known.
+
+    Parameters
+    ----------
+    name : str
+        Name of the job. Its parts with digits are cut off, since they number runs or state
+        parameters; the first part that begins with letters keeps these.
+
+    Returns
+    -------
+    Kind or None
+        None if nothing is left of the name: the job is like no other.
+
+    Examples
+    --------
+    >>> [kind_of_name(name).name for name in ("logreg-C0.1-3", "lbfgs-16", "resnet50 lr=0.1")]
+    ['logreg', 'lbfgs', 'resnet']
+    """
+    parts = _SEPARATORS.split(name[:LONGEST_NAME])
+    kept = ""
+    for part, before in zip(parts[::2], ["", *parts[1::2]], strict=True):
+        letters = _LETTERS.match(part)
+        if not any(c.isdigit() for c in part):
+            found = part
+        elif not kept and letters and "=" not in part:
+            found = letters[0]
+        else:
+            continue
+        kept += (before if kept else "") + found
+    kept = kept.strip(" .=")
+    return Kind(kept) if kept else None

@@ -1,0 +1,136 @@
+"""Use of past runs by an engine: the kinds of its jobs, their runs at their end, like runs."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+
+from dask_slaq.core.forecast import Predictor
+from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.memory import Kind, PastRuns, Run, running_time
+
+__all__ = ["Remembering"]
+
+
+class Remembering:
+    """Kinds of the jobs of an engine, and the memory of their runs.
+
+    Parameters
+    ----------
+    memory : PastRuns, optional
+        None remembers nothing.
+    jobs : Jobs
+    predictor : Predictor
+
+    Attributes
+    ----------
+    memory : PastRuns or None
+    kinds : dict of str to Kind
+        Kind of each running job that has one.
+    """
+
+    def __init__(self, memory: PastRuns | None, jobs: Jobs, predictor: Predictor) -> None:
+        self.memory = memory
+        self.kinds: dict[str, Kind] = {}
+        self._jobs, self._predictor = jobs, predictor
+        self._takes_kind = _takes_kind(predictor)
+
+    def kind_for_predictor(self, kind: Kind | None) -> dict[str, Any]:
+        """Return the argument ``kind`` for `Predictor.add`, if the predictor takes it."""
+        return {} if kind is None or not self._takes_kind else {"kind": kind}
+
+    def add(self, job: str, kind: Kind) -> None:
+        """Record the kind of a job that was added, and expect running times as of like runs."""
+        self.kinds[job] = kind
+        if self.memory is not None:
+            past = running_time(self.memory.like(kind))
+            self._jobs.runtimes.expect(self._jobs.row(job), past)
+
+    def remove(self, job: str, outcome: str | None, ended: float) -> None:
+        """Add the run of a job that ends to the memory, if it has an outcome."""
+        if self.memory is not None and outcome is not None:
+            run = self.run_of(job, outcome, ended)
+            if run is not None:
+                self.memory.add(run)
+        self.kinds.pop(job, None)
+
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Compare a running job with past runs of another kind from now on."""
+        row = self._jobs.row(job)
+        if not self._jobs.table.column["reports"][row]:
+            return
+        if self._takes_kind and (compare := getattr(self._predictor, "set_kind", None)) is not None:
+            compare(job, kind)
+        self.add(job, kind)
+
+    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
+        """Return what is to be remembered of a job that ends.
+
+        Parameters
+        ----------
+        job : str
+        outcome : {"done", "stopped", "failed"}
+        ended : float
+            Seconds, on the clock that is to order past runs.
+
+        Returns
+        -------
+        Run or None
+            None if the kind of the job is not known, if it has not reported, or if the predictor
+            keeps no curves.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        row = self._jobs.row(job)
+        kind = self.kinds.get(job)
+        curve_of = getattr(self._predictor, "curve", None)
+        if kind is None or curve_of is None or not self._jobs.table.column["reports"][row]:
+            return None
+        curve = curve_of(job)
+        if curve is None or not len(curve[0]):
+            return None
+        seen = self._jobs.runtimes
+        seen.observe_iterations()
+        work, width = seen.column["work"].item(row), seen.column["width"].item(row)
+        law = None
+        if seen.column["scaled"][row]:
+            law = tuple(seen.column["law"][row].tolist())
+        return Run(
+            job,
+            kind,
+            np.asarray(curve[0], np.int64),
+            np.asarray(curve[1], np.float64),
+            iterations=seen.column["reports"].item(row),
+            outcome=outcome,
+            work=work if work > 0 else math.nan,
+            tasks=width if work > 0 else math.nan,
+            law=law,
+            ended=ended,
+        )
+
+    def likeness(self, job: str) -> int:
+        """Return the number of past runs on which the forecast of a job rests.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        row = self._jobs.row(job)
+        likeness = getattr(self._predictor, "likeness", None)
+        if likeness is None or not self._jobs.table.column["reports"][row]:
+            return 0
+        return int(likeness(job))
+
+
+def _takes_kind(predictor: Predictor) -> bool:
+    """Return whether `Predictor.add` has a parameter ``kind``, which older ones lack."""
+    try:
+        parameters = inspect.signature(predictor.add).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == "kind" or p.kind is p.VAR_KEYWORD for p in parameters)

@@ -1,0 +1,15 @@
+"""Store of past runs in a file, which a scheduler writes and anything may read."""
+
+from dask_slaq.memory.reading import KindSummary, StoreError, prune, read_kinds, read_runs
+from dask_slaq.memory.store import LAPSE, RunStore, Unfinished
+
+__all__ = [
+    "LAPSE",
+    "KindSummary",
+    "RunStore",
+    "StoreError",
+    "Unfinished",
+    "prune",
+    "read_kinds",
+    "read_runs",
+]

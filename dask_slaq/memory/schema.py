@@ -1,0 +1,162 @@
+"""The file of the store: an SQLite database with a table of runs and one of unfinished runs.
+
+A file that is no such database, is damaged, or was written by a later release is never changed: a
+scheduler sets it aside under another name and begins a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+__all__ = ["VERSION", "NotOurs", "is_damage", "open_to_read", "open_to_write", "set_aside"]
+
+#: Marks a database as ours (``PRAGMA application_id``), and the version of its tables.
+APPLICATION, VERSION = 0x736C6171, 1
+#: Seconds to wait for another process that writes to the file.
+PATIENCE = 10.0
+#: Bytes of the write-ahead log that are kept between two checkpoints of it.
+LOG_BYTES = 16_000_000
+
+_COLUMNS = """
+    key TEXT PRIMARY KEY,    -- identifies the run
+    job TEXT NOT NULL,
+    kind TEXT NOT NULL,      -- name of the kind
+    features TEXT NOT NULL,  -- JSON, name to order of magnitude
+    iteration BLOB NOT NULL, -- unsigned 32-bit integers, little endian
+    loss BLOB NOT NULL,      -- 64-bit floats, little endian
+    iterations INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    work REAL,
+    tasks REAL,
+    law TEXT,                -- JSON, or null
+    ended REAL NOT NULL      -- seconds since 1970
+"""
+_SCHEMA = (
+    f"CREATE TABLE runs ({_COLUMNS})",
+    "CREATE INDEX runs_by_kind ON runs (kind, ended)",
+    "CREATE INDEX runs_by_age ON runs (ended)",
+    f"CREATE TABLE unfinished ({_COLUMNS}, owner TEXT NOT NULL)",
+    f"PRAGMA application_id = {APPLICATION}",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+class NotOurs(Exception):
+    """The file is a database, but not one that this release can use. The text says why."""
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """Open the file of a store, and create it if it is missing or empty.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    sqlite3.Connection
+        It commits each statement by itself, unless a transaction was begun.
+
+    Raises
+    ------
+    NotOurs
+    sqlite3.Error
+        See `is_damage`.
+    """
+    connection = sqlite3.connect(
+        path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+    )
+    try:
+        if not _is_new(connection):
+            _check(connection)
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")  # others may read meanwhile
+        connection.execute("PRAGMA synchronous = FULL")  # what is acknowledged survives power cuts
+        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        connection.execute("BEGIN IMMEDIATE")
+        if _is_new(connection):  # else another process was faster
+            for statement in _SCHEMA:
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open the file of a store to read it, also while a scheduler writes to it.
+
+    Raises
+    ------
+    NotOurs
+    sqlite3.Error
+        See `is_damage`.
+    """
+    name = quote(os.fspath(path.absolute()))
+    connection = sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=PATIENCE)
+    try:
+        _check(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether an error says that a file is no database of ours, or a damaged one.
+
+    The other errors of SQLite (a full disk, missing rights, ...) say nothing about the file.
+    """
+    return isinstance(error, NotOurs) or type(error) is sqlite3.DatabaseError
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file and its write-ahead log. Returns the new name.
+
+    Raises
+    ------
+    OSError
+        The file cannot be renamed.
+    """
+    new = base = Path(f"{path}.aside-{time.strftime('%Y%m%d-%H%M%S')}")
+    number = 1
+    while new.exists():
+        number += 1
+        new = Path(f"{base}-{number}")
+    # The log first: beside a new database it would be taken for a part of that.
+    log = Path(f"{path}-wal")
+    if log.exists():
+        log.rename(f"{new}-wal")
+    path.rename(new)
+    Path(f"{path}-shm").unlink(missing_ok=True)
+    return new
+
+
+def _is_new(connection: sqlite3.Connection) -> bool:
+    tables, application, version = _about(connection)
+    return not (tables or application or version)
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """Raise `NotOurs` unless a database is a store of this version."""
+    tables, application, version = _about(connection)
+    if application != APPLICATION:
+        raise NotOurs("it is not a store of runs")
+    if version > VERSION:
+        raise NotOurs(f"its version {version} is later than {VERSION}, which this release writes")
+    if not {"runs", "unfinished"} <= tables:
+        raise NotOurs("its tables are missing")
+
+
+def _about(connection: sqlite3.Connection) -> tuple[set[str], int, int]:
+    with closing(connection.execute("SELECT name FROM sqlite_master")) as cursor:
+        tables = {name for (name,) in cursor}
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return tables, application, version

@@ -1,0 +1,5 @@
+"""What a scheduler remembers: past runs, and where jobs were that lost it or their client."""
+
+from dask_slaq.scheduler.memory.memory import MEMORY_TOPIC, Memory, last_resort
+
+__all__ = ["MEMORY_TOPIC", "Memory", "last_resort"]

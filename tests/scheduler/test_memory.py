@@ -1,0 +1,309 @@
+"""A scheduler remembers past runs: within its life, in a file, and over its own end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import dask
+import pytest
+from distributed import Client, Scheduler
+from distributed.utils_test import gen_test
+from driving import gen_cluster, start_plugin, until
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting, StopTraining
+from dask_slaq.core.memory import Kind
+from dask_slaq.memory import read_kinds, read_runs
+from dask_slaq.scheduler.memory import MEMORY_TOPIC
+
+small = gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+
+
+def curve(n, scale=1.0):
+    return [scale * (0.1 + 0.9**k) for k in range(n)]
+
+
+async def train(client, name, losses, **settings):
+    async with slaq.job(name, client=client, **settings) as job:
+        for loss in losses:
+            job.report(loss)
+        await reported(client, name, len(losses))
+        return (await slaq.status(client))["jobs"][name]
+
+
+async def reported(client, name, iterations):
+    async def there():
+        found = (await slaq.status(client))["jobs"].get(name)
+        return found is not None and found["iteration"] >= iterations
+
+    while not await there():
+        await asyncio.sleep(0.005)
+
+
+@small
+async def test_within_its_life_without_any_setting(c, s, a):
+    plugin = await start_plugin(c, s, policy="max-total")
+    first = await train(c, "net-lr0.1", curve(30))
+    assert (first["kind"], first["like_runs"]) == ("net", 0)
+    async with slaq.job("net-lr0.2", client=c):
+        found = (await slaq.status(c))["jobs"]["net-lr0.2"]
+        assert (found["kind"], found["like_runs"]) == ("net", 1)
+        text = (await slaq.explain("net-lr0.2", client=c))["text"]
+        assert "its forecast rests on 1 like run of kind net" in text
+    async with slaq.job("other", client=c):
+        assert (await slaq.status(c))["jobs"]["other"]["like_runs"] == 0
+    assert (await slaq.status(c))["memory"] == {
+        "file": None, "runs": 1, "stored": 0, "failed": None,
+    }  # fmt: skip
+    assert plugin.memory.broken is None
+
+
+@small
+async def test_outcomes(c, s, a):
+    plugin = await start_plugin(c, s)
+    with pytest.raises(ZeroDivisionError):
+        async with slaq.job("failed", client=c) as job:
+            [job.report(loss) for loss in curve(5)]
+            await reported(c, "failed", 5)
+            _ = 1 / 0
+    with pytest.raises(StopTraining):
+        async with slaq.job("stopped", client=c) as job:
+            [job.report(loss) for loss in curve(5)]
+            await reported(c, "stopped", 5)
+            await job.stop()
+            await until(lambda: job._asked_to_stop)
+            job.report(0.1)
+    await train(c, "done", curve(5))
+    runs = {run.job: run for run in plugin.memory.runs}
+    assert {name: run.outcome for name, run in runs.items()} == {
+        name: name for name in ("failed", "stopped", "done")
+    }
+    assert runs["done"].iterations == 5 and runs["done"].loss.tolist() == curve(5)
+
+
+@small
+async def test_a_kind_that_a_user_states(c, s, a):
+    plugin = await start_plugin(c, s)
+    await train(c, "one", curve(5), kind={"name": "resnet", "lr": 0.01})
+    (run,) = plugin.memory.runs
+    assert run.kind == Kind("resnet", (("lr", -2.0),))
+    async with slaq.job("two", client=c, kind="resnet"):
+        assert (await slaq.status(c))["jobs"]["two"]["like_runs"] == 1
+    with pytest.raises(InvalidSetting, match="must have a name"):
+        slaq.job("x", kind={"lr": 1.0})
+    with pytest.raises(InvalidSetting, match="finite number >= 0"):
+        await c.scheduler.slaq_open(name="x", client=c.id, kind={"name": "a", "lr": -1})
+    assert not plugin.jobs.reports
+
+
+@small
+async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, a):
+    plugin = await start_plugin(c, s)
+    from dask_slaq.adapters.observing import describe
+
+    async def fit(name, told, **settings):
+        async with slaq.job(name, client=c, **settings) as job:
+            for loss in curve(3):
+                job.report(loss)
+            describe({"name": told, "rows": 100})
+            describe({"name": "another fit of this block"})
+            [job.report(loss) for loss in curve(9)[3:]]
+            await reported(c, name, 9)
+            return (await slaq.status(c))["jobs"][name]
+
+    assert (await fit("one", "lib.Net"))["kind"] == "lib.Net"
+    found = await fit("two", "lib.Net")
+    assert (found["kind"], found["like_runs"]) == ("lib.Net", 1)
+    assert (await fit("three", "lib.Net", kind="mine"))["kind"] == "mine"
+    runs = {run.job: run for run in plugin.memory.runs}
+    assert runs["two"].loss.tolist() == curve(9) and runs["three"].kind == Kind("mine")
+
+
+@small
+async def test_bad_messages_about_kinds_are_dropped(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("mine", client=c) as job:
+        for kind in (3, {"name": ""}, {"name": "a", "x": float("nan")}, "x" * 999):
+            c._send_to_scheduler({"op": "slaq-kind", "job": "mine", "kind": kind})
+        c._send_to_scheduler({"op": "slaq-kind", "job": "no such", "kind": "a"})
+        c._send_to_scheduler({"op": "slaq-kind", "job": ["mine"], "kind": "a", "more": 1})
+        job.report(1.0)
+        await reported(c, "mine", 1)
+        assert (await slaq.status(c))["jobs"]["mine"]["kind"] == "mine"
+    assert plugin.memory.broken is None and plugin.failed is None
+
+
+async def start(scheduler, path, **settings):
+    plugin = slaq.SlaqPlugin(**{"policy": "max-total", "epoch": "1h", "memory": path, **settings})
+    await plugin.start(scheduler)
+    scheduler.add_plugin(plugin, name=plugin.name)
+    return plugin
+
+
+class Restarting:
+    """Schedulers one after the other on one store, each with a client."""
+
+    def __init__(self, path, **settings):
+        self.path, self.settings = path, settings
+
+    async def __aenter__(self):
+        self.scheduler = await Scheduler(dashboard_address=":0", port=0)
+        self.plugin = await start(self.scheduler, self.path, **self.settings)
+        self.client = await Client(self.scheduler.address, asynchronous=True, set_as_default=False)
+        return self.client, self.plugin
+
+    async def __aexit__(self, *error):
+        await self.scheduler.close()
+        await self.client.close()
+
+
+@gen_test()
+async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
+    path = tmp_path / "runs.db"
+    async with Restarting(path) as (client, plugin):
+        stored = []
+        client.subscribe_topic(MEMORY_TOPIC, lambda event: stored.append(event[1]["job"]))
+        for n in range(3):
+            await train(client, f"net-{n}", curve(20, scale=n + 1.0))
+        await until(lambda: len(stored) == 3)
+        assert stored == ["net-0", "net-1", "net-2"]
+        assert [run.job for run in read_runs(path)] == ["net-2", "net-1", "net-0"]  # while it runs
+        assert (await slaq.status(client))["memory"]["stored"] == 3
+    (kind,) = read_kinds(path)
+    assert (kind.kind, kind.runs, kind.done) == ("net", 3, 3)
+    async with Restarting(path) as (client, plugin):
+        assert len(plugin.memory.runs) == 0  # lazily
+        async with slaq.job("net-7", client=client):
+            assert (await slaq.status(client))["jobs"]["net-7"]["like_runs"] == 3
+        async with slaq.job("other", client=client) as job:
+            job._describe({"name": "net"})
+            while (await slaq.status(client))["jobs"]["other"]["like_runs"] != 3:
+                await asyncio.sleep(0.005)
+        assert len(plugin.memory.runs) == 3  # each once
+
+
+@pytest.mark.parametrize("how", ["closed", "client lost"])
+@gen_test()
+async def test_a_job_goes_on_where_it_was(tmp_path, how):
+    path, losses = tmp_path / "runs.db", curve(60)
+    first = Restarting(path)
+    client, plugin = await first.__aenter__()
+    async with slaq.job("net", client=client, owner="ann", max_iter=100) as job:
+        [job.report(loss) for loss in losses[:40]]
+        await reported(client, "net", 40)
+        plugin.reallocate()
+        before = plugin.engine._predictor.forecast(["net"])
+        if how == "client lost":
+            await client.close()
+            await until(lambda: not plugin.jobs.reports)
+        await first.__aexit__()
+    async with Restarting(path) as (client, plugin):
+        async with slaq.job("net", client=client, owner="bob") as job:  # another owner's
+            assert (await slaq.status(client))["jobs"]["net"]["iteration"] == 0
+        async with slaq.job("net", client=client, owner="ann", max_iter=100) as job:
+            assert (await slaq.status(client))["jobs"]["net"]["iteration"] == 40
+            plugin.reallocate()
+            after = plugin.engine._predictor.forecast(["net"])
+            assert after.remaining[0] == pytest.approx(before.remaining[0], rel=0.1)
+            [job.report(loss) for loss in losses[40:]]
+            await reported(client, "net", 60)
+        await until(lambda: plugin.memory.store.stored == 1)
+        (run,) = plugin.memory.runs
+        assert (run.iterations, run.outcome) == (60, "done")
+        assert run.loss[:24].tolist() == losses[:24]
+    (run,) = read_runs(path)
+    assert run.iterations == 60
+
+
+@gen_test()
+async def test_a_training_that_begins_from_scratch_begins_anew(tmp_path):
+    path = tmp_path / "runs.db"
+    first = Restarting(path)
+    client, _ = await first.__aenter__()
+    async with slaq.job("net", client=client) as job:
+        [job.report(loss) for loss in curve(40)]
+        await reported(client, "net", 40)
+        await first.__aexit__()
+    async with (
+        Restarting(path) as (client, plugin),
+        slaq.job("net", client=client, weight=2.0, max_iter=50) as job,
+    ):
+        [job.report(loss) for loss in curve(10)]
+        await until(lambda: plugin.jobs.reports["net"] == 10)
+        found = (await slaq.status(client))["jobs"]["net"]
+        assert (found["iteration"], found["weight"], found["max_iter"]) == (10, 2.0, 50)
+    found = sorted((run.iterations, run.outcome) for run in read_runs(path))
+    assert found == [(10, "done"), (40, "failed")]
+
+
+@small
+async def test_a_lost_client_that_comes_back_goes_on_without_a_file_too(c, s, a):
+    plugin = await start_plugin(c, s)
+    other = await Client(s.address, asynchronous=True)
+    async with slaq.job("net", client=other) as job:
+        [job.report(loss) for loss in curve(40)]
+        await reported(c, "net", 40)
+        await other.close()
+        await until(lambda: not plugin.jobs.reports)
+    assert len(plugin.memory.runs) == 0
+    found = await train(c, "net", curve(50)[40:])
+    assert found["iteration"] >= 40
+    (run,) = plugin.memory.runs
+    assert run.iterations == 50
+
+
+@small
+async def test_a_lost_client_that_does_not_come_back_has_failed(c, s, a, monkeypatch):
+    monkeypatch.setattr("dask_slaq.scheduler.memory.resuming.LAPSE", 0.0)
+    plugin = await start_plugin(c, s)
+    other = await Client(s.address, asynchronous=True)
+    async with slaq.job("net", client=other) as job:
+        [job.report(loss) for loss in curve(40)]
+        await reported(c, "net", 40)
+        await other.close()
+        await until(lambda: not plugin.jobs.reports)
+    found = await train(c, "net", curve(10))
+    assert found["iteration"] == 10
+    assert {(run.iterations, run.outcome) for run in plugin.memory.runs} == {
+        (40, "failed"), (10, "done"),
+    }  # fmt: skip
+
+
+@gen_test()
+async def test_a_file_that_cannot_be_used_does_not_stop_the_scheduler(tmp_path, caplog):
+    for path, words in ((tmp_path, "no longer in"), (tmp_path / "text", "it is now text.aside-")):
+        (tmp_path / "text").write_text("no database " * 999)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="dask_slaq"):
+            async with Restarting(path) as (client, _):
+                await train(client, "net", curve(10))
+                async with slaq.job("net-2", client=client):
+                    assert (await slaq.status(client))["jobs"]["net-2"]["like_runs"] == 1
+        lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len([line for line in lines if words in line]) == 1, lines
+
+
+@gen_test()
+async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, caplog):
+    async with Restarting(tmp_path / "runs.db") as (client, plugin):
+
+        def broken(*args, **kwargs):
+            raise RuntimeError("broken")
+
+        monkeypatch.setattr("dask_slaq.scheduler.memory.following.Following.add", broken)
+        for n in range(3):
+            found = await train(client, f"net-{n}", curve(10))
+            assert found["iteration"] == 10
+        assert plugin.failed is None and "broken" in plugin.memory.broken
+        assert (await slaq.status(client))["memory"]["failed"] == plugin.memory.broken
+    assert caplog.text.count("past runs are no longer remembered") == 1
+
+
+@gen_test()
+async def test_the_setting_is_read_from_the_configuration(tmp_path):
+    with dask.config.set({"slaq.memory": str(tmp_path / "runs.db")}):
+        assert slaq.SlaqPlugin().settings.memory == str(tmp_path / "runs.db")
+    assert slaq.SlaqPlugin().settings.memory is None
+    with pytest.raises(InvalidSetting, match=r"slaq\.memory must be the name of a file"):
+        slaq.SlaqPlugin(memory=3)
