@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["BoardData", "data_of"]
+__all__ = ["BoardData", "data_of", "empty"]
 
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0
@@ -70,13 +70,14 @@ def data_of(scheduler: Scheduler) -> BoardData:
     cached = _cache.get(scheduler)
     if cached is None or now > cached[0]:
         plugin = scheduler.plugins.get("slaq")
-        data = _columns(plugin) if plugin is not None else _empty("SlaqPlugin is not registered.")
+        data = _columns(plugin) if plugin is not None else empty("SlaqPlugin is not registered.")
         took = monotonic() - now
         cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data
     return cached[1]
 
 
-def _empty(note: str) -> BoardData:
+def empty(note: str = "") -> BoardData:
+    """Return data of no job, with a note."""
     return BoardData(
         note,
         losses={"x": [], "y": [], "job": [], "color": []},
@@ -93,7 +94,7 @@ def _empty(note: str) -> BoardData:
 
 def _columns(plugin: SlaqPlugin) -> BoardData:
     status = plugin.messages.status_now()
-    data = _empty("")
+    data = empty()
     if plugin.failed is not None:
         data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
     elif not status["jobs"]:

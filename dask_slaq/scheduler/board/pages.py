@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bokeh.layouts import column, row
@@ -21,7 +22,7 @@ from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
-from dask_slaq.scheduler.board.data import data_of
+from dask_slaq.scheduler.board.data import data_of, empty
 from dask_slaq.scheduler.board.task_stream import JobTaskStream
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Losses(DashboardComponent):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
-        data = data_of(scheduler)
-        self.shown = data.losses
+        data = empty()
+        self.shown: object = None  # the first update brings the data
         self.lines = ColumnDataSource(data.losses)
         self.forecasts = ColumnDataSource(data.forecasts)
         self.bands = ColumnDataSource(data.bands)
@@ -73,8 +74,8 @@ class Threads(DashboardComponent):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
-        self.shown = data_of(scheduler).threads
-        self.source = ColumnDataSource(self.shown)
+        self.shown: object = None
+        self.source = ColumnDataSource(empty().threads)
         title = "Threads used by each job (core-seconds per second over ten epochs, stacked)"
         self.root = _figure(title, **kwargs)
         areas = self.root.patches(
@@ -95,8 +96,8 @@ class Shares(DashboardComponent):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
-        columns = data_of(scheduler).shares
-        self.shown = columns
+        columns = empty().shares
+        self.shown: object = None
         self.source = ColumnDataSource(_bars(columns))
         self.names = FactorRange(factors=columns["name"][::-1])
         kwargs = {"x_axis_label": "threads", **kwargs}
@@ -134,8 +135,8 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
-        self.shown = data_of(scheduler).jobs
-        self.source = ColumnDataSource(self.shown)
+        self.shown: object = None
+        self.source = ColumnDataSource(empty().jobs)
         swatch = HTMLTemplateFormatter(
             template='<div style="background:<%= value %>;height:1em;width:1em"></div>'
         )
@@ -212,7 +213,12 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
             component = kind(scheduler, **size)
             box.children = [*box.children, component.root]
             add_periodic_callback(doc, component, INTERVAL)
-            doc.add_next_tick_callback(add_next)
+            doc.add_next_tick_callback(partial(fill, component))
+
+    def fill(component: Any) -> None:
+        """Bring the data of a plot, in a step of their own."""
+        component.update()
+        doc.add_next_tick_callback(add_next)
 
     doc.add_next_tick_callback(add_next)
     doc.title = "Dask: Slaq"
