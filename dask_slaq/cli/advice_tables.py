@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from dask_slaq.cli.tables import tell
-from dask_slaq.cli.text import aligned
+from dask_slaq.cli.text import aligned, printable
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.advice import advise
 from dask_slaq.simulation.recorded import LogError
@@ -54,7 +54,7 @@ def advice_text(found: Mapping[str, Any]) -> str:
     """Return the result of `advise` as a readable table, followed by conclusions and notes."""
     cells = [list(_HEADING)]
     for name, group in found["groups"].items():
-        first = [name, _iterations(group["iterations"])]
+        first = [printable(name), _iterations(group["iterations"])]
         if not group["options"]:
             cells.append([*first, "-", "-", "-", "-", _not_in_sight(group["iterations"])])
         for option in group["options"]:
@@ -104,8 +104,9 @@ def _conclusions(found: Mapping[str, Any]) -> list[str]:
     lines = []
     for mark in ("soonest", "cheapest"):
         best = found[mark]
+        what = f"{printable(best['group'])} on {_threads(best)}"
         lines.append(
-            f"{mark.capitalize()}: {best['group']} on {_threads(best)}, in {best['seconds']:.1f} s "
+            f"{mark.capitalize()}: {what}, in {best['seconds']:.1f} s "
             f"for {best['thread_seconds']:.0f} thread-seconds."
         )
     if found["within"] is not None:
@@ -119,7 +120,7 @@ def _threads(option: Mapping[str, Any]) -> str:
 
 
 def _deadline(within: float, name: str, group: Mapping[str, Any]) -> str:
-    fewest = group["fewest"]
+    fewest, name = group["fewest"], printable(name)
     if fewest is None:
         return f"Within {within:g} s: {name} does not get there on the threads looked at."
     return f"Within {within:g} s: {name} on {_threads(fewest)}, in {fewest['seconds']:.1f} s."

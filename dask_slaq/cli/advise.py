@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dask_slaq.cli.memory import past_runs, store_option
 from dask_slaq.cli.options import json_option
 
 
@@ -21,9 +22,7 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
 
 
 @click.command()
-@click.argument(
-    "logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False)
-)
+@click.argument("logs", metavar="[LOG...]", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @click.option(
     "--target", type=float, required=True, metavar="LOSS", help="Loss to reach, as jobs report it."
 )
@@ -47,6 +46,14 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
     metavar="SECONDS",
     help="Also say the fewest threads that reach the target in so many seconds.",
 )
+@store_option
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="NAME",
+    help="Only past runs of this kind. Can be repeated.",
+)
 @json_option
 def advise(
     logs: tuple[str, ...],
@@ -54,6 +61,8 @@ def advise(
     group: str | None,
     threads: list[int],
     within: float | None,
+    memory: str | None,
+    kinds: tuple[str, ...],
     json_file: str | None,
 ) -> None:
     """Find the solver and thread count that reach a target loss soonest or cheapest.
@@ -65,8 +74,19 @@ def advise(
 
     Compare solvers only if they report the same loss: the same function of the same data, and
     either its sum in all runs or its mean in all runs.
+
+    With --memory, past runs are considered too, with their kind as solver; --kind chooses some.
     """
     from dask_slaq.cli.advice_tables import show_advice
 
     chosen = {} if group is None else {"group": group}
-    show_advice(logs, target, json_file=json_file, threads=threads, within=within, **chosen)
+    if not logs and memory is None:
+        raise click.UsageError("give a LOG or --memory")
+    if kinds and memory is None:
+        raise click.UsageError("--kind needs --memory")
+    runs = [run for run in past_runs(memory) if not kinds or run.kind.name in kinds]
+    if memory is not None and not runs and not logs:
+        raise click.ClickException("there is no past run of these kinds: see dask slaq memory")
+    show_advice(
+        logs, target, json_file=json_file, threads=threads, within=within, memory=runs, **chosen
+    )

@@ -11,10 +11,13 @@ from dask_slaq.cli.options import json_flag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dask_slaq.core.memory import Run
     from dask_slaq.memory import KindSummary
 
-__all__ = ["memory", "store_option"]
+__all__ = ["memory", "past_runs", "store_option"]
 
+#: Maximum number of runs that a command draws on, the newest ones.
+MOST_RUNS = 10_000
 #: The option of commands that draw on a store.
 store_option = click.option(
     "--memory",
@@ -23,6 +26,28 @@ store_option = click.option(
     type=click.Path(exists=True, dir_okay=False),
     help="Store of past runs, as the setting slaq.memory names it.",
 )
+
+
+def past_runs(path: str | None) -> list[Run]:
+    """Return the runs in a store, none without one.
+
+    Raises
+    ------
+    click.ClickException
+        The file is no store, or is empty.
+    """
+    from dask_slaq.core.errors import SlaqError
+    from dask_slaq.memory import read_runs
+
+    if path is None:
+        return []
+    try:
+        runs = read_runs(path, most=MOST_RUNS)
+    except SlaqError as error:
+        raise click.ClickException(str(error)) from None
+    if not runs:
+        raise click.ClickException(f"there are no runs in {path!r}")
+    return runs
 
 
 @click.command()

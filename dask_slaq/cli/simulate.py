@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dask_slaq.cli.memory import past_runs, store_option
 from dask_slaq.cli.options import json_option, policies_or_oracles
 
 __all__ = ["simulate"]
@@ -32,6 +33,7 @@ def _capacity_changes(
     show_default="curves made from the seed",
     help="Loss curves of the jobs: JSON lines with id and loss. Can be repeated.",
 )
+@store_option
 @click.option(
     "--arrivals",
     metavar="FILE",
@@ -161,6 +163,7 @@ def _capacity_changes(
 def simulate(
     policies: list[str],
     curves: tuple[str, ...],
+    memory: str | None,
     arrivals: str | None,
     trace: str | None,
     processes: int | None,
@@ -171,6 +174,9 @@ def simulate(
 
     The scheduling engine is the one of the live plugin; jobs, clock and cores are simulated. The
     defaults reproduce the setting of section 6.2 of the SLAQ paper.
+
+    With --memory, the jobs are the later half of the past runs of each kind, and the engine
+    remembers the others. Each policy that looks at losses also runs without memory.
     """
     from dask_slaq.cli.tables import show
 
@@ -178,6 +184,7 @@ def simulate(
         policies,
         curves,
         settings,
+        memory=past_runs(memory),
         arrivals=arrivals,
         trace=trace,
         processes=processes,

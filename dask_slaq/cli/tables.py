@@ -15,6 +15,7 @@ import click
 
 from dask_slaq.cli.text import aligned
 from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.memory import Run
 from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
@@ -50,6 +51,7 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
+    memory: Sequence[Run] = (),
     arrivals: str | None = None,
     trace: str | None = None,
     processes: int | None = None,
@@ -65,6 +67,8 @@ def show(
         Files of loss curves; if empty, curves are generated from the seed.
     settings : Mapping
         Fields of `dask_slaq.simulation.settings.Settings`.
+    memory : sequence of core.memory.Run
+        Past runs; see `dask_slaq.simulation.study.simulate`.
     arrivals : str, optional
         File of cluster traces.
     trace : str, optional
@@ -89,6 +93,7 @@ def show(
                 policies,
                 curves or None,
                 chosen,
+                memory=memory,
                 arrivals=arrivals,
                 trace=trace,
                 progress=update,
@@ -99,7 +104,9 @@ def show(
     tell(found, table(found), json_file)
 
 
-def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = None) -> bool:
+def show_replay(
+    log: str, policies: Sequence[str], *, memory: Sequence[Run] = (), json_file: str | None = None
+) -> bool:
     """Replay a log, print the result, and write its figures as JSON if a file is given.
 
     Parameters
@@ -108,6 +115,8 @@ def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = No
         Newest file of the log.
     policies : sequence of str
         Names of policies or oracles to simulate on the recorded jobs.
+    memory : sequence of core.memory.Run
+        Past runs; see `replay_log`.
     json_file : str, optional
         File for the figures; see `tell`.
 
@@ -123,7 +132,7 @@ def show_replay(log: str, policies: Sequence[str], *, json_file: str | None = No
     """
     try:
         with _progress(None) as update:
-            found = replay_log(log, policies, progress=update)
+            found = replay_log(log, policies, memory=memory, progress=update)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     lines = [found["said"], *found["notes"]]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.memory import Run
 from dask_slaq.simulation.recorded import (
     GROUP,
     Iterations,
@@ -20,6 +21,7 @@ from dask_slaq.simulation.recorded import (
     iterations_to,
     read_trials,
     running_time,
+    trials_of_runs,
 )
 
 __all__ = ["advise"]
@@ -29,6 +31,11 @@ __all__ = ["advise"]
 BEYOND = 2
 #: Largest thread count allowed, since the search for the fewest threads tries every count.
 MOST_THREADS = 100_000
+#: What is said of advice from a store.
+FROM_MEMORY = (
+    "Past runs in a store: the threads that they had are not kept, so their seconds are computed",
+    "from core-seconds, with tasks in waves. Compare only kinds that report the same loss.",
+)
 
 
 def advise(
@@ -38,6 +45,7 @@ def advise(
     group: str = GROUP,
     threads: Sequence[int] = (),
     within: float | None = None,
+    memory: Sequence[Run] = (),
 ) -> dict[str, Any]:
     """Estimate the time and cost to reach a target loss for every recorded solver.
 
@@ -54,6 +62,8 @@ def advise(
         the largest.
     within : float, optional
         Deadline in seconds; the fewest threads that meet it are added for each solver.
+    memory : sequence of core.memory.Run
+        Past runs of a store; their solver is their kind.
 
     Returns
     -------
@@ -73,13 +83,17 @@ def advise(
         An argument is invalid, or no solver reaches the target or is predicted to.
     """
     _check(target, threads, within)
-    trials, notes = read_trials(logs, group)
+    trials, notes = read_trials(logs, group) if logs or not memory else ([], [])
     by_group: dict[str, list[Trial]] = {}
     for trial in trials:
         by_group.setdefault(trial.group, []).append(trial)
+    known = {name: (runs, running_time(runs)) for name, runs in by_group.items()}
+    for name, found in trials_of_runs(memory).items():
+        known[f"{name} (memory)" if name in known else name] = found
+    if memory:
+        notes += FROM_MEMORY
     groups = {}
-    for name, runs in sorted(by_group.items()):
-        times = running_time(runs)
+    for name, (runs, times) in sorted(known.items()):
         if times is None:
             notes.append(f"{name} is left out: no iteration had a thread to itself")
         else:

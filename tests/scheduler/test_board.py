@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 
 import pytest
-from distributed import Event, LocalCluster
+from distributed import Event
 from distributed.utils_test import inc
 from driving import gen_cluster, start_plugin, tasks_of, until, wait_for
 from tornado.httpclient import AsyncHTTPClient
@@ -128,42 +127,3 @@ async def test_threads_count_tasks_that_still_run(c, s, a):
         await c.gather(tasks)
         later = await beat()
         assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)
-
-
-def test_a_browser_shows_moving_curves_and_no_error():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium is installed")
-    errors = []
-    with (
-        LocalCluster(2, processes=False, threads_per_worker=1, dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-        playwright.sync_playwright() as driver,
-    ):
-        client.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        page.goto(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status")
-        page.get_by_role("link", name="Slaq").click()
-        assert page.url.endswith("/slaq")
-        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
-        points = """() => Math.max(0, ...Bokeh.documents[0]._all_models.values()
-            .filter(m => m.type === 'ColumnDataSource' && m.data.job && m.data.y)
-            .map(m => m.data.y[0]?.length ?? 0))"""
-        points = points.replace(
-            "Bokeh.documents[0]._all_models.values()",
-            "[...Bokeh.documents[0]._all_models.values()]",
-        )
-        with slaq.job("a", client=client) as job:
-            seen = []
-            for n in range(30):
-                client.submit(inc, n, pure=False).result()
-                job.report(1.0 / (1 + n))
-                page.wait_for_timeout(200)
-                seen.append(page.evaluate(points))
-        browser.close()
-    assert errors == []
-    assert seen[-1] > max(seen[0], 2)

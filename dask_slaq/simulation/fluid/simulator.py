@@ -181,7 +181,7 @@ class Simulation:
         """Remove the jobs that have ended. Returns their number."""
         through = self.iterations.through(self.active)
         for i in self.active[through]:
-            self.engine.remove_job(self.jobs[i].name, self.now)
+            self.engine.remove_job(self.jobs[i].name, self.now, "done")
         self.active = self.active[~through]
         return int(through.sum())
 

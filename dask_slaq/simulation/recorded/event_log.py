@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.recording import Event
+from dask_slaq.core.recording import Event, kind_from_dict
 from dask_slaq.simulation.workload import decode
 
 __all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
@@ -133,8 +133,8 @@ class RecordedJob:
     arrival : float
         Seconds on the clock of the recording, like all times.
     settings : dict
-        ``weight``, ``min_share``, ``max_share``, ``target``; the last ``max_iter``, if there was
-        one.
+        ``weight``, ``min_share``, ``max_share``, ``target``; the last ``max_iter`` and ``kind``,
+        if there was one.
     reports : bool
         Whether the job reports a loss; False for unowned tasks.
     times, losses : list of float
@@ -209,10 +209,12 @@ class Recording:
         elif kind == "arrive":
             names = ("weight", "min_share", "max_share", "target")
             settings = {name: event[name] for name in names}
+            if "kind" in event:
+                settings["kind"] = kind_from_dict(event["kind"])
             job = RecordedJob(event["job"], event["time"], settings, event["reports"])
             self.jobs.append(job)
             self._running[job.name] = job
-        elif "job" in event:
+        elif "job" in event and kind != "past_run":
             known = self._running.get(event["job"])
             if known is None:
                 self.unknown.add(event["job"])
@@ -249,6 +251,8 @@ class Recording:
             job.waiting = 0.0
         elif kind == "max_iter":
             job.settings["max_iter"] = event["max_iter"]
+        elif kind == "kind":
+            job.settings["kind"] = kind_from_dict(event["kind"])
         elif kind == "leave":
             self._account()
             job.left = event["time"]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.memory import Run as PastRun
 from dask_slaq.core.recording import VERSION, Replay
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.metrics import Run, summarize
@@ -26,7 +27,7 @@ from dask_slaq.simulation.recorded.event_log import (
     Recordings,
     read,
 )
-from dask_slaq.simulation.study import Settings, check_policy, run
+from dask_slaq.simulation.study import Settings, check_policy, run, variants
 from dask_slaq.simulation.workload import SimulatedJob
 
 __all__ = ["RECORDED", "replay_log", "simulated_jobs"]
@@ -43,6 +44,7 @@ def replay_log(
     path: str | Path,
     policies: Sequence[str] = ("fair", "max-total"),
     *,
+    memory: Sequence[PastRun] = (),
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """Replay a log, and simulate its last recording with jobs under several policies.
@@ -54,6 +56,9 @@ def replay_log(
     policies : sequence of str
         See `study.simulate`. The policy of the recording is always simulated, for comparison with
         the recorded figures.
+    memory : sequence of core.memory.Run
+        Past runs. Those that ended before the recording began are remembered in the simulation,
+        where each policy that looks at losses also runs without memory.
     progress : callable, optional
         Called with the number of jobs that have ended since the last call.
 
@@ -101,7 +106,10 @@ def replay_log(
         notes.append(f"{lasted:g} s are more than {MOST_EPOCHS} epochs: too many to simulate")
         return found
     try:
-        return {**found, **_what_if(recording, jobs, policies, progress)}
+        past = _before(recording, memory)
+        if memory:
+            notes.append(f"{len(past)} runs that ended before the recording began are remembered")
+        return {**found, **_what_if(recording, jobs, policies, past, progress)}
     except SlaqError as error:  # from settings in the log that no engine accepts
         raise LogError(f"{path}: {error}") from error
 
@@ -144,29 +152,37 @@ def _what_if(
     recording: Recording,
     recorded: Sequence[RecordedJob],
     policies: Sequence[str],
+    past: Sequence[PastRun],
     progress: Callable[[int], object] | None,
 ) -> dict[str, Any]:
     begun = recorded[0].arrival
     jobs = simulated_jobs(recorded)
     settings = _settings(recording, jobs, begun)
     own = recording.start["policy"]
-    names = list(dict.fromkeys([own, *policies, "fair"]))
+    shown = [also for name in (own, *policies) for also in variants(name, past)]
+    names = list(dict.fromkeys([*shown, "fair"]))
     compute = sum(sum(job.work) for job in recorded)
     busy = sum(job.total for job in jobs)
-    runs = {name: [run(name, 0, jobs, settings, progress)] for name in names}
+    runs = {name: [run(name, 0, jobs, settings, progress, past=past)] for name in names}
     times = [np.array(job.times) - begun for job in recorded]
     real = [Run(0, jobs, Outcome(times, busy=busy, moved=recording.moved))]
     cores = settings.cores
     figures = {RECORDED: summarize(real, runs["fair"], cores)}
     figures[RECORDED]["decisions"] = recording.decisions
-    shown = list(dict.fromkeys([own, *policies]))
-    figures.update({name: summarize(runs[name], runs["fair"], cores) for name in shown})
+    for name in dict.fromkeys(shown):
+        figures[name] = summarize(runs[name], runs["fair"], cores)
     return {
         "policy": own,
         "overhead": 1.0 - compute / busy,
         "policies": figures,
         "settings": asdict(settings),
     }
+
+
+def _before(recording: Recording, memory: Sequence[PastRun]) -> list[PastRun]:
+    """Return the past runs that ended before a recording began, oldest first."""
+    begun = recording.start.get("unix", 0.0)
+    return sorted((run for run in memory if run.ended < begun), key=lambda run: run.ended)
 
 
 def _settings(recording: Recording, jobs: Sequence[SimulatedJob], begun: float) -> Settings:

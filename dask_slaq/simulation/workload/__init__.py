@@ -1,6 +1,6 @@
 """Workload of a simulation: jobs, loss curves, arrival traces, and laws of running times."""
 
-from dask_slaq.simulation.workload.curves import Curve, CurveError
+from dask_slaq.simulation.workload.curves import Curve, CurveError, load_curves
 from dask_slaq.simulation.workload.jobs import SimulatedJob, calibrate, make_jobs, offered_load
 from dask_slaq.simulation.workload.jsonl import decode
 from dask_slaq.simulation.workload.runtime_laws import SCALINGS, Law, fastest, law, rate
@@ -20,6 +20,7 @@ __all__ = [
     "fastest",
     "follow",
     "law",
+    "load_curves",
     "make_jobs",
     "offered_load",
     "rate",

@@ -6,7 +6,7 @@ A line of a file is `{"id": ..., "loss": [...]}`, with the optional fields `algo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,16 @@ import numpy as np
 
 from dask_slaq.simulation.workload.jsonl import numbers, records
 
-__all__ = ["Curve", "CurveError", "fit_for_jobs", "make_curves", "parse", "read_curves", "sample"]
+__all__ = [
+    "Curve",
+    "CurveError",
+    "fit_for_jobs",
+    "load_curves",
+    "make_curves",
+    "parse",
+    "read_curves",
+    "sample",
+]
 
 #: Fraction of rising steps above which a curve counts as noisy, unless its line has `noisy`.
 NOISY_RISES = 0.3
@@ -135,6 +144,34 @@ def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -
         shape = shape + rng.uniform(0.01, 0.03) * rng.standard_normal(points) * (k > 0)
     scale, floor = 10 ** rng.uniform(-1, 3), rng.uniform(0, 0.5)
     return Curve(f"made/{kind}-{number}", kind, scale * (floor + shape), kind == "noisy")
+
+
+def load_curves(
+    curves: str | Path | Sequence[str | Path] | Sequence[Curve] | None, seed: int
+) -> list[Curve]:
+    """Return curves that are fit for jobs.
+
+    Parameters
+    ----------
+    curves : path, sequence of paths, or sequence of Curve, optional
+        Made from the seed by default.
+    seed : int
+
+    Raises
+    ------
+    CurveError, InvalidSetting
+        A file is invalid, or no curve is fit for a job.
+    """
+    if curves is None:
+        return make_curves(seed)
+    if isinstance(curves, str | Path):
+        curves = [curves]
+    given = [item for item in curves if isinstance(item, Curve)]
+    given += read_curves([item for item in curves if not isinstance(item, Curve)])
+    fit = fit_for_jobs(given)
+    if not fit:
+        sample([], 0, np.random.default_rng())  # raises, with what a curve needs
+    return fit
 
 
 def fit_for_jobs(curves: Iterable[Curve]) -> list[Curve]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.memory import Kind
 from dask_slaq.simulation.workload.curves import Curve, sample
 
 __all__ = ["SimulatedJob", "calibrate", "make_jobs", "offered_load", "time_shared", "work_to"]
@@ -60,7 +61,7 @@ class SimulatedJob:
         Fraction of the work that tasks compute and the job is charged for; the rest is overhead.
     cap : float
         Most threads that the job can use; the engine knows it.
-    weight, min_share, max_share, target, max_iter
+    weight, min_share, max_share, target, max_iter, kind
         See `Engine.add_job`.
     """
 
@@ -80,6 +81,7 @@ class SimulatedJob:
     max_share: float | None = None
     target: float | None = None
     max_iter: int | None = None
+    kind: Kind | None = None
 
     def settings(self, most: float | None = None) -> dict[str, Any]:
         """Return the keyword arguments of `Engine.add_job`; `most` caps the threads of any job."""
@@ -91,6 +93,7 @@ class SimulatedJob:
             "max_share": min(caps, default=None),
             "target": self.target,
             "max_iter": self.max_iter,
+            **({} if self.kind is None else {"kind": self.kind}),
         }
 
     @property

@@ -1,0 +1,124 @@
+"""``dask slaq memory``: what a store holds, and its pruning; and commands that draw on it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import dask
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dask_slaq.cli.main import slaq
+from dask_slaq.core.memory import Kind, Run
+from dask_slaq.memory import RunStore, read_kinds
+
+DAY = 86_400.0
+HOSTILE = "red \x1b[31m"  # kinds are users' text
+
+
+@pytest.fixture
+def run():
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(slaq, list(map(str, arguments)))
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return run
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Eight runs each of two kinds, the last one of each just now, the first a week ago."""
+    store = RunStore(tmp_path / "runs.db")
+    for number in range(8):
+        for kind, rate in (("svm", 0.9), (HOSTILE, 0.8)):
+            n = 40 + number
+            at, now = np.arange(1, n + 1), time.time()
+            loss = 0.1 + (rate - 0.01 * number) ** (at - 1.0)
+            ended = now - (7 - number) * DAY
+            known = {"work": 2.0, "tasks": 4.0, "ended": ended}
+            store.add(f"{kind}-{number}", Run(f"{kind}-{number}", Kind(kind), at, loss, n, **known))
+    assert store.flush()
+    store.close()
+    return str(tmp_path / "runs.db")
+
+
+def test_it_lists_kinds(run, file):
+    lines = run("memory", file).splitlines()
+    assert lines[0].split() == ["kind", "runs", "done", "iterations", "last", "run"]
+    assert lines[2].startswith("svm") and "8     8" in lines[2] and "43.5 (40 to 47)" in lines[2]
+    assert r"red \x1b[31m" in lines[1] and "\x1b" not in lines[1]
+    assert lines[-1] == "16 runs of 2 kinds"
+    assert run("memory", file, "--kind", "svm").splitlines()[-1] == "8 runs of 1 kind"
+    with dask.config.set({"slaq.memory": file}):
+        assert run("memory").splitlines() == lines
+
+
+def test_it_lists_kinds_as_json(run, file):
+    found = json.loads(run("memory", file, "--json"))
+    assert (found["file"], found["runs"], len(found["kinds"])) == (file, 16, 2)
+    assert {"kind", "runs", "done", "least", "mean", "most", "last"} == {*found["kinds"][0]}
+
+
+def test_it_prunes(run, file):
+    assert run("memory", file, "--prune", "--older-than", "3.5d", "--kind", "svm") == (
+        "4 runs deleted\n"
+    )
+    assert json.loads(run("memory", file, "--prune", "--older-than", "5.5d", "--json")) == {
+        "deleted": 2
+    }
+    assert run("memory", file, "--prune", "--kind", "svm") == "4 runs deleted\n"
+    (left,) = read_kinds(file)
+    assert (left.kind, left.runs) == (HOSTILE, 6)
+    run("memory", file, "--prune", "--kind", HOSTILE)
+    assert run("memory", file) == "no runs\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "no store given"),
+        (("/no/such",), 1, "cannot use '/no/such' as a store of runs: there is no such file"),
+        (("FILE", "--prune"), 2, "--prune needs --kind or --older-than"),
+        (("FILE", "--prune", "--older-than", "soon"), 2, "a time such as 30d or 12h, not 'soon'"),
+        (("FILE", "--prune", "--older-than", "-3d"), 2, "a time such as 30d or 12h, not '-3d'"),
+        (("TEXT",), 1, "it is damaged, or not a store of runs"),
+    ],
+    ids=str,
+)
+def test_it_says_what_is_wrong(run, file, tmp_path, arguments, code, words):
+    text = tmp_path / "text"
+    text.write_text("notes " * 1000)
+    names = {"FILE": file, "TEXT": text}
+    output = run("memory", *(names.get(a, a) for a in arguments), code=code)
+    assert words in " ".join(output.split())
+    assert text.read_text() == "notes " * 1000
+
+
+def test_advice_draws_on_it(run, file):
+    output = run("advise", "--memory", file, "--target", "0.2", "--threads", "1,2,4,8")
+    assert "svm" in output and r"red \x1b[31m" in output and "\x1b" not in output
+    found = json.loads(
+        run("advise", "--memory", file, "--kind", "svm", "--target", "0.2", "--json", "-")
+    )
+    (group,) = found["groups"].values()
+    assert (group["runs"], group["iterations"]["reached"]) == (8, 8)
+    seconds = {option["threads"]: option["iteration_s"] for option in group["options"]}
+    assert (seconds[1], seconds[2], seconds[4], seconds[8]) == (2.0, 1.0, 0.5, 0.5)
+    assert found["soonest"]["threads"] == 4
+    run("advise", "--target", "0.2", code=2)
+    run("advise", "--memory", file, "--kind", "none such", "--target", "0.2", code=1)
+    run("advise", "--memory", "none", "--target", "0.2", code=2)
+
+
+def test_simulations_draw_on_it(run, file):
+    options = ("--jobs", "6", "--cores", "16", "--seeds", "1", "--policies", "fair,max-total")
+    found = json.loads(run("simulate", "--memory", file, *options, "--json", "-"))
+    assert list(found["policies"]) == ["fair", "max-total", "max-total without memory"]
+    assert found["settings"]["curves"] == 8  # the later half
+    for name in ("fair", "max-total", "max-total without memory"):
+        assert found["policies"][name]["t90_mean_s"] > 0
+    output = run("simulate", "--memory", file, "--curves", file, *options, code=1)
+    assert "curves or memory, not both" in output
