@@ -242,7 +242,7 @@ def run(
 
 
 def variants(name: str, past: Sequence[PastRun]) -> list[str]:
-    """Return a policy, and itself without memory if it looks at losses and there is memory."""
+    """Return a policy, and itself without memory if it looks at losses and there is memory. See `make_engine`."""
     kind, of = parse_policy(name)
     return [name, name + FORGETFUL] if past and not kind and of not in BLIND else [name]
 
@@ -256,7 +256,8 @@ def make_engine(
 ) -> Engine:
     """Make the engine of the policy or oracle `name` by `settings`, without jobs.
 
-    An oracle is given the loss curves of `jobs` and their running times by `truth`.
+    An oracle is given the loss curves of `jobs` and their running times by `truth`; a variant with
+    memory is given the runs in `past`.
     """
     kind, of = parse_policy(name)
     known = OraclePredictor({job.name: job.loss for job in jobs})
