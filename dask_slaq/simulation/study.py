@@ -242,7 +242,7 @@ def run(
 
 
 def variants(name: str, past: Sequence[PastRun]) -> list[str]:
-    """Return `name`, and the same without memory if it looks at losses and there are `past` runs."""
+    """Return `name`, and also without memory if it looks at losses and there are `past` runs."""
     kind, of = parse_policy(name)
     return [name, name + FORGETFUL] if past and not kind and of not in BLIND else [name]
 
