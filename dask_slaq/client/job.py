@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -17,7 +16,6 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import dask
-from dask.utils import parse_timedelta
 
 from dask_slaq.adapters import observing
 from dask_slaq.adapters.compat import repairs
@@ -32,11 +30,11 @@ from dask_slaq.client.steering import (
     stop,
 )
 from dask_slaq.client.stopping import listen
-from dask_slaq.client.validation import finite
-from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError, StopTraining, UnknownJob
+from dask_slaq.client.validation import finite, seconds_of
+from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.validation import check_name, check_owner, check_resources, shown
+from dask_slaq.core.validation import check_name, check_owner, check_resources
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -63,44 +61,12 @@ class Job:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        weight: float = 1.0,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        resources: Mapping[str, float] | None = None,
-        target: float | None = None,
-        max_iter: int | None = None,
-        gang: bool = False,
-        target_kind: str = "loss",
-        by: str | float | None = None,
-        stop: bool = False,
-        kind: str | Mapping[str, Any] | None = None,
-        owner: str | None = None,
-        client: Client | None = None,
+        self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
     ) -> None:
-        check_name(name)
-        seconds = None if by is None else _seconds(by)
-        check_job_settings(
-            weight, min_share, max_share, target, max_iter, gang, target_kind, seconds, stop
-        )
         self.name = name
         self.iteration = 0
-        self._settings = {
-            "weight": weight,
-            "min_share": min_share,
-            "max_share": max_share,
-            "target": target,
-            "max_iter": max_iter,
-            "gang": gang,
-            "target_kind": target_kind,
-            "by": seconds,
-            "stop": stop,
-            "kind": check_kind(kind),
-            "resources": check_resources(resources),
-        }
-        self.owner = check_owner(owner)
+        self._settings = settings
+        self.owner = owner
         self._given_client = client
         self._client: Client | None = None
         self._stack = contextlib.ExitStack()
@@ -404,22 +370,25 @@ def job(
     >>> with job("logreg-C0.1"):  # doctest: +SKIP
     ...     LogisticRegression(solver="gradient_descent").fit(X, y)
     """
-    return Job(
-        name,
-        weight=weight,
-        min_share=min_share,
-        max_share=max_share,
-        resources=resources,
-        target=target,
-        max_iter=max_iter,
-        gang=gang,
-        target_kind=target_kind,
-        by=by,
-        stop=stop,
-        kind=kind,
-        owner=owner,
-        client=client,
+    check_name(name)
+    seconds = None if by is None else seconds_of(by)
+    check_job_settings(
+        weight, min_share, max_share, target, max_iter, gang, target_kind, seconds, stop
     )
+    settings = {
+        "weight": weight,
+        "min_share": min_share,
+        "max_share": max_share,
+        "target": target,
+        "max_iter": max_iter,
+        "gang": gang,
+        "target_kind": target_kind,
+        "by": seconds,
+        "stop": stop,
+        "kind": check_kind(kind),
+        "resources": check_resources(resources),
+    }
+    return Job(name, settings, check_owner(owner), client)
 
 
 def report(loss: float) -> None:
@@ -449,21 +418,3 @@ def report(loss: float) -> None:
 async def _position(answer: Any) -> int | None:
     position: int | None = (await answer)["position"]
     return position
-
-
-def _seconds(by: str | float) -> float:
-    """Return a time in seconds.
-
-    Raises
-    ------
-    InvalidSetting
-    """
-    try:
-        # Dask knows minutes as "m" only.
-        return float(
-            parse_timedelta(re.sub(r"(?<=\d)\s*min$", "m", by) if isinstance(by, str) else by)
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidSetting(
-            f"by must be a time such as '10min' or a number of seconds, not {shown(by)}"
-        ) from error

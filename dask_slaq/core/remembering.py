@@ -50,7 +50,7 @@ class Remembering:
             self._jobs.runtimes.expect(self._jobs.row(job), past)
 
     def remove(self, job: str, outcome: str | None, ended: float) -> None:
-        """Add the run of a job that ends to the memory, if it has an outcome."""
+        """Remember the run of a `job` that `ended` (Unix seconds), if it has an `outcome`."""
         if self.memory is not None and outcome is not None:
             run = self.run_of(job, outcome, ended)
             if run is not None:

@@ -225,7 +225,7 @@ class Messages:
         run: Any = None,
         **other: Any,
     ) -> None:
-        """Set the kind of a job, which a fit in its block told."""
+        """Set the `kind` of a `job` of a `client`, named by a fit in its block `run`."""
         try:
             self.plugin.jobs.owned(job, client, run)
             known = read_kind(kind)

@@ -243,7 +243,7 @@ def run(
 
 
 def variants(name: str, past: Sequence[PastRun]) -> list[str]:
-    """Return a policy, and itself without memory if it looks at losses and there is memory."""
+    """Return `name`, and also without memory if it looks at losses and there are `past` runs."""
     kind, of = parse_policy(name)
     return [name, name + FORGETFUL] if past and not kind and of not in BLIND else [name]
 
@@ -257,7 +257,8 @@ def make_engine(
 ) -> Engine:
     """Make the engine of the policy or oracle `name` by `settings`, without jobs.
 
-    An oracle is given the loss curves of `jobs` and their running times by `truth`.
+    An oracle is given the loss curves of `jobs` and their running times by `truth`; a variant with
+    memory is given the runs in `past`.
     """
     kind, of = parse_policy(name)
     known = OraclePredictor({job.name: job.loss for job in jobs})

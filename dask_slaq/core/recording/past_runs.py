@@ -27,7 +27,7 @@ class RunNumbers:
         self._number: dict[int, tuple[int, Run]] = {}  # holds the runs, so that no id is reused
 
     def of(self, memory: PastRuns | None, kind: Kind) -> list[int]:
-        """Return the numbers of the runs like a kind, and record those that are new."""
+        """Return the numbers of the runs in `memory` like a `kind`, and record new ones."""
         like = [] if memory is None else memory.like(kind)
         return [self._number_of(run) for run, _ in like]
 

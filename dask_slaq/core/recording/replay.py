@@ -210,11 +210,11 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
         engine.remove_job(job, event["time"], event.get("outcome"))
 
 
-def _owners(limits: dict[str, list[float | None]] | None) -> dict[str, OwnerTerms] | None:
+def _owners(limits: dict[str, tuple[float, float | None]] | None) -> dict[str, OwnerTerms] | None:
     if limits is None:
         return None
     return {
-        owner: OwnerTerms(weight or 1.0, math.inf if most is None else most)
+        owner: OwnerTerms(weight, math.inf if most is None else most)
         for owner, (weight, most) in limits.items()
     }
 

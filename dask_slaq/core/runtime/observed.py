@@ -122,7 +122,7 @@ class Runtimes(Iterations):
         return Speeds(work, width, useful, scaled, law)
 
     def expect(self, row: int, past: RunningTime) -> None:
-        """Expect the iterations of a job to take as long as those of past runs of its kind."""
+        """Expect iterations of the job in a `row` to take as long as `past` ones of its kind."""
         column = self.column
         column["past_work"][row], column["past_width"][row] = past.work, past.width
         column["past_law"][row] = 0.0 if past.law is None else past.law

@@ -142,7 +142,7 @@ class Memory:
 
     @safely
     def begin(self, name: str, owner: str) -> None:
-        """Follow a new job of an owner."""
+        """Follow the new job `name` of an `owner`."""
         self.following[name] = Following(uuid.uuid4().hex, owner)
         if not self._timer.is_running():
             self._timer.start()
@@ -157,7 +157,7 @@ class Memory:
 
     @safely
     def set_kind(self, name: str, kind: Kind) -> None:
-        """Set the kind of a running job, as soon as the runs of that kind are loaded."""
+        """Set the `kind` of the job `name`, as soon as the runs of that kind are loaded."""
         if (job := self.following.get(name)) is None:
             return
         found = self._load(kind.name)
@@ -174,7 +174,7 @@ class Memory:
 
     @safely
     def report(self, name: str, loss: float) -> None:
-        """Record a reported loss, before the engine takes it in. O(1)."""
+        """Record a `loss` of the job `name`, before the engine takes it in. O(1)."""
         if (job := self.following.get(name)) is not None:
             if job.past is not None:
                 job = self._resuming.check_loss(name, float(loss))

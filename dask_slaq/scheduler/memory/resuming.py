@@ -96,13 +96,13 @@ class Resuming:
         logger.info("job %s goes on after %d iterations", name, len(losses))
 
     def check_kind(self, name: str, kind: Kind) -> None:
-        """Make a job new whose kind differs from that of the run that it went on from."""
+        """Make the job `name` new if its `kind` differs from that of the run that it resumed."""
         past = self._memory.following[name].past
         if past is not None and past.run.kind.name != kind.name:
             self._begin_anew(name, past)
 
     def check_loss(self, name: str, loss: float) -> Following:
-        """Make a job new if its first own loss shows that its training began from scratch."""
+        """Make the job `name` new if its first own `loss` shows that it began from scratch."""
         job = self._memory.following[name]
         past, job.past = job.past, None
         if past is not None and is_from_scratch(past.run, loss):
@@ -148,7 +148,7 @@ class Resuming:
         return some
 
     def run_of(self, name: str, job: Following) -> Run | None:
-        """Return the run of a job so far, None if it tells nothing. Changes no job."""
+        """Return the run of `job`, called `name`, so far, None if it has learned nothing."""
         engine = self._memory.plugin.engine
         if name not in engine.jobs:
             return None

@@ -1,0 +1,94 @@
+"""Looking changes nothing: queries at random moments leave every decision and transition as is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+RUN = """
+import asyncio, hashlib, json, random, sys
+
+import dask_slaq as slaq
+from dask_slaq.scheduler.board import data
+from dask_slaq.simulation import virtual
+
+LOOKS = sys.argv[1] == "look"
+transitions, grants = virtual.Transitions(), hashlib.sha256()
+moments = random.Random(int(sys.argv[2]))  # apart from the generator that the run uses
+seen = {}
+
+async def train(client, name, fall, parts):
+    async with slaq.job(name, client=client, target=1.1) as job:
+        for k in range(25):
+            tasks = client.map(virtual.work, range(parts), seconds=0.02 * (1 + k % 3), pure=False)
+            await client.submit(virtual.work, *tasks, seconds=0.01, pure=False)
+            job.report(fall ** k + 1)
+
+async def look(plugin):
+    while True:  # both runs wake at the same moments, and only one looks
+        await asyncio.sleep(moments.uniform(0.01, 0.2))
+        what, number = moments.choice(("status", "history", "explain", "board")), moments.random()
+        names = plugin.jobs.names()
+        if not (LOOKS and names):
+            continue
+        if what == "status":
+            answer = await plugin.messages.status()
+        elif what == "history":
+            answer = await plugin.messages.history()
+        elif what == "explain":
+            answer = await plugin.messages.explain(names[int(number * len(names))])
+        else:
+            answer = data.data_of(plugin.scheduler)
+        assert answer
+        seen[what] = seen.get(what, 0) + 1
+
+async def main():
+    async with virtual.Cluster(threads=[1] * 4) as cluster, cluster.client() as client:
+        await client.register_plugin(slaq.SlaqPlugin())
+        plugin = cluster.scheduler.plugins["slaq"]
+        cluster.scheduler.add_plugin(transitions)
+        apply = plugin.pools.apply
+
+        def digested(terms, *args):
+            terms = list(terms)
+            grants.update(repr((virtual.now(), terms)).encode())
+            return apply(terms, *args)
+
+        plugin.pools.apply = digested
+        looking = asyncio.create_task(look(plugin))
+        jobs = ("a", 0.5, 8), ("b", 0.9, 6), ("c", 0.7, 3)
+        await asyncio.gather(*(train(client, *job) for job in jobs))
+        assert not looking.done(), looking
+        looking.cancel()
+        assert plugin.failed is None
+    return {
+        "transitions": [transitions.count, transitions.digest], "grants": grants.hexdigest(),
+        "seen": seen,
+    }
+
+print(json.dumps(virtual.run(main, seed=3)))
+"""
+
+
+def run(*arguments: str) -> dict:
+    """Three jobs on four workers, on the virtual clock, with or without looks at them."""
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_looking_at_random_moments_changes_no_transition_and_no_grant(seed):
+    pytest.importorskip("bokeh")
+    plain, looked_at = run("wake", seed), run("look", seed)
+    assert sorted(looked_at.pop("seen")) == ["board", "explain", "history", "status"]
+    assert plain.pop("seen") == {}
+    assert plain == looked_at
+    assert plain["transitions"][0] > 2000
