@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,7 +117,13 @@ def plugin(policy: str, *, predictor: Any = None, **settings: Any) -> Any:
     return SlaqPlugin(policy=policy, **settings)
 
 
-def job_block(policy: str, name: str, client: Client, max_iter: int | None = None) -> Any:
+def job_block(
+    policy: str,
+    name: str,
+    client: Client,
+    max_iter: int | None = None,
+    kind: Mapping[str, Any] | None = None,
+) -> Any:
     """Make the block in which a driver trains, for ``with`` or ``async with``.
 
     Parameters
@@ -129,6 +135,8 @@ def job_block(policy: str, name: str, client: Client, max_iter: int | None = Non
     client : Client
     max_iter : int, optional
         Number of iterations that the job announces.
+    kind : mapping, optional
+        Kind that the job states.
 
     Returns
     -------
@@ -139,7 +147,7 @@ def job_block(policy: str, name: str, client: Client, max_iter: int | None = Non
         return _PlainBlock()
     import dask_slaq as slaq
 
-    return slaq.job(name, max_iter=max_iter, client=client)
+    return slaq.job(name, max_iter=max_iter, kind=kind, client=client)
 
 
 class _PlainBlock:

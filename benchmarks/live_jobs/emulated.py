@@ -7,19 +7,23 @@ threads that a job can use.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dask_slaq.simulation.workload.curves import Curve, sample
 
-__all__ = ["EmulatedJob", "burst", "staggered"]
+__all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "burst", "staggered"]
 
 #: Total thread-seconds of all jobs of a run: 31 s of 16 busy threads.
 WORK = 500.0
 #: Seconds from the first to the last arrival of `staggered` and of `burst`.
 LAST_ARRIVAL = 22.0
 BURST = 2.0
+#: Number of jobs of each workload.
+COUNTS = {"staggered": 10, "burst": 14}
 #: Numbers of partitions to draw from. As data sets are usually chunked, there are two or three
 #: partitions per thread of the cluster, so that a job can use all threads it is granted.
 PARTITIONS = (24, 32, 48)
@@ -44,6 +48,8 @@ class EmulatedJob:
         Compute of each task.
     max_iter : int, optional
         Number of iterations that the job announces.
+    kind : mapping, optional
+        Kind that the job states.
     """
 
     name: str
@@ -53,13 +59,14 @@ class EmulatedJob:
     reports: np.ndarray
     seconds: np.ndarray
     max_iter: int | None = None
+    kind: Mapping[str, Any] | None = None
 
 
 def staggered(
     curves: list[Curve],
     seed: int,
     *,
-    count: int = 10,
+    count: int = COUNTS["staggered"],
     scale: float = 1.0,
     noise: float = 0.0,
     slow: float = 1.0,
@@ -87,8 +94,7 @@ def staggered(
         In order of arrival.
     """
     rng = np.random.default_rng([seed, 2])
-    gaps = rng.uniform(0.6, 1.4, count - 1)
-    arrivals = np.append(0.0, np.cumsum(gaps) / max(gaps.sum(), 1e-9) * LAST_ARRIVAL * scale)
+    arrivals = arrivals_of("staggered", rng, count, scale)
     return _jobs(curves, rng, arrivals, scale, noise, slow, told)
 
 
@@ -96,7 +102,7 @@ def burst(
     curves: list[Curve],
     seed: int,
     *,
-    count: int = 14,
+    count: int = COUNTS["burst"],
     scale: float = 1.0,
     noise: float = 0.0,
     slow: float = 1.0,
@@ -104,8 +110,31 @@ def burst(
 ) -> list[EmulatedJob]:
     """Make jobs that arrive within two seconds. See `staggered` for the parameters."""
     rng = np.random.default_rng([seed, 3])
-    arrivals = np.sort(rng.uniform(0.0, BURST * min(scale, 1.0), count))
-    return _jobs(curves, rng, arrivals - arrivals[0], scale, noise, slow, told)
+    arrivals = arrivals_of("burst", rng, count, scale)
+    return _jobs(curves, rng, arrivals, scale, noise, slow, told)
+
+
+def arrivals_of(
+    workload: str, rng: np.random.Generator, count: int | None, scale: float
+) -> np.ndarray:
+    """Draw the seconds at which the jobs of a workload arrive, the first at 0.
+
+    Parameters
+    ----------
+    workload : {"staggered", "burst"}
+    rng : numpy.random.Generator
+    count : int, optional
+        Number of jobs; `COUNTS` by default.
+    scale : float
+        Length relative to a full run.
+    """
+    count = count or COUNTS[workload]
+    if workload == "staggered":
+        gaps = rng.uniform(0.6, 1.4, count - 1)
+        times = np.cumsum(gaps) / max(gaps.sum(), 1e-9) * LAST_ARRIVAL * scale
+        return np.append(0.0, times)
+    times = np.sort(rng.uniform(0.0, BURST * min(scale, 1.0), count))
+    return times - times[0]
 
 
 def _jobs(

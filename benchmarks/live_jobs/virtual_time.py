@@ -17,6 +17,7 @@ from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, iteration, load
+from dask_slaq.core.memory import Run as PastRun
 from dask_slaq.simulation import virtual
 
 __all__ = ["run_virtual"]
@@ -53,6 +54,7 @@ def run_virtual(
     workers: int = 16,
     partition_bytes: int = 2**20,
     predictor: Any = None,
+    past: Sequence[PastRun] = (),
     **settings: Any,
 ) -> Run:
     """Run all jobs under `policy` on a fresh virtual cluster.
@@ -69,6 +71,8 @@ def run_virtual(
         Bytes per partition.
     predictor : object, optional
         Replacement for the plugin's loss predictor.
+    past : sequence of dask_slaq.core.memory.Run
+        Past runs that the scheduler remembers.
     **settings
         Further arguments of `SlaqPlugin`.
     """
@@ -77,7 +81,7 @@ def run_virtual(
     async def main() -> Run:
         async with virtual.Cluster(threads=[1] * workers) as cluster:
             meter = clusters.meter(cluster)
-            traces = await _train_all(cluster, jobs, policy, plugin, partition_bytes)
+            traces = await _train_all(cluster, jobs, policy, plugin, partition_bytes, past)
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
             return Run(seed, traces, sent, meter.seconds, workers)
 
@@ -91,11 +95,14 @@ async def _train_all(
     policy: str,
     plugin: Any,
     partition_bytes: int,
+    past: Sequence[PastRun],
 ) -> list[JobTrace]:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(cluster.client()) for _ in jobs]
         if plugin is not None:
             await clients[0].register_plugin(plugin)
+            for run in past:
+                cluster.scheduler.plugins["slaq"].memory.runs.recall(run)
         begin = virtual.now()
         return await asyncio.gather(
             *(
@@ -111,7 +118,7 @@ async def _drive(
     """Wait for the arrival of one job, and train it."""
     trace = JobTrace(job.name, job.arrival)
     await asyncio.sleep(begin + job.arrival - virtual.now())
-    async with clusters.job_block(policy, job.name, client, job.max_iter) as block:
+    async with clusters.job_block(policy, job.name, client, job.max_iter, job.kind) as block:
         data = load(client, COMPUTE, job.name, job.seconds.shape[1], partition_bytes)
         with client.as_current():
             await wait(data)

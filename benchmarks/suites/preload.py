@@ -13,8 +13,9 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.hooks import guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
-from dask_slaq.scheduler.plugin import SlaqPlugin, guarded
+from dask_slaq.scheduler.plugin import SlaqPlugin
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -40,8 +41,8 @@ class SuitePlugin(SlaqPlugin):
         if self._started_on is scheduler:
             return
         await super().start(scheduler)
-        self._own_by_annotation = self.jobs.own
-        self.jobs.own = self.own  # type: ignore[method-assign]
+        self._own_by_annotation = self.task_owners.own
+        self.task_owners.own = self.own  # type: ignore[method-assign]
         if os.environ.get("SLAQ_SUITE") == "contended":
             self.jobs.__class__ = Contended
 

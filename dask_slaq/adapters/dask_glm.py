@@ -213,7 +213,7 @@ class Newton(Solver):
         return self.library["dot"](X, beta)
 
     def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
-        """Call the family's ``gradient`` and keep the iterate for the loss."""
+        """Call the family's ``gradient`` on `X`, and keep `Xbeta` and `y` for the loss."""
         self.at = Xbeta, y
         return self.family.gradient(Xbeta, X, y)
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import dask
 
 from dask_slaq.core.errors import NoPlugin, SlaqError
 
 if TYPE_CHECKING:
     from distributed import Client
+
+__all__ = ["check_plugin", "current_client", "go_without", "request"]
+
+logger = logging.getLogger(__name__)
+
+# Clients that were warned that their scheduler does not run the plugin.
+_warned: WeakSet[Client] = WeakSet()
 
 
 def current_client(client: Client | None = None) -> Client:
@@ -55,6 +66,12 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     SlaqError
         The client is closed.
     """
+    await check_plugin(client)
+    return await getattr(client.scheduler, operation)(**arguments)
+
+
+async def check_plugin(client: Client) -> None:
+    """Raise `NoPlugin` if the scheduler does not run the plugin; see `request`."""
     if client.scheduler is None:
         raise SlaqError(f"the Dask client {client.id} is closed: create another one")
     if await client.scheduler.get_metadata(keys=["slaq"], default=None) is None:
@@ -63,4 +80,24 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
             "client.register_plugin(dask_slaq.SlaqPlugin()), or start the scheduler with "
             "--preload dask_slaq"
         )
-    return await getattr(client.scheduler, operation)(**arguments)
+
+
+def go_without(client: Client, error: NoPlugin) -> None:
+    """Accept that the scheduler does not run the plugin, with one warning per client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    error : NoPlugin
+        What the request raised.
+
+    Raises
+    ------
+    NoPlugin
+        ``slaq.require-plugin`` is set.
+    """
+    if dask.config.get("slaq.require-plugin", False):
+        raise error
+    if client not in _warned:
+        _warned.add(client)
+        logger.warning("jobs run under plain Dask: %s", error)

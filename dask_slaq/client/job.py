@@ -15,14 +15,14 @@ import warnings
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 import dask
 from dask.utils import parse_timedelta
 
 from dask_slaq.adapters import observing
 from dask_slaq.adapters.compat import repairs
-from dask_slaq.client.connection import current_client, request
+from dask_slaq.client.connection import current_client, go_without, request
+from dask_slaq.client.plotting import plot
 from dask_slaq.client.steering import (
     explain,
     owner_of_client,
@@ -47,8 +47,6 @@ logger = logging.getLogger(__name__)
 # the annotations take effect when the tasks are submitted.
 warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
 
-# Clients that were warned that their scheduler does not run the plugin.
-_warned: WeakSet[Client] = WeakSet()
 _current: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
 
 
@@ -132,14 +130,27 @@ class Job:
         StopTraining
             The job was stopped. The loss was reported.
         """
-        if self._say("slaq-report", loss=finite(loss)):
+        loss = finite(loss)
+        if self._say("slaq-report", loss=loss):
             self.iteration += 1
+        if self._plain and self._ends_at(loss):
+            self._asked_to_stop = True
         if self._asked_to_stop:
             raise StopTraining(f"job {self.name!r} was stopped: end the training loop")
 
     def ask_to_stop(self) -> None:
         """Let the next report raise `StopTraining`."""
         self._asked_to_stop = True
+
+    def aim_at(self, target: float) -> None:
+        """Set the target that counts where the scheduler does not run the plugin."""
+        self._settings["target"] = target
+
+    def _ends_at(self, loss: float) -> bool:
+        """Return whether the job is to stop at a loss: without the plugin, nobody else looks."""
+        settings = self._settings
+        target = settings["target"] if settings["target_kind"] == "loss" else None
+        return bool(settings["stop"] and target is not None and loss <= target)
 
     def set(
         self,
@@ -173,6 +184,15 @@ class Job:
     def stop(self) -> Any:
         """Let the next report raise `StopTraining`."""
         return stop(self.name, client=self._client)
+
+    def plot(self) -> Any:
+        """Return a Matplotlib figure of the job's loss, its forecast, and its threads."""
+        return plot(self.name, client=self._client)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its block was entered and not left."""
+        return self._client is not None
 
     @property
     def position(self) -> Any:
@@ -252,12 +272,8 @@ class Job:
         try:
             await request(client, "slaq_open", **known, **self._settings, owner=owner)
         except NoPlugin as error:
-            if dask.config.get("slaq.require-plugin", False):
-                raise
+            go_without(client, error)
             self._plain = True
-            if client not in _warned:
-                _warned.add(client)
-                logger.warning("jobs run under plain Dask: %s", error)
 
     def _outcome(self, error: object) -> str:
         """Return how the training ended that left its block with an exception of this class."""

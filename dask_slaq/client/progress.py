@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
+import math
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.client.connection import current_client
-from dask_slaq.client.queries import status
+from dask_slaq.client.connection import current_client, go_without, request
+from dask_slaq.client.notebook import in_notebook
 from dask_slaq.client.status_html import Status
+from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.validation import ALERT_TOPIC
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,49 +45,91 @@ def progress(
     Returns
     -------
     ipywidgets.HTML, Status or None
-        The widget or table in a notebook.
+        The widget or table in a notebook. It ends with the last loss and the seconds of each job.
+        None in a terminal, and where the scheduler does not run the plugin.
     """
     client = current_client(client)
     named = [jobs] if isinstance(jobs, str) else None if jobs is None else list(jobs)
-    first = status(client)
-    names = list(first["jobs"]) if named is None else named
-    if _in_notebook() if notebook is None else notebook:
-        return _widget(client, names, interval)
-    _in_terminal(client, names, interval)
+    followed = Followed(client, named)
+    try:
+        if in_notebook() if notebook is None else notebook:
+            return _widget(followed, client, interval)
+        _in_terminal(followed, client, interval)
+    except NoPlugin as error:
+        go_without(client, error)
     return None
 
 
-def _in_notebook() -> bool:
-    shell = sys.modules.get("IPython")
-    instance = shell.get_ipython() if shell is not None else None
-    return instance is not None and "IPKernelApp" in instance.config
+class Followed:
+    """Jobs that are followed until they have ended.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    names : sequence of str, optional
+        Names of the jobs; by default all that run at the first look.
+    """
+
+    def __init__(self, client: Client, names: Sequence[str] | None) -> None:
+        self._client, self._names = client, names
+        self._last: dict[str, dict[str, Any]] = {}
+        self.running = True
+
+    async def look(self) -> Status:
+        """Return the status of the jobs; of those that have ended, the last one."""
+        found = Status(await request(self._client, "slaq_status"))
+        if self._names is None:
+            self._names = list(found["jobs"])
+        running = {name: found["jobs"][name] for name in self._names if name in found["jobs"]}
+        self._last.update(running)
+        ended = [
+            name
+            for name in self._names
+            if name not in running and self._last.get(name, {}).get("state") != "done"
+        ]
+        if ended:
+            # Their last reports may have come after the last look.
+            for _, event in await self._client.scheduler.events(topic=ALERT_TOPIC):
+                if event.get("event") == "done" and event["job"] in ended:
+                    self._last[event["job"]] = _done(event)
+        for name in ended:
+            if name in self._last:
+                self._last[name] = {**self._last[name], "state": "done", "share": 0.0}
+        self.running = bool(running)
+        jobs = {name: self._last[name] for name in self._names if name in self._last}
+        return Status({**found, "jobs": jobs})
 
 
-def _of(found: Status, names: Sequence[str]) -> Status:
-    """Return the status of some jobs alone."""
-    jobs = {name: found["jobs"][name] for name in names if name in found["jobs"]}
-    return Status({**found, "jobs": jobs})
+def _done(event: dict[str, Any]) -> dict[str, Any]:
+    """Return the last status of a job from the alert that it ended."""
+    loss = event.get("loss")
+    return {
+        "owner": event.get("owner", ""),
+        "state": "done",
+        "iteration": event.get("iteration", 0),
+        "loss": math.nan if loss is None else loss,
+        "share": 0.0,
+        "reason": f"trained for {event.get('seconds', math.nan):.3g} s",
+    }
 
 
-def _widget(client: Client, names: Sequence[str], interval: float) -> Any:
+def _widget(followed: Followed, client: Client, interval: float) -> Any:
+    first = client.sync(followed.look)
     try:
         from ipywidgets import HTML
     except ImportError:
-        return _of(status(client), names)
+        return first
     from tornado.ioloop import PeriodicCallback
 
-    from dask_slaq.client.connection import request
-
-    widget = HTML(_of(status(client), names)._repr_html_())
+    widget = HTML(first._repr_html_())
 
     async def update() -> None:
         try:
-            found = _of(Status(await request(client, "slaq_status")), names)
-            widget.value = found._repr_html_()
+            widget.value = (await followed.look())._repr_html_()
         except Exception:  # the cluster is gone: the last table stays
             timer.stop()
             return
-        if not found["jobs"]:
+        if not followed.running:
             timer.stop()
 
     timer = PeriodicCallback(update, 1000 * interval)
@@ -93,7 +137,7 @@ def _widget(client: Client, names: Sequence[str], interval: float) -> Any:
     return widget
 
 
-def _in_terminal(client: Client, names: Sequence[str], interval: float) -> None:
+def _in_terminal(followed: Followed, client: Client, interval: float) -> None:
     try:
         from rich.live import Live
         from rich.table import Table
@@ -105,14 +149,15 @@ def _in_terminal(client: Client, names: Sequence[str], interval: float) -> None:
         for name, job in found["jobs"].items():
             shown.add_row(
                 *(name, job["owner"], job["state"], str(job["iteration"])),
-                *(f"{job['loss']:.4g}", f"{job['share']:.2g}", job["reason"]),
+                *(
+                    "" if math.isnan(job["loss"]) else f"{job['loss']:.4g}",
+                    f"{job['share']:.2g}",
+                    job["reason"],
+                ),
             )
         return shown
 
-    found = _of(status(client), names)
-    with Live(table(found), auto_refresh=False) as live:
-        while found["jobs"]:
+    with Live(table(client.sync(followed.look)), auto_refresh=False) as live:
+        while followed.running:
             time.sleep(interval)
-            found = _of(status(client), names)
-            if found["jobs"]:
-                live.update(table(found), refresh=True)
+            live.update(table(client.sync(followed.look)), refresh=True)

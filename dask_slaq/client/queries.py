@@ -18,6 +18,7 @@ _VARIABLES = {
     "predicted": ("predicted fall of the normalized loss by the next epoch", "1"),
     "share": ("threads granted", "threads"),
     "running": ("tasks that hold a slot", "tasks"),
+    "core_seconds": ("core-seconds used so far", "s"),
 }
 
 
@@ -58,8 +59,8 @@ def history(client: Client | None = None) -> xarray.Dataset:
     -------
     xarray.Dataset
         Variables of shape (job, epoch), nan where a job did not run: ``iteration``, ``loss``,
-        ``normalized_loss``, ``predicted``, ``share`` (threads), ``running`` (tasks). The
-        coordinate ``time`` (epoch) is in unix seconds.
+        ``normalized_loss``, ``predicted``, ``share`` (threads), ``running`` (tasks),
+        ``core_seconds`` (used so far). The coordinate ``time`` (epoch) is in unix seconds.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def history(client: Client | None = None) -> xarray.Dataset:
         There is no client, or its scheduler does not run the plugin.
     """
     client = current_client(client)
-    return client.sync(_history, client)
+    return client.sync(history_of, client)
 
 
 def bindings(client: Client | None = None) -> list[dict[str, Any]]:
@@ -99,7 +100,8 @@ async def _status(client: Client) -> Status:
     return Status(await request(client, "slaq_status"))
 
 
-async def _history(client: Client) -> xarray.Dataset:
+async def history_of(client: Client) -> xarray.Dataset:
+    """Return the history of all jobs; see `history`."""
     pieces: list[dict[str, Any]] = []
     start: int | None = 0
     stop: int | None = None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import getpass
+import math
 import socket
 from typing import TYPE_CHECKING, Any
 
 import dask
 
-from dask_slaq.client.connection import current_client, request
+from dask_slaq.client.connection import current_client, go_without, request
+from dask_slaq.client.stopping import find
+from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.job_settings import check_job_settings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -137,5 +141,24 @@ def set_policy(policy: str, client: Client | None = None) -> Any:
 
 def _steer(client: Client | None, job: str, what: str, **settings: float) -> Any:
     client = current_client(client)
+    return client.sync(_steer_or_go_without, client, job, what, settings)
+
+
+async def _steer_or_go_without(
+    client: Client, job: str, what: str, settings: dict[str, float]
+) -> None:
+    """Steer a job; without the plugin, do for a job of this client what needs no scheduler."""
     who = {"client": client.id, "by": owner_of_client()}
-    return client.sync(request, client, "slaq_steer", job=job, what=what, **who, **settings)
+    try:
+        await request(client, "slaq_steer", job=job, what=what, **who, **settings)
+    except NoPlugin as error:
+        block = find(client, job)
+        if block is None:
+            raise
+        go_without(client, error)
+        unlimited = settings.get("max_share") == math.inf
+        check_job_settings(**{**settings, **({"max_share": None} if unlimited else {})})
+        if what == "stop":
+            block.ask_to_stop()
+        if "target" in settings:
+            block.aim_at(settings["target"])

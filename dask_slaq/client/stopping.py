@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.client.job import Job
 
-__all__ = ["listen"]
+__all__ = ["find", "listen"]
 
 # Jobs in their blocks by run, for each client.
 _running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
@@ -34,6 +34,12 @@ def listen(client: Client, run: str, job: Job) -> None:
         jobs = _running[client] = WeakValueDictionary()
         client.subscribe_topic(STEER_TOPIC, lambda event, jobs=jobs: _handle(jobs, event))
     jobs[run] = job
+
+
+def find(client: Client, name: str) -> Job | None:
+    """Return the job of this name in whose block `client` is now, or None."""
+    jobs = list(_running.get(client, {}).values())
+    return next((job for job in jobs if job.name == name and job.is_open), None)
 
 
 def _handle(jobs: WeakValueDictionary[str, Job], event: Any) -> None:

@@ -29,24 +29,74 @@ class TrainingFuture(Future[Any]):
     def __init__(self, job: Job) -> None:
         super().__init__()
         self.job = job
+        self._lock = threading.Lock()
         self._cancel_asked = False
+        self._ended = False
+        self._cause: BaseException | None = None
 
     def cancel(self) -> bool:
         """Cancel the training: its next report raises `StopTraining` in the function.
 
+        The future is cancelled from now on, whatever the function returns or raises; it is done
+        when the function has ended. To keep the model so far, use ``future.job.stop()``.
+
         Returns
         -------
         bool
-            Whether it had not ended yet.
+            Whether the future is cancelled. It is not if the function had ended already.
         """
-        if self.done():
-            return False
-        self._cancel_asked = True  # opening the job clears what was asked of it before
+        with self._lock:
+            if self._ended:
+                return self.cancelled()
+            self._cancel_asked = True  # opening the job clears what was asked of it before
         self.job.ask_to_stop()
         return True
 
+    def cancelled(self) -> bool:
+        """Return whether it was cancelled, or its function ended with `StopTraining`."""
+        return self._cancel_asked or super().cancelled()
+
+    def running(self) -> bool:
+        """Return whether the function has not ended yet."""
+        return not self.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return what the function returned, or raise what it raised; see `Future.result`."""
+        try:
+            return super().result(timeout)
+        except CancelledError:
+            self._raise_cancelled()
+            raise
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the function raised, or None; see `Future.exception`."""
+        try:
+            return super().exception(timeout)
+        except CancelledError:
+            self._raise_cancelled()
+            raise
+
+    def _raise_cancelled(self) -> None:
+        if super().cancelled():
+            raise CancelledError(f"job {self.job.name!r} was stopped") from self._cause
+
+    def _end(self, result: Any = None, error: BaseException | None = None) -> None:
+        """End with the result or error of the function."""
+        with self._lock:
+            self._ended = True
+        if self._cancel_asked or isinstance(error, StopTraining):
+            self._cause = error
+            super().cancel()
+            self.set_running_or_notify_cancel()
+        elif error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
     def __repr__(self) -> str:
-        return f"<TrainingFuture of job {self.job.name!r}: {self._state.lower()}>"
+        states = {"running": self.running(), "cancelled": self.cancelled(), "finished": True}
+        state = next(state for state, holds in states.items() if holds)
+        return f"<TrainingFuture of job {self.job.name!r}: {state}>"
 
 
 def submit(
@@ -78,7 +128,7 @@ def submit(
     -------
     TrainingFuture
         ``result()`` waits for the function, and raises its error. ``cancel()`` ends the training
-        at its next report.
+        at its next report, and its result is lost; ``job.stop()`` keeps it.
 
     Raises
     ------
@@ -99,7 +149,6 @@ def submit(
     thread = threading.Thread(
         target=_run, args=(future, client, function, args, kwargs), name=f"slaq-{name}", daemon=True
     )
-    future.set_running_or_notify_cancel()
     thread.start()
     return future
 
@@ -123,11 +172,7 @@ def _run(
             if future._cancel_asked:
                 raise StopTraining(f"job {future.job.name!r} was stopped before it began")
             result = function(*args, **kwargs)
-    except StopTraining as stopped:
-        error = CancelledError(str(stopped))
-        error.__cause__ = stopped
-        future.set_exception(error)
     except BaseException as error:
-        future.set_exception(error)
+        future._end(error=error)
     else:
-        future.set_result(result)
+        future._end(result)

@@ -130,7 +130,7 @@ class Jobs(Mapping[str, "Job"]):
             )
 
     def add(self, name: str, owner: str = "", **settings: float) -> None:
-        """Add a job of an owner, with values for some columns of `table`."""
+        """Add the job `name` of an `owner`, with values for some columns of `table`."""
         row = self.table.acquire()
         self.runtimes.acquire()  # both tables acquire and release together, so rows agree
         for column, value in settings.items():
@@ -173,7 +173,7 @@ class Jobs(Mapping[str, "Job"]):
         return age
 
     def ahead(self, rows: IntArray, reports: IntArray) -> FloatArray:
-        """Return the maximum number of iterations to come of jobs with this number of reports.
+        """Return the most iterations to come (n,) of jobs in `rows` with these `reports` (n,).
 
         It is inf where unknown, and where a job goes on after its ``max_iter``.
         """

@@ -72,7 +72,7 @@ class Owners:
         return OwnerTerms()
 
     def weights(self, jobs: Jobs, order: Order) -> FloatArray:
-        """Return the weights (n_jobs,) of jobs: owners' weights, divided among their jobs."""
+        """Return the weights of `jobs` in `order`: each owner's, divided among its jobs."""
         column, rows = jobs.table.column, order.rows
         weight = np.where(column["paused"][rows], 0.0, column["weight"][rows])
         total = _sums(order.owner, weight, len(order.owners))[order.owner]
@@ -84,14 +84,7 @@ class Owners:
     def divide(
         self, policy: Callable[[Snapshot], Allocation], snapshot: Snapshot, order: Order
     ) -> FloatArray:
-        """Return the shares (n_jobs,) of all jobs, by `policy` within the share of each owner.
-
-        Parameters
-        ----------
-        policy : callable
-        snapshot : Snapshot
-        order : Order
-        """
+        """Return shares (n_jobs,) in `order`, by `policy` on `snapshot` within those of owners."""
         most = _sums(order.owner, np.minimum(snapshot.cap, snapshot.capacity), len(order.owners))
         deserved = self._fill(order, most, snapshot.capacity)
         share = np.zeros(len(snapshot.jobs))

@@ -30,11 +30,11 @@ class Activity:
         self._offered = 0.0
 
     def add(self, job: str, now: float) -> None:
-        """Add a job without tasks."""
+        """Add a job without tasks; `now` is in seconds."""
         self._ready[job], self._none_since[job], self._idle[job] = set(), now, 0.0
 
     def remove(self, job: str, now: float) -> None:
-        """Remove a job and its tasks."""
+        """Remove a job and its tasks; `now` is in seconds."""
         self._pass(now)
         self._tasks -= len(self._ready.pop(job))
         del self._none_since[job], self._idle[job]

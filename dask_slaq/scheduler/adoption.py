@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.task_owners import TaskOwners
 
 __all__ = ["Adoption"]
 
@@ -32,12 +33,15 @@ class Adoption:
     Parameters
     ----------
     jobs : ScheduledJobs
+    owners : TaskOwners
     fail : callable
         Called with the error if a step fails.
     """
 
-    def __init__(self, jobs: ScheduledJobs, fail: Callable[[BaseException], None]) -> None:
-        self._jobs, self._fail = jobs, fail
+    def __init__(
+        self, jobs: ScheduledJobs, owners: TaskOwners, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._jobs, self._owners, self._fail = jobs, owners, fail
         self._found: Iterator[tuple[str, TaskState]] = iter(())
         self._handle: asyncio.Handle | None = None
 
@@ -69,7 +73,7 @@ class Adoption:
         for client, ts in islice(self._found, TOGETHER):
             by_client.setdefault(client, []).append(ts)
         for client, tasks in by_client.items():
-            self._jobs.adopt(client, tasks)
+            self._owners.adopt(client, tasks)
         if by_client and self._handle is None:
             self._handle = asyncio.get_running_loop().call_soon(self._step)
         return bool(by_client)

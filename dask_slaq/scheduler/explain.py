@@ -102,6 +102,8 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
         return f"waits: its owner runs {_tasks(pool.group.running)}, at its limit of max-threads"
+    if len(pool.running) >= pool.most and plugin.jobs.goals.is_good_enough(pool.name):
+        return "good enough: it reached its target, and other jobs are served first"
     if len(pool.running) >= pool.most:
         return f"runs {_tasks(len(pool.running))}, at its cap max_share of {pool.most:g} threads"
     if pool.gang and not pool.running:
@@ -137,7 +139,9 @@ def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
     hints = []
-    if len(pool.running) >= pool.most:
+    if len(pool.running) >= pool.most and plugin.jobs.goals.is_good_enough(pool.name):
+        hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
+    elif len(pool.running) >= pool.most:
         hints.append(f"a higher max_share: slaq.set({found['job']!r}, max_share=...)")
     if pool.group is not None and not pool.group.has_room():
         hints.append("a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner")

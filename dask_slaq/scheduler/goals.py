@@ -47,6 +47,7 @@ class Goal:
     seen: int = 0
     lasting: dict[str, int] = field(default_factory=dict)
     alerted: set[str] = field(default_factory=set)
+    began: float = field(default_factory=monotonic)
 
     @property
     def is_awaited(self) -> bool:
@@ -119,9 +120,23 @@ class Goals:
 
     def end(self, name: str) -> None:
         """Forget a job that ended, and say so."""
-        if self._goals.pop(name, None) is not None:
-            job = self._jobs.engine.jobs[name]
-            self._alert(name, "done", f"ended after {job.iteration} iterations")
+        goal = self._goals.pop(name, None)
+        if goal is None:
+            return
+        job, seconds = self._jobs.engine.jobs[name], monotonic() - goal.began
+        loss = job.loss if np.isfinite(job.loss) else None
+        message = f"ended after {job.iteration} iterations and {seconds:.3g} s"
+        if loss is not None:
+            message += f" with a loss of {loss:.4g}"
+        numbers = {"iteration": job.iteration, "loss": loss, "seconds": seconds}
+        self._alert(name, "done", message, **numbers)
+
+    def is_good_enough(self, name: str) -> bool:
+        """Return whether a job reached its target and was shrunk to its floor for that."""
+        goal = self._goals.get(name)
+        if goal is None or not goal.reached or goal.stop:
+            return False
+        return self._jobs.pools.pools[name].most <= self._shrunk(name)
 
     def check(self) -> None:
         """Act on reached targets, and send the alerts that are due."""
@@ -188,12 +203,16 @@ class Goals:
         if goal.stop:
             self._jobs.stop(name)
             return
-        floor = self._jobs.engine.jobs[name].min_share or 0.0
-        most = max(floor, SHRUNK)
+        most = self._shrunk(name)
         self._jobs.engine.set_job(name, max_share=most)
         self._jobs.pools.pools[name].most = most
 
-    def _alert(self, name: str, kind: str, message: str) -> None:
+    def _shrunk(self, name: str) -> float:
+        """Return the cap in threads of a job that reached its target."""
+        return max(self._jobs.engine.jobs[name].min_share or 0.0, SHRUNK)
+
+    def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> None:
         event: dict[str, Any] = {"event": kind, "job": name, "message": f"{name}: {message}"}
+        event.update(numbers)
         event["owner"] = self._jobs.owner.get(name, "")
         self._jobs.scheduler.log_event(ALERT_TOPIC, event)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.validation import STEER_TOPIC
+from dask_slaq.scheduler.curves import curves_to_come
 from dask_slaq.scheduler.explain import explain, positions, reason
 from dask_slaq.scheduler.status import owners_of_jobs
 from dask_slaq.scheduler.steering import check_operator, steer
@@ -44,6 +45,7 @@ class Messages:
             "slaq_status": self.status,
             "slaq_history": self.history,
             "slaq_bindings": self.bindings,
+            "slaq_curve": self.curve,
             "slaq_explain": self.explain,
             "slaq_steer": self.steer,
             "slaq_policy": self.policy,
@@ -157,10 +159,10 @@ class Messages:
         plugin.check_registered()
         operators = plugin.settings.operators
         steer(plugin.jobs, job, what, settings, client=client, by=by, operators=operators)
-        plugin.job_changed()
+        plugin.changed()
 
     async def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
-        """Change the policy."""
+        """Change the policy, for the user `by` of a `client`."""
         self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the policy")
         self.plugin.set_policy(str(policy))
@@ -169,6 +171,13 @@ class Messages:
         """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
         self.plugin.check_registered()
         return self.plugin.jobs.epochs.read(time(), start, stop)
+
+    async def curve(self, job: Any) -> dict[str, Any] | None:
+        """Return the predicted curve of a job, None if there is none; see `CurveToCome`."""
+        self.plugin.check_registered()
+        known = isinstance(job, str) and job in self.plugin.jobs.reports
+        curve = curves_to_come(self.plugin.jobs, [job]).get(job) if known else None
+        return None if curve is None else curve.as_dict()
 
     async def bindings(self) -> list[list[Any]]:
         """Return the remembered task bindings, oldest first, as lists of `Binding` fields."""

@@ -1,17 +1,97 @@
-"""Hooks around stream handlers and periodic callbacks, for which Dask has no plugin hook."""
+"""Hooks around stream handlers and periodic callbacks, for which Dask has no plugin hook.
+
+On an error in a hook the plugin falls back to plain Dask.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["follow", "precede", "surround"]
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["StreamHooks", "follow", "guarded", "precede", "surround"]
+
+
+def guard(plugin: SlaqPlugin, hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook that never raises: on an error the plugin falls back to plain Dask."""
+
+    @functools.wraps(hook)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if plugin.failed is None:
+            try:
+                return hook(*args, **kwargs)
+            except Exception as error:
+                plugin.fall_back(error)
+        return None
+
+    return call
+
+
+def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a `guard` around a method of the plugin."""
+
+    @functools.wraps(method)
+    def call(self: SlaqPlugin, *args: Any, **kwargs: Any) -> Any:
+        return guard(self, method)(self, *args, **kwargs)
+
+    return call
+
+
+class StreamHooks:
+    """Hooks of a `SlaqPlugin` in messages of workers and in Dask's periodic checks."""
+
+    def __init__(self, plugin: SlaqPlugin) -> None:
+        self._plugin = plugin
+        self.worker_changed = guard(plugin, self._worker_changed)
+
+    def install(self, scheduler: Scheduler) -> None:
+        """Install the hooks. They replace those of an earlier plugin."""
+        follow(scheduler, "long-running", guard(self._plugin, self._task_seceded))
+        if "steal-response" in scheduler.stream_handlers:
+            surround(scheduler, "steal-response", self._task_moving)
+        follow(scheduler, "worker-status-change", self.worker_changed)
+        precede(scheduler, "no-workers-timeout", guard(self._plugin, self._keep_waiting))
+        precede(scheduler, "idle-timeout", self._keep_open)
+
+    def _task_seceded(self, *, key: Any, **message: Any) -> None:
+        """Free the slot of a task that seceded."""
+        if self._plugin.jobs.reports:
+            self._plugin.pools.tracker.seceded(key)
+
+    @contextlib.contextmanager
+    def _task_moving(self, *, key: Any, **message: Any) -> Iterator[None]:
+        """Wrap the answer of a worker to a request to move a task to another worker."""
+        if not self._plugin.jobs.reports or self._plugin.failed is not None:
+            yield
+            return
+        with self._plugin.pools.tracker.moving(key):
+            yield
+
+    def _worker_changed(self, *, worker: str, **message: Any) -> None:
+        """Reallocate soon after a worker paused or resumed."""
+        if self._plugin.jobs.reports:
+            self._plugin.pools.slots_changed(worker)
+            self._plugin.changed()
+
+    def _keep_waiting(self) -> None:
+        """Run before Dask looks for tasks that no worker can run."""
+        if self._plugin.scheduler.no_workers_timeout is not None:
+            self._plugin.pools.keep_waiting()
+
+    def _keep_open(self) -> None:
+        """Run before Dask checks whether the cluster is idle: with an open job it is not.
+
+        The job may compute in its driver. This also holds after a failure.
+        """
+        if self._plugin.jobs.reports and self._plugin.registered:
+            self._plugin.scheduler.idle_since = None
 
 
 def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -21,27 +21,24 @@ from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.status import etas, status_of_job, values_of_jobs
-from dask_slaq.scheduler.usage import UsageByOwner
+from dask_slaq.scheduler.usage import UsageByOwner, seconds_of_running_tasks
 
 if TYPE_CHECKING:
     from distributed import Scheduler
-    from distributed.scheduler import TaskState
 
     from dask_slaq.config import Settings
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.pools import Pools
 
-__all__ = ["ANNOTATION", "ScheduledJobs"]
-
-#: Annotation that names the job of a task, and prefix of the annotation for each job block in which
-#: the task was built or computed.
-ANNOTATION = "slaq_job"
-BLOCK = "slaq_job:"
+__all__ = ["ScheduledJobs"]
 
 
 class ScheduledJobs:
     """All jobs on a scheduler, and one pool per client for its unowned tasks.
+
+    In all methods, `job` or `name` is the name of a job, `client` the identifier of its client, and
+    `run` the identifier of its block, which differs for every job of the same name.
 
     Parameters
     ----------
@@ -106,7 +103,7 @@ class ScheduledJobs:
         kind: Kind | None = None,
         **given: Any,
     ) -> None:
-        """Add a job. Its settings are checked by `validation.check_opening`."""
+        """Add a job. See `job` for its settings, which `validation.check_opening` checks."""
         goal = {key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given}
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
@@ -137,7 +134,7 @@ class ScheduledJobs:
         Returns
         -------
         str
-            Identifier of the job's block, which differs for every job of the same name.
+            Identifier of the job's block.
 
         Raises
         ------
@@ -179,8 +176,7 @@ class ScheduledJobs:
         pool = self.pools.pools.get(name)
         if pool is None or not pool.reports or not pool.unfinished or len(self.reports) < 2:
             return None
-        other = f"other:{pool.client}"
-        return self.pools.pools.get(other) or self._open_other(other, pool.client)
+        return self.pool_of_unowned(pool.client)
 
     def forget_all(self) -> None:
         """Forget every job and all unowned tasks."""
@@ -190,7 +186,7 @@ class ScheduledJobs:
     # What they do
 
     def report(self, job: Any, loss: Any, client: object = "", run: object = None) -> None:
-        """Record the loss of one iteration.
+        """Record the `loss` of one iteration.
 
         Raises
         ------
@@ -213,7 +209,7 @@ class ScheduledJobs:
         self.usage.of(self.owner.get(name, "")).core_seconds += seconds
 
     def pause(self, name: str, paused: bool) -> None:
-        """Pause or resume a job: its running tasks end, and no other task starts."""
+        """Resume a job, or if `paused` let its running tasks end and no other start."""
         self.engine.pause(name, paused)
         self.pools.pools[name].paused = paused
         self._changed()
@@ -227,7 +223,7 @@ class ScheduledJobs:
             self.pause(name, False)  # otherwise it might never report again
 
     def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
-        """Record the maximum number of iterations to come of a job; None if unknown.
+        """Record the maximum number of `iterations` to come of a job; None if unknown.
 
         Raises
         ------
@@ -242,69 +238,11 @@ class ScheduledJobs:
         more = None if iterations is None else before + iterations
         self.engine.set_max_iter(job, more)
 
-    def own(self, client: str, tasks: Iterable[Any]) -> None:
-        """Put new tasks into the pools of their jobs, or into the client's pool of unowned tasks.
-
-        Parameters
-        ----------
-        client : str
-        tasks : iterable
-            Keys.
-        """
-        mine: dict[str, list[Any]] = {}
-        for key in tasks:
-            ts = self.scheduler.tasks[key]
-            job = self._job_of(client, ts.annotations) if ts.annotations else None
-            mine.setdefault(job or f"other:{client}", []).append(ts)
-        for name, states in mine.items():
-            pool = self.pools.pools.get(name)
-            if pool is None:
-                if all(ts.run_spec is None or ts.state != "released" for ts in states):
-                    continue
-                pool = self._open_other(name, client)
-            self.pools.tracker.own(pool, states)
-        self.pools.hold(self.contended)
-
-    def adopt(self, client: str, tasks: Iterable[TaskState]) -> None:
-        """Put unfinished tasks from before the first job into the client's pool.
-
-        Parameters
-        ----------
-        client : str
-        tasks : iterable of distributed.scheduler.TaskState
-        """
+    def pool_of_unowned(self, client: str) -> Pool:
+        """Return the pool of a client's unowned tasks, which get a fair share while jobs run."""
         name = f"other:{client}"
-        pool = self.pools.pools.get(name) or self._open_other(name, client)
-        self.pools.tracker.adopt(pool, tasks)
-        if self.pools.holding.on:
-            self.pools.holding.convert(tasks)
-        else:
-            self.pools.hold(self.contended)
-
-    def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:
-        """Return the running job of the client that a task's annotations name, or None.
-
-        A task that was built in the block of a job that has ended belongs to the job in whose block
-        it is computed; of several nested ones, to the newest.
-        """
-        job = annotations.get(ANNOTATION)
-        if not isinstance(job, str):
-            return None
-        if self._has(client, job):
-            return job
-        if BLOCK + job not in annotations:  # a name by hand, which no job has
-            return None
-        keys = (key for key in annotations if isinstance(key, str) and key.startswith(BLOCK))
-        around = {name for key in keys if self._has(client, name := key.removeprefix(BLOCK))}
-        if len(around) < 2:
-            return next(iter(around), None)
-        return next(name for name in reversed(self.reports) if name in around)
-
-    def _has(self, client: str, job: str) -> bool:
-        return job in self.reports and self.pools.pools[job].client == client
-
-    def _open_other(self, name: str, client: str) -> Pool:
-        """Open a pool for a client's unowned tasks, which get a fair share while jobs run."""
+        if (known := self.pools.pools.get(name)) is not None:
+            return known
         weight, owner = self._settings.other_weight, self._owner_of_client.get(client, "")
         self.engine.add_job(name, monotonic(), weight=weight, reports=False, owner=owner)
         self.owner[name] = owner
@@ -312,8 +250,6 @@ class ScheduledJobs:
         pool.floor = bool(self._settings.reserve)
         self._changed()
         return pool
-
-    # What they are granted
 
     @property
     def contended(self) -> bool:
@@ -331,58 +267,6 @@ class ScheduledJobs:
         )
         return self.pools.contended or strict
 
-    def observe_demand(self) -> list[str]:
-        """Pass the numbers of ready and running tasks to the engine.
-
-        Returns
-        -------
-        list of str
-            Pools of unowned tasks that have no unfinished task left.
-        """
-        over = []
-        for name, pool in self.pools.pools.items():
-            if not pool.reports and not pool.unfinished:
-                over.append(name)
-            else:
-                self.engine.observe_demand(name, pool.demand)
-        return over
-
-    def reallocate(self) -> None:
-        """Decide, and apply the grants to the pools."""
-        workers = {ws.address: ws.nthreads for ws in self.scheduler.running}
-        if not (self.pools.pools and workers):
-            return
-        self._reserve(sum(workers.values()))
-        grants = self.engine.reallocate(
-            workers,
-            monotonic(),
-            eligible=self._eligible(),
-            affinity={n: pool.bytes_at for n, pool in self.pools.pools.items()},
-        )
-        self.pools.apply(grants.terms(), grants.owners, self.engine.jobs.owner)
-        if not self.epochs:
-            self.record()
-
-    def _eligible(self) -> dict[str, list[str]]:
-        """Return the workers that supply the resources of each job that needs any."""
-        return {
-            name: [
-                ws.address
-                for ws in self.scheduler.running
-                if all(ws.resources.get(r, 0) >= n for r, n in needs.items())
-            ]
-            for name, needs in self.resources.items()
-            if needs
-        }
-
-    def _reserve(self, capacity: int) -> None:
-        """Divide the reserved threads among the pools of unowned tasks, as their floors."""
-        if not self._settings.reserve:
-            return
-        others = [name for name, job in self.engine.jobs.items() if not job.reports]
-        for name in others:
-            self.engine.set_floor(name, self._settings.reserve * capacity / len(others))
-
     def record(self) -> None:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
@@ -395,7 +279,8 @@ class ScheduledJobs:
             self.epochs.end(name, self._values([name]))
 
     def _values(self, names: Sequence[str]) -> dict[str, Any]:
-        return values_of_jobs(self.engine, self.pools.pools, names)
+        running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+        return values_of_jobs(self.engine, self.pools.pools, names, running)
 
     def names(self) -> list[str]:
         """Return the names of the running jobs."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.http.utils import RequestHandler, get_handlers
 
+from dask_slaq.scheduler import task_page
+
 if TYPE_CHECKING:
     from distributed import Scheduler
 
@@ -32,11 +34,11 @@ routes: list[tuple[str, type, dict[str, Any]]] = [("json/slaq.json", StatusJSON,
 
 
 def add_json(scheduler: Scheduler) -> None:
-    """Add the page to a scheduler's web server, once."""
+    """Add the page, and the reason on Dask's task page, to a scheduler's web server, once."""
     application = getattr(scheduler, "http_application", None)
     if application is None or getattr(application, "has_slaq_json", False):
         return
-    handlers = get_handlers(scheduler, [__name__], prefix=_prefix(application))
+    handlers = get_handlers(scheduler, [__name__, task_page.__name__], prefix=_prefix(application))
     application.add_handlers(r".*", handlers)
     application.has_slaq_json = True
 

@@ -7,10 +7,7 @@ all held tasks are given back to Dask, and the error is logged once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
 import logging
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -29,35 +26,22 @@ from dask_slaq.scheduler.adoption import Adoption
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.decision_timer import DecisionTimer
+from dask_slaq.scheduler.decisions import Decisions
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.handlers import Messages
-from dask_slaq.scheduler.hooks import follow, precede, surround
+from dask_slaq.scheduler.hooks import StreamHooks, guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.json_page import add_json
 from dask_slaq.scheduler.memory import Memory
 from dask_slaq.scheduler.metrics import add_metrics
 from dask_slaq.scheduler.pools import Pools, check_task
 from dask_slaq.scheduler.replacement import others_to_replace
+from dask_slaq.scheduler.task_owners import TaskOwners
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
 logger = logging.getLogger(__name__)
-
-
-def guarded(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a hook so that it never raises: on an error the plugin falls back to plain Dask."""
-
-    @functools.wraps(hook)
-    def call(self: SlaqPlugin, *args: Any, **kwargs: Any) -> Any:
-        if self.failed is None:
-            try:
-                return hook(self, *args, **kwargs)
-            except Exception as error:
-                self.fall_back(error)
-        return None
-
-    return call
 
 
 class SlaqPlugin(SchedulerPlugin):
@@ -145,19 +129,17 @@ log_files
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(
-            scheduler, self.engine, self.pools, chosen, self._changed, self.memory
+            scheduler, self.engine, self.pools, chosen, self.changed, self.memory
         )
-        self.adoption = Adoption(self.jobs, self.fall_back)
+        self.task_owners = TaskOwners(self.jobs)
+        self.adoption = Adoption(self.jobs, self.task_owners, self.fall_back)
+        self.decisions = Decisions(self.jobs, chosen.reserve)
         self.timer = DecisionTimer(self.run_once, self.reallocate, chosen.epoch)
         self.scaling = Scaling(self, chosen.keep_workers)
         self.messages = Messages(self)
         self.messages.register()
-        follow(scheduler, "long-running", self.task_seceded)
-        if "steal-response" in scheduler.stream_handlers:
-            surround(scheduler, "steal-response", self.task_moving)
-        follow(scheduler, "worker-status-change", self.worker_changed)
-        precede(scheduler, "no-workers-timeout", self.keep_waiting)
-        precede(scheduler, "idle-timeout", self.keep_open)
+        self.hooks = StreamHooks(self)
+        self.hooks.install(scheduler)
         self.pools.control.skip_held_when_workers_join()
         self._announce()
         self._started_on = scheduler
@@ -198,7 +180,7 @@ log_files
         self.settings = replace(self.settings, policy=policy)
         self.pools.dispatcher.set_fair(policy == "fair")
         self._announce()
-        self._changed()
+        self.changed()
 
     def _announce(self) -> None:
         """Tell clients that the scheduler has the plugin."""
@@ -266,7 +248,7 @@ log_files
         """Put new tasks into the pools of their jobs, before their first transition."""
         if not self.jobs.reports:
             return
-        self.jobs.own(client, tasks)
+        self.task_owners.own(client, tasks)
 
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
@@ -287,50 +269,13 @@ log_files
         except Exception as error:
             self.fall_back(error)
 
-    @guarded
-    def keep_waiting(self) -> None:
-        """Run before Dask looks for tasks that no worker can run."""
-        if self.scheduler.no_workers_timeout is not None:
-            self.pools.keep_waiting()
-
-    def keep_open(self) -> None:
-        """Run before Dask checks whether the cluster is idle: with an open job it is not.
-
-        The job may compute in its driver. This also holds after a failure.
-        """
-        if self.jobs.reports and self.registered:
-            self.scheduler.idle_since = None
-
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
         """Keep workers with data of a job that computes. Never raises."""
         return self.scaling.closable(workers)
 
-    @guarded
-    def task_seceded(self, *, key: Any, **message: Any) -> None:
-        """Free the slot of a task that seceded."""
-        if self.jobs.reports:
-            self.pools.tracker.seceded(key)
-
-    @contextlib.contextmanager
-    def task_moving(self, *, key: Any, **message: Any) -> Iterator[None]:
-        """Wrap the answer of a worker to a request to move a task to another worker."""
-        if not self.jobs.reports or self.failed is not None:
-            yield
-            return
-        with self.pools.tracker.moving(key):
-            yield
-
-    @guarded
-    def worker_changed(self, *, worker: str, **message: Any) -> None:
-        """Reallocate soon after a worker paused or resumed."""
-        if self.jobs.reports:
-            self.pools.slots_changed(worker)
-            self._changed()
-
-    @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined."""
-        self.worker_changed(worker=worker)
+        self.hooks.worker_changed(worker=worker)
 
     @guarded
     def remove_worker(
@@ -339,7 +284,7 @@ log_files
         """Reallocate soon after a worker left."""
         self.pools.forget_worker(worker)
         if self.jobs.reports:
-            self._changed()
+            self.changed()
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the jobs of a client that left or died, after a failure too."""
@@ -355,7 +300,7 @@ log_files
         if stale := drop_stale_counts(scheduler):
             logger.warning("Dask kept counts of tasks over a restart; dropped: %s", stale)
         if self.jobs.reports:
-            self._changed()
+            self.changed()
 
     # Work
 
@@ -367,7 +312,7 @@ log_files
             self.timer.start()
             if len(self.jobs.reports) == 1:
                 self.adoption.begin()
-        self._changed()
+        self.changed()
 
     @guarded
     def run_once(self) -> None:
@@ -386,10 +331,10 @@ log_files
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
         self.timer.cancel()
         begin = monotonic()
-        for name in self.jobs.observe_demand():
+        for name in self.decisions.observe_demand():
             self.end_job(name)
         self.pools.hold(self.jobs.contended)
-        self.jobs.reallocate()
+        self.decisions.make()
         self.timer.decided(begin)
 
     def end_job(self, name: str, outcome: str | None = None) -> None:
@@ -409,19 +354,15 @@ log_files
             self.adoption.cancel()
             self.jobs.forget_all()
             self.timer.stop()
-        self._changed()
-
-    def job_changed(self) -> None:
-        """Decide soon, because settings of a job changed."""
-        self._changed()
+        self.changed()
 
     @guarded
     def _remember(self, name: str) -> None:
         """Add the last iteration of a job that ends to its history."""
         self.jobs.remember(name)
 
-    def _changed(self) -> None:
-        """Decide soon, because a job or worker came or went."""
+    def changed(self) -> None:
+        """Decide soon, because a job or worker came, went or changed."""
         self.pools.hold(self.failed is None and self.jobs.contended)
         if self.failed is None:
             self.timer.soon()

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[SlaqPlugin]:
-    """Return the failed or idle plugins of the class `kind` that a new one replaces.
+    """Return the failed or idle plugins of class `kind` that a new one on `scheduler` replaces.
 
     Raises
     ------

@@ -89,12 +89,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
 
 
 def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | None]]:
-    """Return the low, expected and high seconds until jobs reach their targets.
-
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    names : sequence of str
+    """Return the low, expected and high seconds until the `jobs` in `names` reach their targets.
 
     Returns
     -------
@@ -154,7 +149,10 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
 
 
 def values_of_jobs(
-    engine: Engine | Recorder, pools: Mapping[str, Pool], names: Sequence[str]
+    engine: Engine | Recorder,
+    pools: Mapping[str, Pool],
+    names: Sequence[str],
+    running: Mapping[str, float],
 ) -> dict[str, NDArray[Any]]:
     """Return the current values of many jobs.
 
@@ -165,6 +163,8 @@ def values_of_jobs(
         Pools by job.
     names : sequence of str
         Names of the jobs.
+    running : mapping of str to float
+        Core-seconds of tasks that run; see `usage.seconds_of_running_tasks`.
 
     Returns
     -------
@@ -188,5 +188,6 @@ def values_of_jobs(
         "iteration": seen["reports"][rows],
         "loss": seen["loss"][rows],
         "running": np.array([len(pools[name].running) for name in names], np.int64),
+        "core_seconds": seen["attained"][rows] + [running.get(name, 0.0) for name in names],
         **granted,
     }

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Usage", "UsageByOwner"]
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+    from dask_slaq.scheduler.dispatch import Pool
+
+__all__ = ["Usage", "UsageByOwner", "seconds_of_running_tasks"]
 
 #: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
 MOST_OWNERS = 1000
@@ -32,3 +40,21 @@ class UsageByOwner(dict[str, Usage]):
     def as_dict(self) -> dict[str, dict[str, float]]:
         """Return all usage as plain values."""
         return {owner: asdict(usage) for owner, usage in self.items()}
+
+
+def seconds_of_running_tasks(scheduler: Scheduler, owner: Mapping[Any, Pool]) -> dict[str, float]:
+    """Return the seconds that the running tasks of each job have computed, as of the heartbeats.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    owner : mapping of key to Pool
+        Pool of each task.
+    """
+    found: defaultdict[str, float] = defaultdict(float)
+    for ws in scheduler.workers.values():
+        for ts, seconds in ws.executing.items():
+            # A task may have ended since the heartbeat; then it was charged.
+            if ts.processing_on is ws and (pool := owner.get(ts.key)) is not None:
+                found[pool.name] += seconds
+    return found

@@ -150,7 +150,7 @@ def simulate(
 def job_lists(
     curves: Sequence[Curve], settings: Settings, trace: Trace | None = None
 ) -> list[tuple[int, list[SimulatedJob]]]:
-    """Make the jobs of every seed. With a `trace`, the lists differ only in their losses."""
+    """Make jobs from `curves` for each seed of `settings`; with a `trace`, only losses differ."""
     if settings.load is None:
         work = calibrate(curves)
     else:
@@ -255,7 +255,7 @@ def make_engine(
     settings: Settings,
     past: Sequence[PastRun] = (),
 ) -> Engine:
-    """Make the engine of a policy or oracle, without jobs.
+    """Make the engine of the policy or oracle `name` by `settings`, without jobs.
 
     An oracle is given the loss curves of `jobs` and their running times by `truth`.
     """

@@ -119,3 +119,44 @@ def test_answers_after_the_end_are_dropped(file, training):
         await app._disconnect()
 
     top(file, scenario, then=late)
+
+
+def test_top_with_two_hundred_jobs_writes_only_what_has_changed(file, training):
+    async def scenario(app, pilot):
+        table = app.query_one("#jobs")
+        jobs = {f"job-{n:03}": {**app.status["jobs"]["a"], "loss": n % 5} for n in range(200)}
+        app.status = {**app.status, "jobs": jobs}
+        app._show()
+        await pilot.press(*["greater_than_sign"] * 4)
+        order = [key.value for key in table.rows]
+        assert order[:2] == ["job-004", "job-009"]  # ties by name
+        table.move_cursor(row=150)
+        table.scroll_to(0, 140, animate=False)
+        await pilot.pause()
+        chosen, scroll = app.job, table.scroll_offset
+        written = []
+        update = table.update_cell
+        table.update_cell = lambda *cell, **kwargs: (written.append(cell), update(*cell, **kwargs))
+        app._show()
+        assert written == []
+        jobs = {**jobs, "job-007": {**jobs["job-007"], "loss": 3, "iteration": 99}}
+        app.status["jobs"] = jobs
+        app._show()
+        await pilot.pause()
+        assert {cell[:2] for cell in written} == {("job-007", "loss"), ("job-007", "iteration")}
+        assert [row.key.value for row in table.ordered_rows] == app._order(jobs)
+        assert (app.job, table.scroll_offset) == (chosen, scroll)
+        # Jobs end and begin, also above the chosen one.
+        jobs = {name: job for name, job in jobs.items() if name > "job-050"}
+        app.status["jobs"] = {**jobs, "new": jobs["job-199"]}
+        app._show()
+        assert [row.key.value for row in table.ordered_rows] == app._order(app.status["jobs"])
+        assert app.job == chosen
+        app.status["jobs"] = {"b": jobs["job-199"]}
+        app._show()
+        assert app.job == "b"
+        app.status["jobs"] = {}
+        app._show()
+        assert app.job is None
+
+    top(file, scenario)

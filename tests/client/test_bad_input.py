@@ -205,15 +205,14 @@ async def test_without_the_plugin_every_call_says_so(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_without_the_plugin_jobs_run_under_plain_dask_with_one_warning(c, s, a):
-    with captured_logger("dask_slaq.client.job") as log:
+    with captured_logger("dask_slaq.client") as log:
         for _ in range(2):
             async with slaq.job("a", client=c, target=0.1, stop=True) as job:
                 job.report(1.0)
                 slaq.report(0.5)
                 assert await c.submit(inc, 1, pure=False) == 2
                 assert job.iteration == 2
-                with pytest.raises(NoPlugin):
-                    await job.pause()
+                await job.pause()
     assert log.getvalue().count("jobs run under plain Dask") == 1
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, as_completed, wait
 
+import numpy as np
 import pytest
 import xarray as xr
 from distributed import LocalCluster
@@ -55,10 +57,11 @@ def test_errors_and_cancels_reach_the_future(client):
     assert future.cancel()
     with pytest.raises(CancelledError, match="'b' was stopped"):
         future.result(60)
-    assert not future.cancel()
+    assert future.cancel()
     stopped = slaq.submit(forever, name="c", target=0.2, stop=True)
     with pytest.raises(CancelledError):
         stopped.result(60)
+    assert stopped.cancelled()
     with pytest.raises(slaq.core.errors.InvalidSetting):
         slaq.submit(train, 3, name="d", weight=-1)
 
@@ -71,13 +74,70 @@ def test_a_cancel_before_the_job_opens_is_not_lost(client):
             future.result(60)
 
 
+def test_a_plot_shows_a_job_that_runs_and_one_that_ended(client):
+    pytest.importorskip("matplotlib")
+    future = slaq.submit(forever, name="<$x$_")
+    while future.job.iteration < 30:
+        time.sleep(0.01)
+    figure = future.job.plot()
+    while len(figure.axes[0].lines) < 2:  # until there is a forecast
+        figure = future.job.plot()
+    above, below = figure.axes
+    seconds, losses = above.lines[0].get_data()
+    ahead, predicted = above.lines[1].get_data()
+    assert np.nanmin(losses) <= 1 / 20
+    assert ahead[0] == seconds[-1]
+    assert (np.diff(ahead) >= 0).all()
+    assert predicted[-1] <= predicted[0]
+    assert below.get_ylabel() == "threads"
+    figure.canvas.draw()
+    future.job.stop()
+    wait([future], 60)
+    assert len(future.job.plot().axes[0].lines) == 1
+    with pytest.raises(slaq.core.errors.UnknownJob, match="'nobody'"):
+        slaq.job("nobody", client=client).plot()
+
+
+def test_a_cancelled_future_is_one_of_concurrent_futures(client):
+    def ends_well():
+        with contextlib.suppress(slaq.StopTraining):
+            forever()
+        return "a model"
+
+    ended = slaq.submit(train, 1, name="ended")
+    assert ended.running()
+    assert ended.result(60) == 1
+    assert not (ended.cancel() or ended.cancelled() or ended.running())
+    called = []
+    cancelled = slaq.submit(ends_well, name="cancelled")
+    cancelled.add_done_callback(called.append)
+    assert not cancelled.cancelled()
+    assert cancelled.cancel()
+    assert cancelled.cancelled()
+    stopped = slaq.submit(ends_well, name="stopped")
+    while not stopped.job.is_open:
+        time.sleep(0.01)
+    stopped.job.stop()
+    assert set(as_completed([cancelled, stopped], 60)) == {cancelled, stopped}
+    assert wait([cancelled, stopped], 60).not_done == set()
+    assert called == [cancelled]
+    assert cancelled.cancelled()
+    with pytest.raises(CancelledError):
+        cancelled.exception()
+    assert stopped.result() == "a model"
+    assert not stopped.cancelled()
+
+
 def test_progress_ends_with_the_jobs(client, capsys):
     future = slaq.submit(train, 30, name="seen")
     while not slaq.status(client)["jobs"]:
         time.sleep(0.01)
     slaq.progress("seen", interval=0.05)
     assert future.result(60) == 30
-    assert "seen" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "seen" in shown
+    assert "done" in shown
+    assert "0.03333" in shown, "the last loss is that of the job's last report"
 
 
 def test_a_widget_follows_the_jobs_of_a_notebook(client):
@@ -92,10 +152,13 @@ def test_a_widget_follows_the_jobs_of_a_notebook(client):
         time.sleep(0.05)
     assert "&lt;b&gt;w&lt;/b&gt;" in widget.value != before
     future.cancel()
-    future.exception(60)
-    while "no job is running" not in widget.value and time.monotonic() < deadline:
+    wait([future], 60)
+    while ">done<" not in widget.value and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert "no job is running" in widget.value
+    assert ">done<" in widget.value
+    assert "trained for" in widget.value
+    # A job that has ended already is shown as it ended.
+    assert slaq.progress("<b>w</b>", notebook=True).value == widget.value
 
 
 def test_the_status_is_a_dict_that_notebooks_show(client):

@@ -9,7 +9,7 @@ import pytest
 
 from dask_slaq.client.queries import dataset
 from dask_slaq.core import epochs as module
-from dask_slaq.core.epochs import MOST_BYTES, OVERHEAD, PIECE, ROW, VARIABLES, Epochs
+from dask_slaq.core.epochs import MOST_BYTES, OVERHEAD, PIECE, ROW, VARIABLES, Epochs, threads
 
 
 def values(*shares: float, **more) -> dict:
@@ -118,3 +118,22 @@ def test_epochs_that_come_and_go_between_two_pieces(monkeypatch):
 def test_nothing_is_kept_of_nothing():
     (piece,) = pieces(Epochs(5))
     assert dict(dataset([piece]).sizes) == {"job": 0, "epoch": 0}
+
+
+def test_threads_are_core_seconds_per_second():
+    times = np.array([0.0, 1.0, 3.0, 4.0, 5.0])
+    used = threads(times, np.array([[1.0, 3.0, 7.0, 7.0, 9.0]]), 1)
+    np.testing.assert_allclose(used, [[0.0, 2.0, 2.0, 0.0, 2.0]])
+    used = threads(times, np.array([[1.0, 3.0, 7.0, 7.0, 9.0]]), 10)
+    np.testing.assert_allclose(used, [[0.0, 2.0, 2.0, 1.5, 1.6]])
+    # A job that began later, one that ended, and another one of the same name.
+    nan = np.nan
+    some = np.array(
+        [[nan, 2.0, 4.0, 5.0, 6.0], [0.0, 1.0, 1.0, nan, nan], [5.0, 8.0, nan, 2.0, 3.0]]
+    )
+    used = threads(times, some, 1)
+    expected = [[0, 2, 1, 1, 1], [0, 1, 0, 0, 0], [0, 3, 0, 2, 1]]
+    np.testing.assert_allclose(used, expected)
+    # The time of a running task was estimated too high.
+    np.testing.assert_allclose(threads(times, np.array([[1.0, 9.0, 8.9, 9, 9]]), 1)[0, 2], 0)
+    assert threads(times[:1], some[:, :1], 3).tolist() == [[0], [0], [0]]

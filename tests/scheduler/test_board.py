@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 
 import pytest
-from distributed import LocalCluster
+from distributed import Event
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, tasks_of, until
+from driving import gen_cluster, start_plugin, tasks_of, until, wait_for
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -93,40 +92,38 @@ async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
     assert lines == ["no board: the scheduler has no dashboard"]
 
 
-def test_a_browser_shows_moving_curves_and_no_error():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("no Chromium is installed")
-    errors = []
-    with (
-        LocalCluster(2, processes=False, threads_per_worker=1, dashboard_address=":0") as cluster,
-        cluster.get_client() as client,
-        playwright.sync_playwright() as driver,
-    ):
-        client.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        page.goto(f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status")
-        page.get_by_role("link", name="Slaq").click()
-        assert page.url.endswith("/slaq")
-        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
-        points = """() => Math.max(0, ...Bokeh.documents[0]._all_models.values()
-            .filter(m => m.type === 'ColumnDataSource' && m.data.job && m.data.y)
-            .map(m => m.data.y[0]?.length ?? 0))"""
-        points = points.replace(
-            "Bokeh.documents[0]._all_models.values()",
-            "[...Bokeh.documents[0]._all_models.values()]",
-        )
-        with slaq.job("a", client=client) as job:
-            seen = []
-            for n in range(30):
-                client.submit(inc, n, pure=False).result()
-                job.report(1.0 / (1 + n))
-                page.wait_for_timeout(200)
-                seen.append(page.evaluate(points))
-        browser.close()
-    assert errors == []
-    assert seen[-1] > max(seen[0], 2)
+@gen_cluster(client=True, nthreads=ONE)
+async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_behind(c, s, a):
+    from dask_slaq.scheduler.board import colors
+
+    found = [colors.color_of(s, f"job-{n}") for n in range(200)]
+    assert len(set(found)) == 200
+    assert found == [colors.color_of(s, f"job-{n}") for n in range(200)]
+    for n in range(5000):
+        colors.color_of(s, f"short-{n}")
+    assert len(colors._of_schedulers[s]._colors) == colors.REMEMBERED
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_threads_count_tasks_that_still_run(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c):
+        tasks = [c.submit(wait_for, "go", k) for k in range(2)]
+        await until(lambda: a.state.executing_count == 2)
+
+        async def beat():
+            await a.heartbeat()
+            plugin.run_once()
+            plugin.jobs.record()
+            return plugin.jobs.epochs.table(600)[2]["core_seconds"][0, -1]
+
+        first = await beat()
+        for _ in range(3):
+            later = await beat()
+            assert later > first
+            first = later
+        assert plugin.engine.jobs["a"].runtime.attained == 0
+        await Event("go").set()
+        await c.gather(tasks)
+        later = await beat()
+        assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)

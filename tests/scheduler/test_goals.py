@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from distributed import Event
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, tasks_of, until
+from driving import gen_cluster, start_plugin, tasks_of, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -51,6 +52,17 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, a, b):
         assert 1.5 < plugin.engine.jobs["a"].target < 2.5
         with tasks_of("a"):  # it goes on with what others leave
             assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
+            tasks = c.map(wait_for, ["go"] * 6, pure=False)
+        with tasks_of("b"):
+            tasks += c.map(wait_for, ["go"] * 6, pure=False)
+        pool = plugin.pools.pools["a"]
+        await until(lambda: pool.running and pool.ready)
+        found = await slaq.explain("a", client=c)
+        assert found["reason"].startswith("good enough: it reached its target")
+        await slaq.set("a", max_share=1e6, client=c)
+        assert "good enough" not in (await slaq.explain("a", client=c))["reason"]
+        await Event("go").set()
+        await c.gather(tasks)
 
 
 @gen_cluster(client=True, nthreads=TWO)

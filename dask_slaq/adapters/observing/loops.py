@@ -125,12 +125,7 @@ class LoopObserver:
         return result
 
     def report(self, loss: Any) -> None:
-        """Pass a loss to the block. Losses that are not finite are dropped with one warning.
-
-        Parameters
-        ----------
-        loss : float, or NumPy or CuPy scalar
-        """
+        """Pass a loss to the block. Losses that are not finite are dropped with one warning."""
         value = float(loss.item() if hasattr(loss, "item") else loss)
         if math.isfinite(value):
             try:

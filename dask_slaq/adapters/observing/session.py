@@ -201,11 +201,6 @@ def pass_on(block: ReportSession, loss: float) -> bool:
 
     A loss that is not finite is dropped. Any failure gives one warning per cause and block.
 
-    Parameters
-    ----------
-    block : ReportSession
-    loss : float
-
     Returns
     -------
     bool

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
-from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
@@ -20,15 +19,13 @@ from dask_slaq.cli.connection import Where, close, connect, explained
 from dask_slaq.cli.status_tables import JOB_COLUMNS, owners_table, summary
 from dask_slaq.cli.text import printable
 from dask_slaq.cli.top.question import Question
+from dask_slaq.cli.top.table import JobsTable, shortened
 
 if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = ["Top"]
 
-_STYLES = {"running": "green", "waiting": "yellow", "paused": "magenta", "stopping": "red"}
-#: Characters of a job's or owner's name that are shown. All are in the explanation.
-_LONGEST = 24
 _STEERING = ("pause", "stop")
 _OF_JOBS = (*_STEERING, "explain", "sort", "reverse")
 
@@ -78,7 +75,7 @@ class Top(App[None]):
         """Create the widgets, from top to bottom."""
         yield Static(f"connecting to {printable(self.address)}", id="summary", markup=False)
         yield Static("", id="message", markup=False)
-        yield DataTable(id="jobs", cursor_type="row", zebra_stripes=True)
+        yield JobsTable(id="jobs")
         with VerticalScroll(id="owners"):
             yield Static("", id="owners-text", markup=False)
         with VerticalScroll(id="pane"):
@@ -158,20 +155,9 @@ class Top(App[None]):
             return
         self.query_one("#summary", Static).update(summary(status))
         self.query_one("#owners-text", Static).update(owners_table(status.get("owners", {})))
-        table = self.query_one("#jobs", DataTable)
-        chosen, row, scroll = self.job, table.cursor_row, table.scroll_offset
-        table.clear(columns=True)
-        for k, column in enumerate(JOB_COLUMNS):
-            mark = (" ▲" if self.upwards else " ▼") if k == self.sorted_by else ""
-            side = "left" if column.left else "right"
-            table.add_column(Text(column.heading + mark, justify=side), key=column.heading)
-        order = self._order(status["jobs"])
-        for name in order:
-            table.add_row(*_cells(name, status["jobs"][name]), key=name)
-        if order:
-            at = order.index(chosen) if chosen in order else min(row, len(order) - 1)
-            table.move_cursor(row=at, animate=False, scroll=False)
-            table.scroll_to(scroll.x, scroll.y, animate=False)
+        table = self.query_one("#jobs", JobsTable)
+        jobs = status["jobs"]
+        table.show(jobs, self._order(jobs), self.sorted_by, self.upwards)
 
     def _order(self, jobs: dict[str, Any]) -> list[str]:
         """Return the names in order: tasks of no job last, ties by name."""
@@ -183,10 +169,7 @@ class Top(App[None]):
     @property
     def job(self) -> str | None:
         """Name of the chosen job."""
-        table = self.query_one("#jobs", DataTable)
-        if not table.is_valid_row_index(table.cursor_row):
-            return None
-        return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+        return self.query_one("#jobs", JobsTable).job
 
     async def _show_explanation(self) -> None:
         pane = self.query_one("#pane")
@@ -265,7 +248,7 @@ class Top(App[None]):
                     job, lambda client: api.stop(job, client=client), "ends at its next report"
                 )
 
-        self.push_screen(Question(f"Stop {_short(job)} at its next report?"), answered)
+        self.push_screen(Question(f"Stop {shortened(job)} at its next report?"), answered)
 
     async def _steer(self, job: str, action: Callable[[Client], Awaitable[Any]], done: str) -> None:
         try:
@@ -278,21 +261,3 @@ class Top(App[None]):
 
 async def _await(answer: Awaitable[Any]) -> Any:
     return await answer
-
-
-def _cells(name: str, job: dict[str, Any]) -> list[Text]:
-    style = _STYLES.get(job.get("state", ""), "")
-    cells = []
-    for column in JOB_COLUMNS:
-        text = column.text(name, job)
-        if column.heading in ("job", "owner"):
-            text = _short(text)
-        side = "left" if column.left else "right"
-        # As Text: markup in a user's names is not interpreted.
-        cells.append(Text(text, style if column.heading == "state" else "", justify=side))
-    return cells
-
-
-def _short(name: str) -> str:
-    name = printable(name)
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "…"

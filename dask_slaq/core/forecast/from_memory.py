@@ -27,16 +27,21 @@ BoolArray = NDArray[np.bool_]
 
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
-STRETCH_SPREAD = 0.35
+STRETCH_SPREAD = 0.3
 N_STRETCHES, AS_IS = len(STRETCHES), 2
 N_HYPOTHESES = MOST_LIKE * N_STRETCHES
 #: Error of a like run's curve relative to the job's fall so far, and reports beyond which further
 #: ones are not counted as independent: curves differ by smooth errors, not by noise.
-MODEL_ERROR, INDEPENDENT = 0.03, 8.0
+MODEL_ERROR, INDEPENDENT = 0.1, 4.0
 #: Minimum standard deviation of the log of a job's range, as expected from like runs.
-RANGE_SPREAD = 0.3
+RANGE_SPREAD = 0.25
 #: Widest standard deviation of that log: what is assumed when like runs tell nothing of it.
 ANY_RANGE = 2.0
+#: Minimum standard deviation of the log of a job's first loss as expected from like runs, and
+#: maximum squared deviations by which a first loss counts as misfit.
+FIRST_SPREAD, STRANGEST = 0.25, 4.0
+#: Misfit at which memory and reports count alike, and trust below which memory is not asked.
+DOUBTFUL, STEEP, LEAST_TRUST = 1.0, 4.0, 0.05
 MIDDLES: FloatArray = bin_middles()
 
 
@@ -70,6 +75,9 @@ class FromMemory:
                 # Expected log of the range, relative to the first loss or absolute.
                 "log_range": ((N_HYPOTHESES,), np.float64, 0.0),
                 "relative": ((), np.bool_, False),
+                # Expected log of the first loss if it is > 0, and its standard deviation.
+                "log_first": ((), np.float64, 0.0),
+                "first_spread": ((), np.float64, np.inf),
                 "range_spread": ((), np.float64, ANY_RANGE),
             }
         )
@@ -130,6 +138,12 @@ class FromMemory:
         column = self._table.column
         column["log_range"][slot, :n] = np.repeat(log_range, N_STRETCHES)
         column["relative"][slot] = relative
+        column["first_spread"][slot] = np.inf
+        if relative:
+            logs = np.log(first)
+            column["log_first"][slot] = level = weight @ logs
+            spread = weight @ (logs - level) ** 2 + FIRST_SPREAD**2
+            column["first_spread"][slot] = np.sqrt(spread)
         # One run tells its range, but not how much the ranges of such runs differ.
         spread = np.sqrt(float(weight @ (log_range - mean) ** 2) + RANGE_SPREAD**2 / len(runs))
         column["range_spread"][slot] = np.clip(spread, RANGE_SPREAD, ANY_RANGE)
@@ -188,7 +202,8 @@ class FromMemory:
         if not len(rows):
             return
         found = self.forecast(rows, column["noise"][rows])
-        trust = 1.0 / (1.0 + (found.misfit / 3.0) ** 2)
+        trust = 1.0 / (1.0 + (found.misfit / DOUBTFUL) ** STEEP)
+        trust[trust < LEAST_TRUST] = 0.0
         column["reduction"][rows] += trust[:, None] * (found.fall - column["reduction"][rows])
         column["remaining"][rows] += trust * (found.remaining - column["remaining"][rows])
         column["status"][rows] = Status.OK
@@ -251,6 +266,10 @@ class FromMemory:
         weight = np.exp(log_weight)
         weight /= weight.sum(axis=1, keepdims=True)
         misfit = (weight * (error + off**2)).sum(axis=1) / np.minimum(n, INDEPENDENT)
+        # Another first loss may be due to other data. What it tells fades with the reports.
+        log_first = np.log(np.maximum(first, 1e-300))
+        strange = (log_first - column["log_first"][slots]) / column["first_spread"][slots]
+        misfit += np.minimum(strange**2, STRANGEST) / total
         scaled = weight * size * unit[:, None]
         mixed = np.einsum("jh,jhb->jb", scaled, fallen)
         ahead = total[:, None] + HORIZONS

@@ -204,10 +204,6 @@ class LossPredictor:
     def band(self, jobs: Sequence[str]) -> tuple[FloatArray, FloatArray]:
         """Return 80 % prediction intervals of the losses of `jobs`, as of the last fit.
 
-        Parameters
-        ----------
-        jobs : sequence of str
-
         Returns
         -------
         lower, upper : (n_jobs, n_horizons) array

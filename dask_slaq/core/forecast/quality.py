@@ -25,10 +25,6 @@ NOISE_FLOOR = 2.0
 def predicted_range(forecast: Forecast) -> FloatArray:
     """Return the predicted whole fall of each job: its fall so far plus the fall still to come.
 
-    Parameters
-    ----------
-    forecast : Forecast
-
     Returns
     -------
     (n_jobs,) array

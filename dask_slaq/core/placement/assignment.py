@@ -44,7 +44,7 @@ def starts(ordered: IntArray) -> IntArray:
 
 
 def joined(parts: list[Assignment], n_workers: int) -> Assignment:
-    """Concatenate `parts`, sort them by job and worker, and sum the amounts of equal pairs."""
+    """Concatenate `parts`, sort them by job and worker (one of `n_workers`), and add up equals."""
     if not parts:
         return Assignment(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     job, worker, amount = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -76,7 +76,7 @@ def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArra
 
 
 def running_sums(group: IntArray, amount: FloatArray) -> FloatArray:
-    """Return the running sums within each group."""
+    """Return the running sums (n,) of `amount` (n,) within each `group` (n,)."""
     order = _by_group(group)
     total = np.cumsum(amount[order])
     first = starts(group[order])
@@ -101,7 +101,7 @@ def _by_group(group: IntArray) -> IntArray:
 
 
 def lay_out(demand: FloatArray, room: FloatArray) -> Assignment:
-    """Lay demands (n_jobs,) end to end over rooms (n_workers,), and cut where either ends.
+    """Lay each `demand` (n_jobs,) end to end over each `room` (n_workers,); cut where either ends.
 
     Examples
     --------

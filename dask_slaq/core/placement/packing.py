@@ -24,9 +24,10 @@ ROUNDS = 8
 class FreeThreads:
     """Free threads of the workers, and the threads placed so far.
 
-    Methods take `jobs` to place and `workers` they may use (arrays of int), or `places`: pairs of
-    job and worker, sorted by job, best first. `whole` and `part` are the threads (n_jobs,) that
-    jobs still want, from which placed threads are subtracted in place.
+    See `place_all` for the order of the steps. Methods take `jobs` to place and `workers` they may
+    use (arrays of int), or `places`: pairs of job and worker, sorted by job, best first. `whole`
+    and `part` are the threads (n_jobs,) that jobs still want, from which placed threads are
+    subtracted in place.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ class FreeThreads:
     def grow_anywhere(
         self, jobs: IntArray, workers: IntArray, whole: FloatArray, spared: FloatArray
     ) -> None:
-        """Place whole threads on the first workers, apart from `spared` threads (n_workers,)."""
+        """Place `whole` threads of `jobs` on the first `workers`, except `spared` (n_workers,)."""
         jobs = jobs[whole[jobs] > 0]
         if not len(jobs):
             return
@@ -123,7 +124,7 @@ class FreeThreads:
         wanted -= np.bincount(places.job, taken, len(wanted))
 
     def put_parts(self, places: Assignment, part: FloatArray) -> None:
-        """Place fractions in one piece, each on the first of its places that has room.
+        """Place each `part` in one piece, on the first of its `places` that has room.
 
         The smallest fractions go first, so that as many as possible fit.
         """
@@ -140,7 +141,7 @@ class FreeThreads:
             self._take(asked, np.where(fits, amount, 0.0), part)
 
     def put_pieces(self, places: Assignment, part: FloatArray) -> None:
-        """Keep fractions in the pieces that they were in, if the pieces suffice."""
+        """Keep each `part` in the pieces (`places`) that it was in, if they suffice."""
         enough = np.bincount(places.job, places.amount, len(part)) >= part - EPSILON
         places = places.of(enough[places.job] & (part[places.job] > EPSILON))
         wanted = in_turn(places.job, places.amount, part[places.job])
@@ -148,7 +149,7 @@ class FreeThreads:
         self._take(places, taken, part)
 
     def fit_parts(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> None:
-        """Place fractions in the tightest rooms, then side by side, and the last ones in pieces."""
+        """Place each `part` of `jobs` on `workers`: tightly, else side by side, else in pieces."""
         for _ in range(ROUNDS):
             self._fit_tightly(jobs, workers, part)
             jobs = jobs[part[jobs] > EPSILON]

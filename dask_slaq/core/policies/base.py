@@ -150,13 +150,7 @@ class _Masked:
 
 
 def first_value(policy: GreedyPolicy, snapshot: Snapshot) -> FloatArray:
-    """Return the worth of the first thread of each job (n_jobs,).
-
-    Parameters
-    ----------
-    policy : GreedyPolicy
-    snapshot : Snapshot
-    """
+    """Return the worth (n_jobs,) of each job's first thread, by `policy` in `snapshot`."""
     none = np.zeros(len(snapshot.jobs))
     return policy.worth(snapshot, none, none + 1.0)
 

@@ -179,13 +179,13 @@ class FirstToTarget(MaxTotal):
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """Return threads given where each shortens the time to a target by the largest fraction."""
+        """Return threads given where each shortens the time most. See `GreedyPolicy.first`."""
         upper = np.where(has_forecast & np.isfinite(_work_left(snapshot)), upper, lower)
         worth = _Shortening(snapshot)
         return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
-        """Return the order of dispatch. A job's index does not depend on the other jobs."""
+        """Return the order of dispatch, job by job. See `GreedyPolicy.index`."""
         left, first = _work_left(snapshot), np.maximum(first_value(self, snapshot), 0.0)
         value = np.where(np.isfinite(left), 1.0 + 1.0 / (1.0 + left), first / (1.0 + first))
         return index_of(value, has_forecast, snapshot, 2.0)

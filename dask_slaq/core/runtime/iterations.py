@@ -75,7 +75,7 @@ class Iterations(Rows):
         self._ended: list[float] = []
 
     def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
-        """Charge one task of `seconds` compute time to a job.
+        """Charge one task of `seconds` compute time to the job in a `row`.
 
         `at_once` is the number of the job's tasks worth a slot that were ready or running with it.
         """
@@ -86,9 +86,9 @@ class Iterations(Rows):
             column["at_once"][row] = at_once
 
     def end_iteration(self, row: int, elapsed: float = 0.0, loss: float = np.nan) -> None:
-        """Record the end of an iteration `elapsed` seconds after the last `advance`. O(1).
+        """Record the end of an iteration of the job in a `row`. O(1).
 
-        `loss` is the loss that the job reported with it.
+        It ended `elapsed` seconds after the last `advance`; `loss` is what the job reported.
         """
         column = self.column
         self._ended += (row, elapsed, column["charged"].item(row))
@@ -153,11 +153,11 @@ class Iterations(Rows):
         column["held_seconds"][rows] += lasted
 
     def advance(self, rows: IntArray, elapsed: float) -> None:
-        """Add `elapsed` seconds with the present grants to the served time of jobs."""
+        """Add `elapsed` seconds with the present grants to the served time of `rows`."""
         self.column["held"][rows] += self.column["served"][rows] * elapsed
 
     def grant(self, rows: IntArray, share: FloatArray, tokens: FloatArray) -> None:
-        """Set the `share` (n_jobs,) and the `tokens` (n_jobs,) that jobs hold from now on."""
+        """Set `share` and `tokens` (n_jobs,) that the jobs in `rows` hold from now on."""
         column = self.column
         column["share"][rows] = share
         column["served"][rows] = (share > 0) | (tokens > 0)

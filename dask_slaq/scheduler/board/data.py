@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -11,14 +12,16 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import Status
+from dask_slaq.core.epochs import threads
+from dask_slaq.scheduler.board.colors import color_of
+from dask_slaq.scheduler.curves import curves_to_come
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["BoardData", "color_of", "data_of"]
+__all__ = ["BoardData", "data_of"]
 
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0
@@ -30,8 +33,8 @@ MOST_IN_ALL, FEWEST_POINTS = 4_000, 20
 AVERAGED = 10
 #: Maximum number of jobs or owners in stacked areas and bars.
 MOST_SHOWN = 20
-#: Number of different colors.
-N_COLORS = 20
+#: Color of all other jobs together.
+OTHERS_COLOR = "#bbbbbb"
 
 FloatArray = NDArray[np.float64]
 
@@ -73,14 +76,6 @@ def data_of(scheduler: Scheduler) -> BoardData:
     return cached[1]
 
 
-def color_of(name: str) -> str:
-    """Return the color of a job, the same in all plots."""
-    from bokeh.palettes import Category20
-
-    # Not `hash`, which differs between processes.
-    return str(Category20[N_COLORS][sum(name.encode()) * 7 % N_COLORS])
-
-
 def _empty(note: str) -> BoardData:
     return BoardData(
         note,
@@ -108,15 +103,21 @@ def _columns(plugin: SlaqPlugin) -> BoardData:
     names, times, values = plugin.jobs.epochs.table(PAST, points)
     now = times[-1] if len(times) else 0.0
     _add_losses(data, names, times - now, values["normalized_loss"])
-    _add_threads(data, names, times - now, values["running"])
+    used = threads(times, values["core_seconds"], AVERAGED)
+    _add_threads(data, names, times - now, used)
     ahead = min(max(10.0, (now - times[0]) / 2), PAST / 5) if len(times) else 0.0
     granted = sorted(plugin.jobs.names(), key=lambda name: -status["jobs"][name]["share"])
     _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead)
-    recent = np.nan_to_num(values["running"][:, -AVERAGED:]).sum(axis=1) / AVERAGED
-    _add_shares(data, status, dict(zip(names, recent.tolist(), strict=True)))
+    recent = used[:, -1].tolist() if len(times) else []
+    _add_shares(data, status, dict(zip(names, recent, strict=True)))
+    color = partial(color_of, plugin.scheduler)
+    for columns in (data.losses, data.forecasts, data.bands, data.threads):
+        columns["color"] = list(map(color, columns["job"]))
+    if len(data.threads["job"]) > MOST_SHOWN:
+        data.threads["color"][-1] = OTHERS_COLOR
     for name, job in status["jobs"].items():
         row = {
-            "color": color_of(name),
+            "color": color(name),
             "job": name,
             "owner": job["owner"],
             "state": job["state"],
@@ -137,14 +138,10 @@ def _add_losses(data: BoardData, names: list[str], times: FloatArray, losses: Fl
             _append(data.losses, times[known], line[known], name)
 
 
-def _add_threads(data: BoardData, names: list[str], times: FloatArray, running: FloatArray) -> None:
+def _add_threads(data: BoardData, names: list[str], times: FloatArray, mean: FloatArray) -> None:
     """Add one polygon per job, stacked; jobs beyond `MOST_SHOWN` form one polygon together."""
     if len(times) < 2:
         return
-    used = np.nan_to_num(running)
-    kernel = np.ones(AVERAGED)
-    counts = np.convolve(np.ones(len(times)), kernel)[: len(times)]
-    mean = np.array([np.convolve(row, kernel)[: len(times)] / counts for row in used])
     order = np.argsort(-mean.sum(axis=1), kind="stable")
     shown = [(names[i], mean[i]) for i in order[:MOST_SHOWN].tolist()]
     if len(order) > MOST_SHOWN:
@@ -162,26 +159,17 @@ def _add_threads(data: BoardData, names: list[str], times: FloatArray, running: 
 
 def _add_forecasts(data: BoardData, plugin: SlaqPlugin, names: list[str], seconds: float) -> None:
     """Add the predicted normalized loss of each job for the `seconds` to come, and its band."""
-    predictor, pace = plugin.engine._predictor, plugin.jobs.pace
-    names = [name for name in names if name in pace and pace[name].seconds > 0]
-    if not names:
-        return
-    forecast = predictor.forecast(names)
-    band = getattr(predictor, "band", None)
-    low, high = band(names) if band is not None else (None, None)
-    for i, name in enumerate(names):
-        span = float(forecast.start[i] - forecast.level[i] + forecast.remaining[i])
-        if forecast.status[i] != Status.OK or not span > 0:
+    for name, curve in curves_to_come(plugin.jobs, names).items():
+        near = curve.seconds <= seconds
+        ahead = curve.seconds[near]
+        _append(data.forecasts, ahead, ((curve.loss - curve.best) / curve.span)[near], name)
+        if curve.low is None or curve.high is None:
             continue
-        ahead = forecast.horizons * pace[name].seconds
-        near = ahead <= seconds
-        best = forecast.level[i] - forecast.remaining[i]
-        curve = forecast.level[i] - forecast.reduction[i]
-        _append(data.forecasts, ahead[near], ((curve - best) / span)[near], name)
-        if low is None or not (np.isfinite(low[i]).all() and np.isfinite(high[i]).all()):
-            continue
-        edges = [np.clip((edge[i] - best) / span, -0.1, 1.2)[near] for edge in (low, high)]
-        x = np.concatenate([ahead[near], ahead[near][::-1]])
+        edges = [
+            np.clip((edge - curve.best) / curve.span, -0.1, 1.2)[near]
+            for edge in (curve.low, curve.high)
+        ]
+        x = np.concatenate([ahead, ahead[::-1]])
         _append(data.bands, x, np.concatenate([edges[0], edges[1][::-1]]), name)
 
 
@@ -211,7 +199,6 @@ def _append(columns: dict[str, list[Any]], x: FloatArray, y: FloatArray, name: s
     columns["x"].append(x.tolist())
     columns["y"].append(y.tolist())
     columns["job"].append(name)
-    columns["color"].append(color_of(name))
 
 
 def _eta(seconds: list[float | None] | None) -> str:

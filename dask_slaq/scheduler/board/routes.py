@@ -21,10 +21,6 @@ PATH, PAGE = "/slaq", "slaq"
 def add_pages(scheduler: Scheduler) -> bool:
     """Add the board and its single plots to the scheduler's dashboard, once.
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-
     Returns
     -------
     bool

@@ -8,7 +8,7 @@ from bokeh.models import TapTool
 from distributed.dashboard.components.scheduler import TaskStream
 from distributed.diagnostics.task_stream import TaskStreamPlugin
 
-from dask_slaq.scheduler.board.data import color_of
+from dask_slaq.scheduler.board.colors import color_of
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -42,7 +42,8 @@ class JobTaskStreamPlugin(TaskStreamPlugin):  # type: ignore[misc]
         for i, (key, name) in enumerate(zip(found["key"], found["name"], strict=True)):
             if not name.startswith(NOT_COMPUTE):
                 job = job_of.get(key)
-                found["color"][i] = color_of(job) if isinstance(job, str) else UNOWNED
+                owned = isinstance(job, str)
+                found["color"][i] = color_of(self.scheduler, job) if owned else UNOWNED
                 found["name"][i] = f"{job}: {name}" if isinstance(job, str) else name
         return found
 

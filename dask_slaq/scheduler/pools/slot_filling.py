@@ -58,7 +58,8 @@ class SlotFilling:
         pool.pop(ts)
         self.sending = choice
         try:
-            self._pools.control.bind(ts, pool.tasks.get(ts), choice.ws, choice.rank)
+            why = f"{choice.reason}-{pool.name}"
+            self._pools.control.bind(ts, pool.tasks.get(ts), choice.ws, choice.rank, why)
         finally:
             self.sending = None
 

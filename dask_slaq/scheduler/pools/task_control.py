@@ -95,7 +95,9 @@ class TaskControl:
         if now is HELD or (now is bound and bound is not None):
             ts.worker_restrictions = user
 
-    def bind(self, ts: TaskState, user: Any, ws: WorkerState, rank: float) -> None:
+    def bind(
+        self, ts: TaskState, user: Any, ws: WorkerState, rank: float, why: str = "sent"
+    ) -> None:
         """Send a held task to a worker. Its restriction keeps work stealing from moving it.
 
         Parameters
@@ -106,18 +108,20 @@ class TaskControl:
         ws : distributed.scheduler.WorkerState
         rank : float
             Order on the worker: tasks of lower rank compute first.
+        why : str
+            Reason, for Dask's transition log.
         """
         self._restrict(ts, ws)
         given, ts.priority = ts.priority, (_FIRST, rank, *ts.priority)
         try:
-            self._transitions([ts], "processing")
+            self._transitions([ts], "processing", why)
         finally:
             ts.priority = given
         if ts.state == "no-worker":
             # Dask refused the worker.
             logger.warning("%s could not be bound to %s; left to Dask", ts.key, ws.address)
             self.restore(ts, user)
-            self._transitions([ts], "released")
+            self._transitions([ts], "released", "refused")
 
     def moved(self, ts: TaskState, ws: WorkerState) -> None:
         """Update the binding of a task that was moved to the worker `ws`."""
@@ -167,18 +171,18 @@ class TaskControl:
         ours = [ts for ts in tasks if self.has(ts)]
         for ts in ours:
             self.restore(ts, tasks[ts])
-        self._transitions([ts for ts in ours if ts.state == "no-worker"], "released")
+        self._transitions([ts for ts in ours if ts.state == "no-worker"], "released", "given-back")
 
     def take_out_of_queue(self, tasks: Iterable[TaskState]) -> None:
         """Release tasks that Dask has queued, so that they become ready again and are held."""
-        self._transitions([ts for ts in tasks if ts.state == "queued"], "released")
+        self._transitions([ts for ts in tasks if ts.state == "queued"], "released", "held")
 
-    def _transitions(self, tasks: Iterable[TaskState], finish: str) -> None:
+    def _transitions(self, tasks: Iterable[TaskState], finish: str, why: str) -> None:
         recommendations = {ts.key: finish for ts in tasks}
         if not recommendations:
             return
         try:
-            self.scheduler.transitions(recommendations, stimulus_id=f"slaq-{time()}")
+            self.scheduler.transitions(recommendations, stimulus_id=f"slaq-{why}-{time()}")
         except Exception:
             # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)

@@ -51,6 +51,7 @@ class Iterations:
 
     @property
     def predicted(self) -> bool:
+        """Whether no run has reached the target, so that the number is predicted."""
         return self.reached == 0
 
 

@@ -42,13 +42,6 @@ class _Thread:
     def wait_for(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Let the event loop await a coroutine function. Called by the thread.
 
-        Parameters
-        ----------
-        func : callable
-            Coroutine function.
-        args : tuple
-        kwargs : dict
-
         Returns
         -------
         object

@@ -37,7 +37,7 @@ class DataFileError(ValueError):
 
 @contextmanager
 def decompressed(path: str) -> Iterator[Any]:
-    """The bytes of a file, those inside it if its name says that it is compressed.
+    """Return the bytes of a file, those inside it if its name says that it is compressed.
 
     Raises
     ------

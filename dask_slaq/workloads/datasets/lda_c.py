@@ -26,7 +26,7 @@ MOST_TERMS = 2**31 - 1
 
 
 def read_vocabulary(path: Any) -> list[str]:
-    """The terms of a vocabulary file, one a line: term ``i`` is column ``i`` of the counts.
+    """Return the terms in a vocabulary file, by line: term ``i`` is column ``i`` of the counts.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def read_lda_c(
     *,
     blocksize: str | int = "64MiB",
 ) -> Any:
-    """Counts of terms in documents, as a lazy dask array.
+    """Return counts of terms in documents, as a lazy dask array.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def read_lda_c(
 
 
 def _documents(text: bytes) -> list[np.ndarray]:
-    """Number of terms, then term and count in turn, of each document."""
+    """Return the number of terms, then term and count in turn, of each document."""
     found = []
     for line in filter(bytes.strip, text.split(b"\n")):
         if not DOCUMENT.fullmatch(line):
@@ -120,7 +120,7 @@ def _read(text: bytes, n_terms: int) -> tuple[scipy.sparse.csr_matrix]:
 
 
 def _explain(line: bytes, n_terms: int | None) -> str | None:
-    """What is wrong with a line."""
+    """Return what is wrong with a line."""
     length, *pairs = re.split(rb"[ \t]+", line.strip(b" \t\r"))
     if not re.fullmatch(rb"\d{1,15}", length):
         return f"{shown(length)} is not a number of terms"

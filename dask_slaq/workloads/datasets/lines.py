@@ -67,7 +67,7 @@ class ByteRange(NamedTuple):
 
 
 def file_names(paths: Paths) -> list[str]:
-    """The files that a path, a pattern with ``*`` or a list of paths means.
+    """Return the files that a path, a pattern with ``*`` or a list of paths means.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def file_names(paths: Paths) -> list[str]:
 
 
 def ranges(paths: Paths, blocksize: str | int) -> list[ByteRange]:
-    """Ranges of at most `blocksize` bytes that cover the files.
+    """Return ranges of at most `blocksize` bytes that cover the files at `paths`.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def parse(
 
 
 def columns_of(parsed: Sequence[Delayed], item: int, n_columns: int | None, meta: Any) -> da.Array:
-    """A dask array of one item of each parsed tuple; how many rows it has is not known.
+    """Return a dask array of one item of each parsed tuple, with an unknown number of rows.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def columns_of(parsed: Sequence[Delayed], item: int, n_columns: int | None, meta
 
 
 def wrong_number(text: bytes, dtype: Any = "float64") -> str:
-    """Say what is wrong with a decimal number of this `dtype`; nothing if it is one."""
+    """Return what is wrong with `text` as a decimal number of this `dtype`, "" if nothing is."""
     if not NUMBER.fullmatch(text):
         return "not a number"
     with np.errstate(over="ignore"):
@@ -197,7 +197,7 @@ def shown(text: bytes) -> str:
 
 
 def _first_refused(lines: list[bytes], read: Callable[[bytes], Any]) -> int:
-    """Number of the first line that `read` refuses, if it refuses some, by halving."""
+    """Find by halving the number of the first line that `read` refuses, if any."""
     low, high = 0, len(lines)
     while high - low > 1:
         middle = (low + high) // 2

@@ -30,10 +30,9 @@ def read_year_prediction(
     blocksize: str | int = "64MiB",
     dtype: Any = "float64",
 ) -> tuple[Any, Any]:
-    """YearPredictionMSD: the year, then 90 features of timbre.
+    """Read YearPredictionMSD: the year, then 90 features of timbre. See `read_csv_regression`.
 
-    Its authors ask to train on the first 463,715 rows and to test on the other 51,630. Parameters,
-    results and errors are those of `read_csv_regression`.
+    Its authors ask to train on the first 463,715 rows and to test on the other 51,630.
     """
     return read_csv_regression(paths, 90, blocksize=blocksize, dtype=dtype)
 
@@ -105,7 +104,7 @@ def _read(text: bytes, columns: int, target: int, dtype: str) -> tuple[np.ndarra
 
 
 def _explain(line: bytes, columns: int, target: int, dtype: str) -> str | None:
-    """What is wrong with a line."""
+    """Return what is wrong with a line."""
     values = [value.strip(b" \t\r") for value in line.split(b",")]
     if len(values) != columns:
         return f"{len(values)} values, not {columns}"

@@ -97,7 +97,7 @@ def _read_dense(text: bytes, *arguments: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _explain(line: bytes, n_features: int, dtype: str, zero_based: bool) -> str | None:
-    """What is wrong with a line."""
+    """Return what is wrong with a line."""
     label, *pairs = re.split(rb"[ \t\r]+", IGNORED.sub(b"", line).strip(b" \t\r"))
     if wrong := wrong_number(label):
         return f"the label is {shown(label)}, {wrong}"

@@ -106,18 +106,7 @@ class PartitionedClassifier(ClassifierMixin, BaseEstimator):
             )
 
     def _by_block(self, method: str, X: Any, dtype: Any, width: int | None = None) -> Any:
-        """Apply a method of this model lazily to a dask array, with one task per partition.
-
-        Parameters
-        ----------
-        method : str
-            Name of a method that returns one row per row of X.
-        X : dask array, (n_rows, n_features)
-        dtype : dtype
-            Data type of the result.
-        width : int, optional
-            Number of columns of the result. By default, the result is one-dimensional.
-        """
+        """Apply a method of this model lazily to a dask array, with one task per partition."""
         self._check_columns(X)
         # A copy, so that fitting this model again does not change lazy predictions made before.
         model = copy.copy(self), method

@@ -1,0 +1,1 @@
+"""Memory benchmark: what past runs of like kind are worth."""

@@ -1,0 +1,142 @@
+"""Kinds of jobs with runs of the past and runs to be tested, which never share a loss curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.curves.repeated import FAMILIES, run_of_kind
+from dask_slaq.core.memory import Kind, Run, thinned
+from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs, parse
+from dask_slaq.simulation.workload.jsonl import records
+
+__all__ = ["KnownKind", "PastCurve", "from_files", "past_run", "trained"]
+
+Array = NDArray[np.float64]
+
+#: Range of the usual iterations of a kind, and by which those of a run differ.
+ITERATIONS, VARIED = (18, 50), (0.8, 1.25)
+#: Runs of the past of each kind, and runs to be tested.
+PAST, TESTED = 5, 3
+
+
+@dataclass(frozen=True)
+class PastCurve:
+    """One run: its parameters in orders of magnitude, and its loss curve."""
+
+    features: dict[str, float]
+    loss: Array
+
+
+@dataclass(frozen=True)
+class KnownKind:
+    """One kind of job.
+
+    Attributes
+    ----------
+    name : str
+    past, tested : list of PastCurve
+        Runs of the past, and runs of which the jobs of a list are drawn.
+    """
+
+    name: str
+    past: list[PastCurve]
+    tested: list[PastCurve]
+
+
+def trained(seed: int, *, kinds: int = 2) -> list[KnownKind]:
+    """Train kinds of each family, with other parameters and seeds in each run.
+
+    Parameters
+    ----------
+    seed : int
+    kinds : int
+        Data sets per family.
+    """
+    found = []
+    for family in FAMILIES:
+        for number in range(kinds):
+            data = 1000 * seed + number
+            rng = np.random.default_rng([seed, number, list(FAMILIES).index(family), 7])
+            usual = rng.uniform(*ITERATIONS)
+            runs: list[PastCurve] = []
+            tried = 0
+            while len(runs) < PAST + TESTED and tried < 4 * (PAST + TESTED):
+                iterations = round(usual * rng.uniform(*VARIED))
+                made = run_of_kind(family, data, tried, iterations)
+                tried += 1
+                if fit_for_jobs([Curve("", "", made.loss, False)]):
+                    runs.append(PastCurve(made.features, made.loss))
+            if len(runs) == PAST + TESTED:
+                found.append(KnownKind(f"{family} {number}", runs[:PAST], runs[PAST:]))
+    return found
+
+
+def from_files(paths: Iterable[str | Path], seed: int) -> list[KnownKind]:
+    """Group the curves of files by repository and model, and draw which are of the past.
+
+    Parameters
+    ----------
+    paths : iterable of path
+        JSON lines with ``id`` and ``loss``, and with any of ``repo``, ``model``, ``algorithm``.
+    seed : int
+
+    Returns
+    -------
+    list of KnownKind
+        Groups with several runs. Runs of a group are brought to about the same number of
+        iterations, since programs log at different intervals.
+    """
+    rng = np.random.default_rng([seed, 8])
+    groups: dict[str, list[Curve]] = {}
+    for path in paths:
+        for _, record in records(Path(path), ValueError):
+            curve = parse(record)
+            if fit_for_jobs([curve]):
+                groups.setdefault(_group(record), []).append(curve)
+    found = []
+    for name, curves in sorted(groups.items()):
+        if len(curves) < 2:
+            continue
+        usual = rng.uniform(*ITERATIONS)
+        runs = [
+            PastCurve({}, curves[i].resample(round(usual * rng.uniform(*VARIED))))
+            for i in rng.permutation(len(curves))
+        ]
+        n_tested = min(TESTED, max(1, len(runs) // 3))
+        found.append(KnownKind(name, runs[n_tested:], runs[:n_tested]))
+    return found
+
+
+def _group(record: dict[str, Any]) -> str:
+    known = [record[key] for key in ("repo", "model", "algorithm") if record.get(key)]
+    return " / ".join(map(str, known)) or str(record.get("source") or record["id"])
+
+
+def past_run(curves: PastCurve, kind: str, name: str, work: float, tasks: float) -> Run:
+    """Return what a memory keeps of a run.
+
+    Parameters
+    ----------
+    curves : PastCurve
+    kind, name : str
+        Names of the kind and of the job.
+    work, tasks : float
+        Core-seconds per iteration, and parallel tasks.
+    """
+    iteration = np.arange(1, len(curves.loss) + 1)
+    kept = thinned(iteration)
+    return Run(
+        name,
+        Kind(kind, tuple(sorted(curves.features.items()))),
+        iteration[kept],
+        curves.loss[kept],
+        len(curves.loss),
+        work=work,
+        tasks=tasks,
+    )

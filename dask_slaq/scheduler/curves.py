@@ -1,0 +1,81 @@
+"""Predicted loss curves of running jobs, over seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.forecast import Status
+
+if TYPE_CHECKING:
+    from dask_slaq.scheduler.jobs import ScheduledJobs
+
+__all__ = ["CurveToCome", "curves_to_come"]
+
+
+class CurveToCome(NamedTuple):
+    """Predicted loss of a job at its present pace.
+
+    Attributes
+    ----------
+    seconds : (n_horizons,) array
+        Seconds from now.
+    loss : (n_horizons,) array
+        Predicted raw loss.
+    low, high : (n_horizons,) array or None
+        Edges of the band that holds 80 % of the reports to come; None if unknown.
+    best, span : float
+        Predicted final loss, and whole predicted range of the loss.
+    """
+
+    seconds: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    low: NDArray[np.float64] | None
+    high: NDArray[np.float64] | None
+    best: float
+    span: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, which fit into a message."""
+        arrays = self._asdict()
+        return {
+            key: value.tolist() if isinstance(value, np.ndarray) else value
+            for key, value in arrays.items()
+        }
+
+
+def curves_to_come(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, CurveToCome]:
+    """Return the predicted curves of those jobs that have one.
+
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    names : iterable of str
+        Names of running jobs that report.
+    """
+    predictor, pace = jobs.engine._predictor, jobs.pace
+    known = [name for name in names if name in pace and pace[name].seconds > 0]
+    if not known:
+        return {}
+    forecast = predictor.forecast(known)
+    band = getattr(predictor, "band", None)
+    low, high = band(known) if band is not None else (None, None)
+    found = {}
+    for i, name in enumerate(known):
+        best = float(forecast.level[i] - forecast.remaining[i])
+        span = float(forecast.start[i]) - best
+        if forecast.status[i] != Status.OK or not span > 0:
+            continue
+        has_band = low is not None and bool(np.isfinite([low[i], high[i]]).all())
+        found[name] = CurveToCome(
+            forecast.horizons * pace[name].seconds,
+            forecast.level[i] - forecast.reduction[i],
+            low[i] if has_band else None,
+            high[i] if has_band else None,
+            best,
+            span,
+        )
+    return found

@@ -1,0 +1,78 @@
+"""Which job a task belongs to: the one in whose block it was submitted, by its annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+    from dask_slaq.scheduler.jobs import ScheduledJobs
+
+__all__ = ["TaskOwners"]
+
+#: Annotation that names the job of a task, and prefix of the annotation for each job block in which
+#: the task was built or computed.
+ANNOTATION = "slaq_job"
+BLOCK = "slaq_job:"
+
+
+class TaskOwners:
+    """Puts tasks into the pools of `jobs`."""
+
+    def __init__(self, jobs: ScheduledJobs) -> None:
+        self._jobs, self._pools = jobs, jobs.pools
+
+    def own(self, client: str, tasks: Iterable[Any]) -> None:
+        """Put new tasks into the pools of their jobs, or into the client's pool of unowned tasks.
+
+        Parameters
+        ----------
+        client : str
+        tasks : iterable
+            Keys.
+        """
+        mine: dict[str, list[Any]] = {}
+        for key in tasks:
+            ts = self._jobs.scheduler.tasks[key]
+            job = self._job_of(client, ts.annotations) if ts.annotations else None
+            mine.setdefault(job or f"other:{client}", []).append(ts)
+        for name, states in mine.items():
+            pool = self._pools.pools.get(name)
+            if pool is None:
+                if all(ts.run_spec is None or ts.state != "released" for ts in states):
+                    continue
+                pool = self._jobs.pool_of_unowned(client)
+            self._pools.tracker.own(pool, states)
+        self._pools.hold(self._jobs.contended)
+
+    def adopt(self, client: str, tasks: Iterable[TaskState]) -> None:
+        """Put unfinished tasks from before the first job into the client's pool."""
+        self._pools.tracker.adopt(self._jobs.pool_of_unowned(client), tasks)
+        if self._pools.holding.on:
+            self._pools.holding.convert(tasks)
+        else:
+            self._pools.hold(self._jobs.contended)
+
+    def _job_of(self, client: str, annotations: dict[Any, Any]) -> str | None:
+        """Return the running job of the client that a task's annotations name, or None.
+
+        A task that was built in the block of a job that has ended belongs to the job in whose block
+        it is computed; of several nested ones, to the newest.
+        """
+        job = annotations.get(ANNOTATION)
+        if not isinstance(job, str):
+            return None
+        if self._has(client, job):
+            return job
+        if BLOCK + job not in annotations:  # a name by hand, which no job has
+            return None
+        keys = (key for key in annotations if isinstance(key, str) and key.startswith(BLOCK))
+        around = {name for key in keys if self._has(client, name := key.removeprefix(BLOCK))}
+        if len(around) < 2:
+            return next(iter(around), None)
+        return next(name for name in reversed(self._jobs.reports) if name in around)
+
+    def _has(self, client: str, job: str) -> bool:
+        return job in self._jobs.reports and self._pools.pools[job].client == client

@@ -1,0 +1,122 @@
+"""The board moves in a browser without an error: at its address, below a prefix, and by a proxy."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+import time
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from distributed import LocalCluster
+from distributed.utils_test import inc
+from driving import PATIENCE
+from scheduler_process import free_port
+
+import dask_slaq as slaq
+
+pytest.importorskip("bokeh", reason="bokeh is not installed")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+]
+
+#: Largest number of points of a line on the page.
+POINTS = """() => Math.max(0, ...[...Bokeh.documents[0]._all_models.values()]
+    .filter(m => m.type === 'ColumnDataSource' && m.data.job && m.data.y)
+    .map(m => m.data.y[0]?.length ?? 0))"""
+
+
+@contextlib.contextmanager
+def running_cluster(prefix):
+    """A cluster with the plugin, and the address of its dashboard."""
+    with (
+        LocalCluster(
+            n_workers=1,
+            processes=False,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"http_prefix": prefix},
+        ) as cluster,
+        cluster.get_client() as client,
+    ):
+        client.register_plugin(slaq.SlaqPlugin(epoch="100ms"))
+        yield client, cluster.scheduler.http_server.port
+
+
+@contextlib.contextmanager
+def jupyter_server(base, directory):
+    """A Jupyter server with jupyter-server-proxy in another process, as JupyterHub starts one."""
+    pytest.importorskip("jupyter_server_proxy", reason="jupyter-server-proxy is not installed")
+    port = free_port()
+    options = {
+        "ServerApp.port": port,
+        "ServerApp.base_url": base,
+        "ServerApp.open_browser": False,
+        "ServerApp.allow_root": True,
+        "ServerApp.root_dir": directory,
+        "IdentityProvider.token": "",
+    }
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    command = [sys.executable, "-m", "jupyter_server", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                urlopen(f"http://127.0.0.1:{port}{base}/api").close()
+                break
+            except URLError:
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def watch(client, address):
+    """Open the board from Dask's status page, and look at its curves while a job reports."""
+    errors = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        page.goto(f"{address}/status")
+        page.get_by_role("link", name="Slaq").click()
+        assert page.url == f"{address}/slaq"
+        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+        with slaq.job("a", client=client) as job:
+            deadline, n, seen = time.monotonic() + PATIENCE, 0, [0]
+            while seen[-1] < seen[0] + 5 and time.monotonic() < deadline:
+                client.submit(inc, n, pure=False).result()
+                job.report(1.0 / (1 + n))
+                page.wait_for_timeout(100)
+                seen.append(page.evaluate(POINTS))
+                n += 1
+        # Single plots are what JupyterLab's Dask extension shows.
+        page.goto(f"{address}/individual-slaq-loss")
+        page.wait_for_function("() => window.Bokeh && Bokeh.documents.length > 0")
+        browser.close()
+    assert errors == []
+    assert seen[-1] >= seen[0] + 5
+
+
+@pytest.mark.parametrize("prefix", ["", "/user/ann"])
+def test_curves_move_and_nothing_fails(prefix):
+    with running_cluster(prefix) as (client, port):
+        watch(client, f"http://127.0.0.1:{port}{prefix}")
+
+
+def test_the_board_works_behind_jupyter_server_proxy(tmp_path):
+    base = "/user/ann"
+    with running_cluster("") as (client, port), jupyter_server(base, tmp_path) as proxy:
+        watch(client, f"http://127.0.0.1:{proxy}{base}/proxy/{port}")

@@ -1,0 +1,54 @@
+"""Dask's task page and transition log say why a task waits, and why it was sent."""
+
+from __future__ import annotations
+
+import pytest
+from distributed import Event
+from distributed.utils_test import inc
+from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+from tornado.httpclient import AsyncHTTPClient
+
+NAME = "<i>a</i>"
+
+
+@pytest.mark.parametrize("prefix", ["", "/user/ann"])
+def test_the_page_of_a_held_task_says_why_it_waits(prefix):
+    kwargs = {"http_prefix": prefix, "dashboard_address": "127.0.0.1:0"}
+
+    @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)], scheduler_kwargs=kwargs)
+    async def check(c, s, a):
+        async def page(future):
+            url = f"http://127.0.0.1:{s.http_server.port}{prefix}/info/task/{future.key}.html"
+            return (await AsyncHTTPClient().fetch(url)).body.decode()
+
+        plugin = await start_plugin(c, s, ahead=0, short_task=0)
+        alone = c.submit(inc, 0, key="alone")
+        assert await alone == 1
+        async with jobs(c, NAME, "b", owner="ann"):
+            futures = []
+            for name in (NAME, "b"):
+                with tasks_of(name):
+                    futures += [c.submit(wait_for, "go", k, pure=False) for k in range(3)]
+            await until(lambda: len(plugin.pools.pools["b"].ready) >= 2)
+            held = next(f for f in futures if plugin.pools.control.holds(s.tasks[f.key]))
+            await state_of(s, held, "no-worker")
+            html = await page(held)
+            assert "Transition Log" in html
+            assert "other ready tasks of it wait as well" in html
+            assert NAME not in html
+            # With a fault in it, the page is Dask's own, and nothing else notices.
+            plugin.pools.dispatcher.turn = None
+            broken = await page(held)
+            del plugin.pools.dispatcher.turn
+            assert "Transition Log" in broken
+            assert "<th> Slaq </th>" not in broken
+            assert "<th> Slaq </th>" not in await page(alone)
+            await Event("go").set()
+            await c.gather(futures)
+            assert "of ann </td>" in await page(held)
+            log = [row[4] for row in s.story(held.key)]
+            assert any(stimulus.startswith(("slaq-granted-", "slaq-lent-")) for stimulus in log)
+        await c.unregister_scheduler_plugin("slaq")
+        assert "Transition Log" in await page(held)
+
+    check()
