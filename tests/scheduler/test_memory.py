@@ -60,6 +60,20 @@ async def test_within_its_life_without_any_setting(c, s, a):
 
 
 @small
+async def test_losses_that_are_refused_are_not_remembered(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("net", client=c) as job:
+        for loss in (3.0, float("nan"), 2.0, float("inf"), 1e305, 1.0):
+            c._send_to_scheduler({"op": "slaq-report", "job": "net", "loss": loss})
+        await reported(c, "net", 3)
+        job.report(0.5)
+        await reported(c, "net", 4)
+        assert plugin.memory.following["net"].count == 4
+    (run,) = plugin.memory.runs
+    assert run.loss.tolist() == [3.0, 2.0, 1.0, 0.5] and plugin.memory.broken is None
+
+
+@small
 async def test_outcomes(c, s, a):
     plugin = await start_plugin(c, s)
     with pytest.raises(ZeroDivisionError):

@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, Run, kind_of_name
 
 if TYPE_CHECKING:
     from dask_slaq.memory import Unfinished
 
-__all__ = ["Following", "is_from_scratch", "losses_of"]
+__all__ = ["Following", "is_from_scratch", "last_resort", "losses_of"]
 
 FloatArray = NDArray[np.float64]
 
 #: Number of the newest losses kept of each job one by one, and growth of the distance between the
 #: iterations of older ones.
 RECENT, GROWTH = 64, 1.15
+
+
+def last_resort(name: str) -> Kind:
+    """Return the kind of a job of which nothing but the name is known."""
+    return kind_of_name(name) or Kind(name)
 
 
 @dataclass

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.memory import Kind, PastRuns, Run, kind_of_name
+from dask_slaq.core.memory import Kind, PastRuns, Run
 from dask_slaq.memory import LAPSE, RunStore, Unfinished
-from dask_slaq.scheduler.memory.following import Following
+from dask_slaq.scheduler.memory.following import Following, last_resort
 from dask_slaq.scheduler.memory.resuming import Resuming
 from dask_slaq.scheduler.memory.safely import safely
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["MEMORY_TOPIC", "Memory", "last_resort"]
+__all__ = ["MEMORY_TOPIC", "Memory"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,15 +30,10 @@ logger = logging.getLogger(__name__)
 MEMORY_TOPIC = "slaq-memory"
 #: Maximum number of past runs read of one kind, and of runs of which it is said that they are safe.
 MOST_LOADED, MOST_UNSAFE = 64, 10_000
-#: Seconds between two checkpoints.
-PERIOD = 5.0
-#: Seconds for which opening a job waits for the store.
-PATIENCE = 1.0
-
-
-def last_resort(name: str) -> Kind:
-    """Return the kind of a job of which nothing but the name is known."""
-    return kind_of_name(name) or Kind(name)
+#: Seconds between two checkpoints, and for which opening a job waits for the store.
+PERIOD, PATIENCE = 5.0, 1.0
+#: Largest absolute loss that forecasts take.
+MAX_LOSS = 1e300
 
 
 class _Runs(PastRuns):
@@ -100,6 +95,7 @@ class Memory:
         """End the memory, and log the error once."""
         if self.broken is None:
             self.broken = f"{type(error).__name__}: {error}"
+            self.following.clear()
             logger.error("past runs are no longer remembered: %s", self.broken, exc_info=error)
 
     @safely
@@ -172,13 +168,17 @@ class Memory:
             self._resuming.check_kind(name, kind)
             self.plugin.engine.set_kind(name, kind)
 
-    @safely
     def report(self, name: str, loss: float) -> None:
         """Record a `loss` of the job `name`, before the engine takes it in. O(1)."""
-        if (job := self.following.get(name)) is not None:
+        job = self.following.get(name)
+        if job is None or not -MAX_LOSS <= loss <= MAX_LOSS:  # the engine refuses it
+            return
+        try:  # not `safely`, which would take longer than all of this
             if job.past is not None:
                 job = self._resuming.check_loss(name, float(loss))
             job.add(float(loss))
+        except Exception as error:
+            self.fail(error)
 
     @safely
     def end(self, name: str, outcome: str | None) -> None:

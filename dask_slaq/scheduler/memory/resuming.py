@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.memory import Kind, Run
 from dask_slaq.memory import LAPSE, Unfinished
-from dask_slaq.scheduler.memory.following import Following, is_from_scratch, losses_of
+from dask_slaq.scheduler.memory.following import (
+    Following,
+    is_from_scratch,
+    last_resort,
+    losses_of,
+)
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.memory.memory import Memory
@@ -157,4 +162,4 @@ class Resuming:
 
     def _kind_of(self, name: str) -> Kind:
         kind: Kind | None = self._memory.plugin.engine.remembering.kinds.get(name)
-        return kind or Kind(name)
+        return kind or last_resort(name)
