@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dask_slaq.core.engine import BLIND, Engine
+from dask_slaq.core.decisions import BLIND
+from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.memory import Run as PastRun
 from dask_slaq.core.policies import POLICIES, policy
