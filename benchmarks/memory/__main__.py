@@ -35,7 +35,8 @@ LISTS = 6
     "--curves",
     "files",
     multiple=True,
-    help="File of JSON lines with id, loss and repo, model or algorithm (repeatable).  [default: curves are trained]",
+    help="File of JSON lines with id, loss and repo, model or algorithm (repeatable).  "
+    "[default: curves are trained]",
 )
 @click.option(
     "--noise",

@@ -73,11 +73,9 @@ def measure(
         runs = {}
         for row in rows:
             runs[row] = summarize([future.result() for future in due[(arrival, *row)]])
-            print(
-                f"{arrival}, {row[0]}, {row[1]}: t90 {runs[row]['t90_mean_s']:.2f} s, makespan {runs[row]['makespan_s']:.1f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+            t90, makespan = (runs[row][key] for key in ("t90_mean_s", "makespan_s"))
+            line = f"{arrival}, {', '.join(row)}: t90 {t90:.2f} s, makespan {makespan:.1f} s"
+            print(line, file=sys.stderr, flush=True)
         best = min(runs["without", policy]["t90_mean_s"] for policy in ("none", "fair"))
         makespan = runs["without", "none"]["makespan_s"]
         found[arrival] = {
