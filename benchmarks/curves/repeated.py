@@ -125,7 +125,7 @@ def _svm(data: Any, rng: Any, iterations: int) -> tuple[dict[str, float], list[f
 
 
 def _kmeans(data: Any, rng: Any, iterations: int) -> tuple[dict[str, float], list[float]]:
-    n, k = 3000, int(round(_magnitude(rng, 15, 60)))
+    n, k = 3000, round(_magnitude(rng, 15, 60))
     middles = data.standard_normal((40, 4)) * data.uniform(0.8, 2.0)
     x = middles[data.integers(40, size=n)] + data.standard_normal((n, 4))
     centers = x[rng.choice(n, k, replace=False)]
@@ -156,7 +156,7 @@ def _boosting(data: Any, rng: Any, iterations: int) -> tuple[dict[str, float], l
 
 
 def _network(data: Any, rng: Any, iterations: int) -> tuple[dict[str, float], list[float]]:
-    n, d, h = 1000, 10, int(round(_magnitude(rng, 8, 40)))
+    n, d, h = 1000, 10, round(_magnitude(rng, 8, 40))
     x = data.standard_normal((n, d))
     y = (np.sin(x[:, 0] * 1.5) + x[:, 1] * x[:, 2] > 0).astype(float)
     step = _magnitude(rng, 0.2, 1.0)
@@ -181,7 +181,7 @@ def _topics(data: Any, rng: Any, iterations: int) -> tuple[dict[str, float], lis
     of_topic = data.dirichlet(np.full(words, 0.1), size=10)
     mixture = data.dirichlet(np.full(10, 0.3), size=n)
     counts = np.array([data.multinomial(100, p / p.sum()) for p in mixture @ of_topic], float)
-    topics = int(round(_magnitude(rng, 5, 20)))
+    topics = round(_magnitude(rng, 5, 20))
     a, b = rng.dirichlet(np.ones(topics), size=n), rng.dirichlet(np.ones(words), size=topics)
     losses = []
     for _ in range(iterations):
@@ -196,7 +196,7 @@ def _topics(data: Any, rng: Any, iterations: int) -> tuple[dict[str, float], lis
 def _factors(data: Any, rng: Any, iterations: int) -> tuple[dict[str, float], list[float]]:
     n, m, true = 80, 60, 8
     x = data.random((n, true)) @ data.random((true, m)) + 0.05 * data.random((n, m))
-    rank = int(round(_magnitude(rng, 4, 16)))
+    rank = round(_magnitude(rng, 4, 16))
     a, b = rng.random((n, rank)), rng.random((rank, m))
     losses = []
     for _ in range(iterations):

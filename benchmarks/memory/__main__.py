@@ -7,122 +7,23 @@ virtual clock, as those of `benchmarks.live`; `without` is the same jobs without
 
 from __future__ import annotations
 
-import sys
-from concurrent.futures import Executor
-from dataclasses import replace
 from typing import Any
 
 import click
 
-from benchmarks.common.metrics import Run, summarize
 from benchmarks.common.results import give, json_option
-from benchmarks.live_jobs.emulated import COUNTS
-from benchmarks.live_jobs.virtual_time import run_virtual
-from benchmarks.memory import errors
+from benchmarks.memory import errors, running
 from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind, from_files, trained
 from dask_slaq.simulation import virtual
 from dask_slaq.simulation.workload.curves import CurveError
 
-POLICIES = ("max-total", "first-to-target")
 #: Length of a `--quick` run relative to a full one, and its number of jobs.
 QUICK, QUICK_JOBS = 0.15, 5
 #: Noise of the table of errors, relative to the range.
 NOISY = 0.03
 #: Lists of jobs that errors are averaged over.
 LISTS = 6
-
-
-def run(
-    kinds: list[KnownKind],
-    arrival: str,
-    scenario: str,
-    policy: str,
-    seed: int,
-    shape: dict[str, Any],
-) -> Run:
-    """Run one list of jobs with one memory under one policy."""
-    listed = repeated_jobs(kinds, arrival, seed, **shape)
-    jobs, past = listed.jobs, listed.memory.get(scenario, [])
-    if scenario == "without":  # no two jobs are alike
-        jobs = [replace(job, kind={"name": job.name}) for job in jobs]
-    return run_virtual(jobs, policy, seed=seed, past=past if policy != "none" else [])
-
-
-def measure(
-    kinds: dict[int, list[KnownKind]],
-    scenarios: list[str],
-    shape: dict[str, Any],
-    pool: Executor,
-) -> dict[str, Any]:
-    """Run all policies with all memories.
-
-    Parameters
-    ----------
-    kinds : dict of int to list of KnownKind
-        Kinds by seed.
-    scenarios : list of str
-        Of `SCENARIOS`.
-    shape : dict
-        Further arguments of `repeated_jobs`.
-    pool : Executor
-
-    Returns
-    -------
-    dict
-        By arrival, scenario and policy: ``t90_over_best``, relative to the better of none and
-        fair, ``makespan_over_none``, and ``t90_over_without``, relative to no memory. The
-        scenario ``without`` has no memory.
-    """
-    rows = [("without", policy) for policy in ("none", "fair", *POLICIES)]
-    rows += [(scenario, policy) for scenario in scenarios for policy in POLICIES]
-    due = {
-        (arrival, *row): [
-            pool.submit(run, kinds[seed], arrival, *row, seed, shape) for seed in kinds
-        ]
-        for arrival in COUNTS
-        for row in rows
-    }
-    found: dict[str, Any] = {}
-    for arrival in COUNTS:
-        runs = {}
-        for row in rows:
-            runs[row] = summarize([future.result() for future in due[(arrival, *row)]])
-            print(
-                f"{arrival}, {row[0]}, {row[1]}: t90 {runs[row]['t90_mean_s']:.2f} s, makespan {runs[row]['makespan_s']:.1f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-        best = min(runs["without", policy]["t90_mean_s"] for policy in ("none", "fair"))
-        makespan = runs["without", "none"]["makespan_s"]
-        found[arrival] = {
-            scenario: {
-                policy: {
-                    "t90_over_best": runs[scenario, policy]["t90_mean_s"] / best,
-                    "makespan_over_none": runs[scenario, policy]["makespan_s"] / makespan,
-                    "t90_over_without": runs[scenario, policy]["t90_mean_s"]
-                    / runs["without", policy]["t90_mean_s"],
-                }
-                for policy in POLICIES
-            }
-            for scenario in ("without", *scenarios)
-        }
-    return found
-
-
-def _table(found: dict[str, Any]) -> str:
-    lines = [
-        f"{'':<34}" + "".join(f"{name:>14}" for name in ("t90/best", "t90/without", "mksp/none"))
-    ]
-    for arrival, scenarios in found.items():
-        for scenario, policies in scenarios.items():
-            for policy, row in policies.items():
-                cells = ("t90_over_best", "t90_over_without", "makespan_over_none")
-                lines.append(
-                    f"{arrival:<10}{scenario:<12}{policy:<16}".ljust(34)
-                    + "".join(f"{row[c]:>14.3f}" for c in cells)
-                )
-    return "\n".join(lines)
 
 
 @click.command()
@@ -134,7 +35,8 @@ def _table(found: dict[str, Any]) -> str:
     "--curves",
     "files",
     multiple=True,
-    help="File of JSON lines with id, loss and repo, model or algorithm (repeatable).  [default: curves are trained]",
+    help="File of JSON lines with id, loss and repo, model or algorithm (repeatable).  "
+    "[default: curves are trained]",
 )
 @click.option(
     "--noise",
@@ -181,13 +83,13 @@ def main(**options: Any) -> None:
     result: dict[str, Any] = {}
     if not options["forecasts_only"]:
         with virtual.pool(options["parallel"]) as pool:
-            result = measure({seed: kinds[seed] for seed in seeds}, scenarios, shape, pool)
+            result = running.measure({seed: kinds[seed] for seed in seeds}, scenarios, shape, pool)
     forecasts: dict[str, Any] = {}
     for name, noise in (("smooth", 0.0), ("noisy", NOISY)):
         lists = [repeated_jobs(kinds[seed], "burst", seed, noise=noise) for seed in listed]
         memories = (("without", None), ("with", "all_known"), ("misled", "misleading"))
         forecasts[name] = {which: errors.errors(lists, memory) for which, memory in memories}
-    tables = [_table(result)] if result else []
+    tables = [running.table(result)] if result else []
     give({**result, "forecasts": forecasts}, options["output"], *tables, errors.table(forecasts))
 
 

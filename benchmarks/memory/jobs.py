@@ -129,7 +129,7 @@ def _memories(
                 f"{name} {i}",
                 w,
                 past[other[k]][2],
-            )  # fmt: skip
+            )
             for i, c, w in _each(past[other[k]])
         ]
     return memory

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.like_curves import BETWEEN, MIDDLES, at_iteration, concave, interpolate
 from dask_slaq.core.forecast.types import Status
 from dask_slaq.core.memory import MOST_LIKE, N_BINS, Kind, PastRuns, Run, Traces, kernel, shape_of
-from dask_slaq.core.memory import middles as bin_middles
 from dask_slaq.core.rows import Rows
 
-__all__ = ["FromMemory", "MemoryForecast", "concave"]
+__all__ = ["FromMemory", "MemoryForecast"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -42,7 +42,8 @@ ANY_RANGE = 2.0
 FIRST_SPREAD, STRANGEST = 0.25, 4.0
 #: Misfit at which memory and reports count alike, and trust below which memory is not asked.
 DOUBTFUL, STEEP, LEAST_TRUST = 1.0, 4.0, 0.05
-MIDDLES: FloatArray = bin_middles()
+#: Maximum number of past runs of which the curves are kept at hand.
+MOST_TABLES = 1000
 
 
 class MemoryForecast(NamedTuple):
@@ -64,11 +65,13 @@ class FromMemory:
     def __init__(self, memory: PastRuns) -> None:
         self._memory = memory
         self._slot: dict[int, int] = {}
+        self._tables: dict[int, tuple[Run, NDArray[np.float32] | None]] = {}
         self._slot_of = np.full(0, -1, dtype=np.int64)
         self.traces = Traces()
         self._table = Rows(
             {
                 "n_like": ((), np.int64, 0),
+                "trust": ((), np.float64, 1.0),  # in the forecast from memory, from 0 to 1
                 # Fraction of its range by which each hypothesis has fallen in each bin.
                 "fallen": ((N_HYPOTHESES, N_BINS), np.float32, 0.0),
                 "log_prior": ((N_HYPOTHESES,), np.float64, -np.inf),
@@ -104,28 +107,36 @@ class FromMemory:
             grown[: len(self._slot_of)] = self._slot_of
             self._slot_of = grown
         self._slot_of[row] = slot
-        shaped = []
-        for run, apart in self._memory.like(kind, most=MOST_LIKE):
-            shape = shape_of(run) if run.outcome == "done" else None
-            if shape is not None:
-                shaped.append((run, apart, *shape))
+        like = self._memory.like(kind, most=MOST_LIKE)
+        found = [(run, apart, self._hypotheses(run)) for run, apart in like]
+        shaped = [(run, apart, table) for run, apart, table in found if table is not None]
         if not shaped:
             return None
-        weight = kernel([apart for _, apart, _, _ in shaped])
+        weight = kernel([apart for _, apart, _ in shaped])
         column = self._table.column
         column["n_like"][slot] = len(shaped)
         spread = np.log(STRETCHES) / STRETCH_SPREAD
         prior = np.log(weight)[:, None] - 0.5 * spread**2
         n = prior.size
         column["log_prior"][slot, :n] = prior.ravel()
-        for i, (_, _, iteration, fallen) in enumerate(shaped):
-            at = 1.0 + (MIDDLES - 1.0) / STRETCHES[:, None]
-            column["fallen"][slot, i * N_STRETCHES : (i + 1) * N_STRETCHES] = np.interp(
-                at, iteration, fallen
-            )
+        column["fallen"][slot, :n] = np.concatenate([table for *_, table in shaped])
         self._expect_range(slot, [run for run, *_ in shaped], weight)
         by_run = column["fallen"][slot, AS_IS:n:N_STRETCHES].astype(np.float64)
-        return concave(weight @ by_run @ _interpolation(HORIZONS).T)
+        return concave(weight @ by_run @ BETWEEN)
+
+    def _hypotheses(self, run: Run) -> NDArray[np.float32] | None:
+        """Return the curves (n_stretches, n_bins) of a run; None if it tells nothing."""
+        if id(run) in self._tables:
+            return self._tables[id(run)][1]
+        table = None
+        shape = shape_of(run) if run.outcome == "done" else None
+        if shape is not None:
+            at = 1.0 + (MIDDLES - 1.0) / STRETCHES[:, None]
+            table = np.interp(at, *shape).astype(np.float32)
+        if len(self._tables) >= MOST_TABLES:
+            self._tables.pop(next(iter(self._tables)))
+        self._tables[id(run)] = run, table  # with the run, so that its id is not reused
+        return table
 
     def _expect_range(self, slot: int, runs: list[Run], weight: FloatArray) -> None:
         """Store what ranges the like runs let expect, relative to the first loss if it is > 0."""
@@ -166,9 +177,11 @@ class FromMemory:
             self.traces.append(slots[some], losses[some])
 
     def likeness(self, row: int) -> int:
-        """Return the number of runs like the job in a row."""
+        """Return the number of runs on which the forecast of the job in a row rests."""
         slot = self._slot.get(row)
-        return 0 if slot is None else self._table.column["n_like"].item(slot)
+        if slot is None or not self._table.column["trust"][slot] > 0:
+            return 0
+        return int(self._table.column["n_like"][slot])
 
     def curve(self, row: int) -> tuple[IntArray, FloatArray] | None:
         """Return the loss curve of the job in a row, thinned; None if its kind is not known."""
@@ -198,14 +211,22 @@ class FromMemory:
         """
         column = cache.column
         rows = rows[self.known(rows)]
-        rows = rows[column["status"][rows] != Status.DIVERGING]
+        diverging = column["status"][rows] == Status.DIVERGING
+        self._table.column["trust"][self._slots(rows[diverging])] = 0.0
+        rows = rows[~diverging]
         if not len(rows):
             return
         found = self.forecast(rows, column["noise"][rows])
         trust = 1.0 / (1.0 + (found.misfit / DOUBTFUL) ** STEEP)
         trust[trust < LEAST_TRUST] = 0.0
-        column["reduction"][rows] += trust[:, None] * (found.fall - column["reduction"][rows])
-        column["remaining"][rows] += trust * (found.remaining - column["remaining"][rows])
+        self._table.column["trust"][self._slots(rows)] = trust
+        some = trust > 0  # the others keep their forecasts to the last bit
+        rows, trust = rows[some], trust[some]
+        found = MemoryForecast(*(part[some] for part in found))
+        fall, rest = column["reduction"][rows], column["remaining"][rows]
+        fall = np.maximum.accumulate(fall + trust[:, None] * (found.fall - fall), axis=1)
+        column["reduction"][rows] = fall
+        column["remaining"][rows] = np.maximum(rest + trust * (found.remaining - rest), fall[:, -1])
         column["status"][rows] = Status.OK
 
     def forecast(self, rows: IntArray, noise: FloatArray) -> MemoryForecast:
@@ -227,7 +248,7 @@ class FromMemory:
         s = fallen[:, :, : loss.shape[1]].copy()
         last = np.maximum((count > 0).sum(axis=1) - 1, 0)
         row = np.arange(len(rows))
-        s[row, :, last] = _at(fallen, iteration[row, last])
+        s[row, :, last] = at_iteration(fallen, iteration[row, last])
         # Least squares of loss = level - range * fallen, in units of the first loss's distance.
         some = count > 0
         first = loss[:, 0]
@@ -273,76 +294,6 @@ class FromMemory:
         scaled = weight * size * unit[:, None]
         mixed = np.einsum("jh,jhb->jb", scaled, fallen)
         ahead = total[:, None] + HORIZONS
-        to_come = _interpolate(mixed, ahead)
+        to_come = interpolate(mixed, ahead)
         fall = concave(to_come - to_come[:, :1])
         return MemoryForecast(fall, fall[:, -1].copy(), misfit)
-
-
-def _place(iteration: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the bin left of each iteration, and the part of the way to the next one."""
-    left = np.clip(np.searchsorted(MIDDLES, iteration, side="right") - 1, 0, N_BINS - 2)
-    part = (iteration - MIDDLES[left]) / (MIDDLES[left + 1] - MIDDLES[left])
-    return left, np.clip(part, 0.0, 1.0)
-
-
-def _interpolate(curves: FloatArray, iteration: FloatArray) -> FloatArray:
-    """Return curves (n, n_bins) at iterations (n, m)."""
-    left, part = _place(iteration)
-    row = np.arange(len(curves))[:, None]
-    low = curves[row, left]
-    value: FloatArray = low + part * (curves[row, left + 1] - low)
-    return value
-
-
-def _at(curves: FloatArray, iteration: FloatArray) -> FloatArray:
-    """Return curves (n, m, n_bins) at one iteration (n,) per job."""
-    left, part = _place(iteration)
-    row = np.arange(len(curves))
-    low = curves[row, :, left]
-    value: FloatArray = low + part[:, None] * (curves[row, :, left + 1] - low)
-    return value
-
-
-def _interpolation(iteration: FloatArray) -> FloatArray:
-    """Return the matrix (m, n_bins) that interpolates curves at iterations (m,)."""
-    left, part = _place(iteration)
-    matrix = np.zeros((len(iteration), N_BINS))
-    row = np.arange(len(iteration))
-    matrix[row, left] = 1.0 - part
-    matrix[row, left + 1] += part
-    return matrix
-
-
-#: (n_horizons, n_horizons) triples of the grid are too many to try at once for long grids, so the
-#: hull is found by sweeps: each point is raised to the chord of its neighbours until none is below.
-def concave(fall: FloatArray) -> FloatArray:
-    """Return the least concave falls at `HORIZONS` that are not below `fall`.
-
-    Parameters
-    ----------
-    fall : (..., n_horizons) array
-        Nondecreasing from 0.
-    """
-    table = np.atleast_2d(fall)
-    slope = np.diff(table, axis=1) / np.diff(HORIZONS)
-    bent = (np.diff(slope, axis=1) > 1e-15 * np.abs(slope[:, :-1])).any(axis=1)
-    if bent.any():
-        table = table.copy()
-        for i in np.flatnonzero(bent):
-            table[i] = _hull(table[i])
-    return table.reshape(fall.shape)
-
-
-def _hull(fall: FloatArray) -> FloatArray:
-    """Return the upper hull of one fall, by Andrew's monotone chain."""
-    x, y = HORIZONS.tolist(), fall.tolist()
-    corner: list[int] = []
-    for k in range(len(x)):
-        while len(corner) > 1:
-            i, j = corner[-2], corner[-1]
-            if (y[j] - y[i]) * (x[k] - x[j]) > (y[k] - y[j]) * (x[j] - x[i]):
-                break
-            corner.pop()
-        corner.append(k)
-    hull: FloatArray = np.interp(HORIZONS, HORIZONS[corner], fall[corner])
-    return hull

@@ -1,0 +1,108 @@
+"""Runs of repeated jobs on the virtual clock, with each memory under each policy."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.common.metrics import Run, summarize
+from benchmarks.live_jobs.emulated import COUNTS
+from benchmarks.live_jobs.virtual_time import run_virtual
+from benchmarks.memory.jobs import repeated_jobs
+from benchmarks.memory.kinds import KnownKind
+
+__all__ = ["POLICIES", "measure", "run", "table"]
+
+POLICIES = ("max-total", "first-to-target")
+
+
+def run(
+    kinds: list[KnownKind],
+    arrival: str,
+    scenario: str,
+    policy: str,
+    seed: int,
+    shape: dict[str, Any],
+) -> Run:
+    """Run one list of jobs with one memory under one policy."""
+    listed = repeated_jobs(kinds, arrival, seed, **shape)
+    jobs, past = listed.jobs, listed.memory.get(scenario, [])
+    if scenario == "without":  # no two jobs are alike
+        jobs = [replace(job, kind={"name": job.name}) for job in jobs]
+    return run_virtual(jobs, policy, seed=seed, past=past if policy != "none" else [])
+
+
+def measure(
+    kinds: dict[int, list[KnownKind]],
+    scenarios: list[str],
+    shape: dict[str, Any],
+    pool: Executor,
+) -> dict[str, Any]:
+    """Run all policies with all memories.
+
+    Parameters
+    ----------
+    kinds : dict of int to list of KnownKind
+        Kinds by seed.
+    scenarios : list of str
+        Of `SCENARIOS`.
+    shape : dict
+        Further arguments of `repeated_jobs`.
+    pool : Executor
+
+    Returns
+    -------
+    dict
+        By arrival, scenario and policy: ``t90_over_best``, relative to the better of none and
+        fair, ``makespan_over_none``, and ``t90_over_without``, relative to no memory. The
+        scenario ``without`` has no memory.
+    """
+    rows = [("without", policy) for policy in ("none", "fair", *POLICIES)]
+    rows += [(scenario, policy) for scenario in scenarios for policy in POLICIES]
+    due = {
+        (arrival, *row): [
+            pool.submit(run, kinds[seed], arrival, *row, seed, shape) for seed in kinds
+        ]
+        for arrival in COUNTS
+        for row in rows
+    }
+    found: dict[str, Any] = {}
+    for arrival in COUNTS:
+        runs = {}
+        for row in rows:
+            runs[row] = summarize([future.result() for future in due[(arrival, *row)]])
+            t90, makespan = (runs[row][key] for key in ("t90_mean_s", "makespan_s"))
+            line = f"{arrival}, {', '.join(row)}: t90 {t90:.2f} s, makespan {makespan:.1f} s"
+            print(line, file=sys.stderr, flush=True)
+        best = min(runs["without", policy]["t90_mean_s"] for policy in ("none", "fair"))
+        makespan = runs["without", "none"]["makespan_s"]
+        found[arrival] = {
+            scenario: {
+                policy: {
+                    "t90_over_best": runs[scenario, policy]["t90_mean_s"] / best,
+                    "makespan_over_none": runs[scenario, policy]["makespan_s"] / makespan,
+                    "t90_over_without": runs[scenario, policy]["t90_mean_s"]
+                    / runs["without", policy]["t90_mean_s"],
+                }
+                for policy in POLICIES
+            }
+            for scenario in ("without", *scenarios)
+        }
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    lines = [
+        f"{'':<34}" + "".join(f"{name:>14}" for name in ("t90/best", "t90/without", "mksp/none"))
+    ]
+    for arrival, scenarios in found.items():
+        for scenario, policies in scenarios.items():
+            for policy, row in policies.items():
+                cells = ("t90_over_best", "t90_over_without", "makespan_over_none")
+                lines.append(
+                    f"{arrival:<10}{scenario:<12}{policy:<16}".ljust(34)
+                    + "".join(f"{row[c]:>14.3f}" for c in cells)
+                )
+    return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""Bounds of the memory of past runs, distances of kinds, and curves of running jobs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.memory import (
+    N_BINS,
+    Kind,
+    PastRuns,
+    Run,
+    Traces,
+    bin_edges,
+    distance,
+    kernel,
+    running_time,
+)
+
+FEATURES = st.dictionaries(st.sampled_from("abc"), st.floats(-9, 9), max_size=3)
+kinds = FEATURES.map(lambda found: Kind("k", tuple(sorted(found.items()))))
+
+
+def run(number=0, name="k", feature=0.0, **fields):
+    kind = Kind(name, (("a", feature),))
+    return Run(f"{number}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2, **fields)
+
+
+def test_memory_is_bounded_and_the_oldest_go():
+    memory = PastRuns(per_kind=3, kinds=2)
+    for number in range(5):
+        memory.add(run(number))
+    assert [one.job for one in memory] == ["2", "3", "4"]
+    memory.add(run(5, "other"))
+    memory.add(run(6))
+    memory.add(run(7, "third"))  # "other" was added to least recently
+    assert {one.kind.name for one in memory} == {"k", "third"}
+    assert len(memory) == len(list(memory)) == 4
+    with pytest.raises(InvalidSetting):
+        PastRuns(kinds=0)
+
+
+def test_the_nearest_runs_come_first_and_of_these_the_newest():
+    memory = PastRuns()
+    for number, feature in enumerate((3.0, 1.0, 2.0, 1.0)):
+        memory.add(run(number, feature=feature, ended=float(number)))
+    found = memory.like(Kind("k", (("a", 1.0),)), most=3)
+    assert [(one.job, apart) for one, apart in found] == [("3", 0.0), ("1", 0.0), ("2", 1.0)]
+    assert memory.like(Kind("another")) == []
+
+
+@given(kinds, kinds, kinds)
+def test_distance_is_a_metric_where_kinds_have_the_same_features(one, other, third):
+    assert distance(one, one) == 0.0
+    assert distance(one, other) == distance(other, one)
+    assert distance(one, Kind("another", one.features)) == np.inf
+    if {*dict(one.features)} == {*dict(other.features)} == {*dict(third.features)}:
+        assert distance(one, third) <= distance(one, other) + distance(other, third) + 1e-9
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=8))
+def test_nearer_runs_weigh_more(apart):
+    weight = kernel(sorted(apart))
+    assert not apart or weight.sum() == pytest.approx(1.0)
+    assert (np.diff(weight) <= 1e-12).all() and np.isfinite(weight).all()
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=300), st.integers(1, 50))
+def test_curves_are_bounded_and_do_not_depend_on_batches(losses, size):
+    """The first reports are kept, later ones as means, whatever comes at once."""
+    traces = Traces()
+    rows = [traces.acquire(), traces.acquire()]
+    for start in range(0, len(losses), size):
+        some = np.array(losses[start : start + size])
+        traces.append(np.full(len(some), rows[0]), some)
+    for loss in losses:
+        traces.append(np.array([rows[1]]), np.array([loss]))
+    (iteration, mean), (_, other) = map(traces.curve, rows)
+    assert np.array_equal(mean, other)
+    assert len(mean) <= N_BINS and (np.diff(iteration) > 0).all()
+    assert mean[:24].tolist() == losses[:24][: len(mean)]
+    assert np.isfinite(mean).all() and iteration[-1] <= len(losses)
+    edges = bin_edges()
+    if len(losses) > 40:
+        at = int(np.searchsorted(edges, 40))
+        part = losses[edges[at - 1] : min(edges[at], len(losses))]
+        assert mean[at] == pytest.approx(np.mean(np.array(part) / 2) * 2, rel=1e-9, abs=1e288)
+
+
+def test_running_times_are_means_over_like_runs():
+    law = (0.1, 2.0, 0.0, 0.01)
+    like = [(run(work=1.0, tasks=4.0), 0.0), (run(work=4.0, tasks=16.0, law=law), 0.0)]
+    found = running_time(like)
+    assert found.work == pytest.approx(2.0) and found.width == pytest.approx(8.0)
+    assert found.law == law
+    assert running_time([(run(), 0.0)]).work == 0.0
+    assert running_time([]).law is None
