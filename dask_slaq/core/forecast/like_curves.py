@@ -25,7 +25,18 @@ def _place(iteration: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def interpolate(curves: FloatArray, iteration: FloatArray) -> FloatArray:
-    """Return curves (n, n_bins) at iterations (n, m)."""
+    """Interpolate each job's curve, one row per job.
+
+    Parameters
+    ----------
+    curves : array (n, n_bins)
+    iteration : array (n, m)
+        The iterations at which each job's curve is wanted, from 0.
+
+    Returns
+    -------
+    array (n, m)
+    """
     left, part = _place(iteration)
     row = np.arange(len(curves))[:, None]
     low = curves[row, left]
@@ -34,7 +45,17 @@ def interpolate(curves: FloatArray, iteration: FloatArray) -> FloatArray:
 
 
 def at_iteration(curves: FloatArray, iteration: FloatArray) -> FloatArray:
-    """Return curves (n, m, n_bins) at one iteration (n,) per job."""
+    """Interpolate m curves per job, all at the job's one iteration.
+
+    Parameters
+    ----------
+    curves : array (n, m, n_bins)
+    iteration : array (n,)
+
+    Returns
+    -------
+    array (n, m)
+    """
     left, part = _place(iteration)
     row = np.arange(len(curves))
     low = curves[row, :, left]
