@@ -7,6 +7,7 @@ reports for comparison: `curve_fit` for every job, and Algorithm 1 with a heap.
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import time
@@ -24,10 +25,9 @@ from threadpoolctl import threadpool_limits
 from benchmarks.allocation import EPOCH, SIZES
 from benchmarks.common.results import give, json_option
 from benchmarks.common.slaq2017 import algorithm_1, fit_curve
-from dask_slaq.core import engine as engine_module
+from dask_slaq.core import decisions, placement
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast.predictor import LossPredictor
-from dask_slaq.core.placement import place as placement
 from dask_slaq.core.policies.quality_driven import POLICIES, Policy
 
 __all__ = ["Training", "main", "measure"]
@@ -82,8 +82,8 @@ class Training:
         self.engine.policy = _Named(self.engine.policy, self._timed("policy", self.engine.policy))
         self._placers = {
             name: self._timed("place", item)
-            for name, item in vars(engine_module).items()
-            if callable(item) and getattr(item, "__module__", "") == placement.__name__
+            for name, item in vars(decisions).items()
+            if inspect.isfunction(item) and item.__module__.startswith(placement.__name__)
         }
 
     def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,7 +150,7 @@ class Training:
         self.seconds.clear()
         with ExitStack() as patches:
             for name, timed in self._placers.items():
-                patches.enter_context(mock.patch.object(engine_module, name, timed))
+                patches.enter_context(mock.patch.object(decisions, name, timed))
             start, cpu = time.perf_counter(), time.process_time()
             for name, loss in zip(self.names, losses, strict=True):
                 self.engine.report(name, loss, self._now)

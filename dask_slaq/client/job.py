@@ -205,12 +205,12 @@ class Job:
         client.sync(self._open, client)
         return self._enter(client)
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, error: object = None, *_: object) -> None:
         client = self._leave()
         try:
-            client.sync(self._close, client, self._outcome(exc[0]), callback_timeout=10)
-        except Exception as error:
-            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
+            client.sync(self._close, client, self._outcome(error), callback_timeout=10)
+        except Exception as why:
+            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, why)
 
     async def __aenter__(self) -> Job:
         client = current_client(self._given_client)
@@ -218,12 +218,12 @@ class Job:
         await self._open(client)
         return self._enter(client)
 
-    async def __aexit__(self, *exc: object) -> None:
+    async def __aexit__(self, error: object = None, *_: object) -> None:
         client = self._leave()
         try:
-            await asyncio.wait_for(self._close(client, self._outcome(exc[0])), 10)
-        except Exception as error:
-            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, error)
+            await asyncio.wait_for(self._close(client, self._outcome(error)), 10)
+        except Exception as why:
+            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, why)
 
     async def _open(self, client: Client) -> None:
         if self._client is not None:
