@@ -98,7 +98,7 @@ class Dispatcher:
             self.keeping.begin(pools)
             yield from self._serve_scarce(pools, places)
             yield from self._serve(pools, places)
-            if places and any(r.homes for pool in pools for r in pool.kinds.values()):
+            if places and any(pool.ready for pool in pools):
                 yield from self._serve(pools, places, move=True)
             yield from self._park(pools, places)
         yield from self.overtaking.choices(pools, bound, served)
@@ -146,7 +146,9 @@ class Dispatcher:
                 if not self._together(pool):
                     return  # keep all slots until there are enough for the gang
                 places.keep_free()
-            found = self.matching.choose(pool, places, move)
+            # A job below its share rather moves inputs than leaves a slot to jobs of lower index.
+            below = not self.fair and pool.is_below_share()
+            found = self.matching.choose(pool, places, move or below)
             if found is None:
                 if _has_rootish(pool):
                     # The job waits for a free thread: no other job's task is sent ahead instead.
@@ -230,7 +232,9 @@ class Dispatcher:
             return None
         ready = pool.kinds.get(ANY)
         entry = None if ready is None or ready.homes else ready.anywhere()
-        return entry if entry is not None and entry.like is before.like else None
+        if entry is None or entry.like is not before.like:
+            return None
+        return entry if self.matching.evenly(pool, entry, ws) else None
 
     def _rank(self, pool: Pool, entry: Entry, ws: WorkerState) -> float:
         """Return the rank of a task on a worker: the time now, or the rank of an earlier task.

@@ -104,13 +104,13 @@ class Matching:
                 best = entry, place.ws
         first = ready.anywhere()
         if first is not None and (best is None or first < best[0]):
-            best = self._anywhere(pool, kind, ready, first, places) or best
+            best = self._anywhere(pool, kind, ready, first, places, move) or best
         if best is None and move:
             return self._homeless(pool, kind, ready, places)
         return best
 
     def _anywhere(
-        self, pool: Pool, kind: Kind, ready: Ready, first: Entry, places: Places
+        self, pool: Pool, kind: Kind, ready: Ready, first: Entry, places: Places, move: bool
     ) -> tuple[Entry, WorkerState] | None:
         """Return the first task without a home and a worker for it, or None.
 
@@ -118,7 +118,12 @@ class Matching:
         input is one more place where Dask may compute later, which may skew the load.
         """
 
-        picked = places.pick(pool, lambda place: self._may_use(pool, kind, first, place))
+        def suits(place: Place) -> bool:
+            return (move or self.evenly(pool, first, place.ws)) and self._may_use(
+                pool, kind, first, place
+            )
+
+        picked = places.pick(pool, suits)
         if picked is None:
             return None
         near = ready.near(picked.ws.address)
@@ -156,6 +161,17 @@ class Matching:
             return True
         # One task may wait on the worker until the resource is free, which hides a round trip.
         return not blocked(ws) and self.slots.resource_free_in(ws) < self.slots.ahead
+
+    def evenly(self, pool: Pool, entry: Entry, ws: WorkerState) -> bool:
+        """Return whether a worker may be sent a task without piling up the pool's data there.
+
+        While many jobs compete, only a few workers have a slot at a time. Short root tasks would
+        all run there, and so would the tasks that need their data.
+        """
+        if entry.kind is not ANY or entry.ts.dependencies or not pool.made_at:
+            return True
+        most = sum(pool.made_at.values()) / self.scheduler.total_nthreads + 1
+        return pool.made_at[ws.address] <= most * ws.nthreads
 
     def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
         """Return whether a worker has threads left after the job's tasks that need a resource.

@@ -56,8 +56,9 @@ class Overtaking:
     ) -> Iterator[Choice]:
         """Yield choices of tasks that overtake.
 
-        Two kinds of tasks overtake: tasks of jobs that are due and run nothing, and short tasks of
-        jobs that have not used more than their share.
+        Three kinds of tasks overtake: tasks of jobs that are due and run nothing; short tasks of
+        jobs that have not used more than their share; and, unless jobs are served by service
+        alone, tasks of jobs below their share, before tasks of jobs of lower index.
 
         Parameters
         ----------
@@ -88,12 +89,41 @@ class Overtaking:
                     yield choice
                     if not self._open(choice.ws):
                         queueing.remove(choice.ws)
+            elif not self.fair and pool.is_below_share():
+                yield from self._before_lower(pool, bound)
+                queueing = None
             elif pool.service <= served and pool.durations.shortest < self.short:
                 if not self._any_as_long_as(self.short, bound, busy):
                     continue
                 for choice in self._sent_first(pool, self.short, self.scheduler.running, bound):
                     yield choice
                     queueing = None
+
+    def _before_lower(self, pool: Pool, bound: Collection[Pool]) -> Iterator[Choice]:
+        """Yield tasks of a job below its share, for workers where tasks of lower index wait."""
+        workers = [
+            ws for ws in self.slots.queueing() if self._open(ws) and self._all_lower(ws, pool)
+        ]
+        sent = True
+        while sent and workers:
+            sent = False
+            for choice in self._sent_first(pool, math.inf, workers, bound):
+                sent = True
+                yield choice
+                if not self._open(choice.ws):
+                    workers.remove(choice.ws)
+                if not (pool.is_below_share() and pool.is_within_cap() and pool.may_start()):
+                    return
+
+    def _all_lower(self, ws: WorkerState, pool: Pool) -> bool:
+        """Return whether `pool` may overtake all tasks that wait on a worker.
+
+        It may not overtake those of jobs that are behind on their floor.
+        """
+        return all(
+            sent.pool.index < pool.index and not sent.pool.is_behind()
+            for sent in self.slots.all_waiting(ws.address)
+        )
 
     def _any_as_long_as(
         self, seconds: float, bound: Collection[Pool], found: dict[float, bool]

@@ -264,6 +264,10 @@ class Pool:
         first = self.tokens > 0 or self.index == math.inf or (self.share >= 1 and not self.running)
         return first and len(self.running) < self.most
 
+    def is_below_share(self) -> bool:
+        """Return whether the job has a share of a thread or more and runs fewer tasks than that."""
+        return 1 <= self.share > len(self.running)
+
     def is_short_of_floor(self) -> bool:
         """Return whether the job is below its cap and behind on an explicit floor."""
         return self.floor and self.tokens > 0 and self.is_within_cap()

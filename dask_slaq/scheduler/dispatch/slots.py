@@ -146,6 +146,10 @@ class Slots:
         """Return the number of `waiting` tasks sent to overtake others: their rank is negative."""
         return sum(1 for sent in self._on.get(address, _NOTHING).waiting() if sent.rank < 0)
 
+    def all_waiting(self, address: str) -> Iterator[Sent]:
+        """Yield the records of the tasks that wait on a worker."""
+        return self._on.get(address, _NOTHING).waiting()
+
     def waiting_tasks(self, address: str, pool: Pool) -> Iterator[tuple[TaskState, Sent]]:
         """Yield the tasks of `pool` that wait on the worker at `address`, with their records."""
         on = self._on.get(address, _NOTHING)
