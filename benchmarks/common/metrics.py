@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dask_slaq.simulation.workload import iterations_to
+
 __all__ = ["LATE", "JobTrace", "Run", "ratios", "summarize", "table"]
 
 #: `Run.late` in seconds above which a run counts as distorted.
@@ -49,11 +51,8 @@ class JobTrace:
         """Return the seconds from arrival to `fraction` of the loss reduction, None without one."""
         if not self.losses:
             return None
-        best = np.minimum.accumulate(self.losses)
-        fall = best[0] - best[-1]
-        if not fall > 0:
-            return None
-        return self.times[int(np.argmax(best[0] - best >= fraction * fall))] - self.arrival
+        k = iterations_to(self.losses, fraction)
+        return None if k is None else self.times[k - 1] - self.arrival
 
 
 @dataclass(frozen=True)

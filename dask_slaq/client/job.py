@@ -1,37 +1,13 @@
-"""Jobs: blocks of training code whose Dask tasks and losses belong together.
-
-Tasks submitted inside a block are annotated with the name of the job. `report` queues a loss on
-the client's stream to the scheduler and returns in microseconds.
-"""
+"""Jobs: blocks of training code whose Dask tasks and losses belong together."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-import uuid
-import warnings
 from collections.abc import Mapping
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import dask
-
-from dask_slaq.adapters import observing
-from dask_slaq.adapters.compat import repairs
-from dask_slaq.client.connection import current_client, go_without, request
-from dask_slaq.client.plotting import plot
-from dask_slaq.client.steering import (
-    explain,
-    owner_of_client,
-    pause,
-    resume,
-    set_job,
-    stop,
-)
-from dask_slaq.client.stopping import listen
-from dask_slaq.client.validation import finite, seconds_of
-from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
+from dask_slaq.client.job_block import Job, running_job
+from dask_slaq.client.validation import seconds_of
+from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.validation import check_name, check_owner, check_resources
@@ -39,261 +15,7 @@ from dask_slaq.core.validation import check_name, check_owner, check_resources
 if TYPE_CHECKING:
     from distributed import Client
 
-logger = logging.getLogger(__name__)
-
-# Dask warns that DataFrames built in a job block ignore annotations. The warning does not apply:
-# the annotations take effect when the tasks are submitted.
-warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
-
-_current: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
-
-
-class Job:
-    """Training run on a cluster, used as a ``with`` or ``async with`` block.
-
-    Create it with `job`, which documents the parameters.
-
-    Attributes
-    ----------
-    name : str
-    iteration : int
-        Number of losses reported since the block was entered.
-    """
-
-    def __init__(
-        self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
-    ) -> None:
-        self.name = name
-        self.iteration = 0
-        self._settings = settings
-        self.owner = owner
-        self._given_client = client
-        self._client: Client | None = None
-        self._stack = contextlib.ExitStack()
-        self._connection: object = None
-        self._run = ""
-        self._lost = False
-        self._fits = 0
-        self._described = False
-        self._asked_to_stop = False
-        self._plain = False
-
-    def report(self, loss: float) -> None:
-        """Report the loss of the next iteration without blocking; lower is better.
-
-        Parameters
-        ----------
-        loss : float
-            Any value that ``float()`` converts to a finite number, except strings, bytes and
-            booleans.
-
-        Raises
-        ------
-        NonFiniteLoss
-            The loss is not a finite number. Nothing is reported.
-        UnknownJob
-            The job is not running: the call is outside its block.
-        StopTraining
-            The job was stopped. The loss was reported.
-        """
-        loss = finite(loss)
-        if self._say("slaq-report", loss=loss):
-            self.iteration += 1
-        if self._plain and self._ends_at(loss):
-            self._asked_to_stop = True
-        if self._asked_to_stop:
-            raise StopTraining(f"job {self.name!r} was stopped: end the training loop")
-
-    def ask_to_stop(self) -> None:
-        """Let the next report raise `StopTraining`."""
-        self._asked_to_stop = True
-
-    def aim_at(self, target: float) -> None:
-        """Set the target that counts where the scheduler does not run the plugin."""
-        self._settings["target"] = target
-
-    def _ends_at(self, loss: float) -> bool:
-        """Return whether the job is to stop at a loss: without the plugin, nobody else looks."""
-        settings = self._settings
-        target = settings["target"] if settings["target_kind"] == "loss" else None
-        return bool(settings["stop"] and target is not None and loss <= target)
-
-    def set(
-        self,
-        *,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        target: float | None = None,
-    ) -> Any:
-        """Change settings of the job while it runs. See `set_job`.
-
-        Parameters
-        ----------
-        weight : float, optional
-        min_share, max_share : float, optional
-            Threads.
-        target : float, optional
-            Loss to reach.
-        """
-        given = {"weight": weight, "min_share": min_share, "max_share": max_share}
-        return set_job(self.name, **given, target=target, client=self._client)
-
-    def pause(self) -> Any:
-        """Pause the job: its running tasks end, and none starts until it is resumed."""
-        return pause(self.name, client=self._client)
-
-    def resume(self) -> Any:
-        """Resume the job."""
-        return resume(self.name, client=self._client)
-
-    def stop(self) -> Any:
-        """Let the next report raise `StopTraining`."""
-        return stop(self.name, client=self._client)
-
-    def plot(self) -> Any:
-        """Return a Matplotlib figure of the job's loss, its forecast, and its threads."""
-        return plot(self.name, client=self._client)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether its block was entered and not left."""
-        return self._client is not None
-
-    @property
-    def position(self) -> Any:
-        """Number of jobs that are served before it; None if it has no ready task."""
-        answer = explain(self.name, client=self._client)
-        return answer["position"] if isinstance(answer, dict) else _position(answer)
-
-    def _say(self, op: str, **what: Any) -> bool:
-        """Send a message to the scheduler. Returns whether it was queued."""
-        if self._client is None:
-            raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
-        if self._plain:
-            return True
-        if self._over(self._client):
-            return False
-        try:
-            self._client._send_to_scheduler({"op": op, "job": self.name, "run": self._run, **what})
-        except Exception as error:
-            self._lose(error)
-            return False
-        return True
-
-    def _over(self, client: Client) -> bool:
-        """Return whether the connection on which the job began is lost.
-
-        The scheduler ended the job with it, and another job may have taken the name since.
-        """
-        over = client.scheduler_comm is not self._connection
-        if over:
-            self._lose("its client lost its connection, and the rest of its block is no job's")
-        return over
-
-    def _lose(self, why: object) -> None:
-        """Warn, once per block, that losses no longer reach the scheduler; training continues."""
-        if not self._lost:
-            self._lost = True
-            logger.warning("the losses of job %s no longer get through: %s", self.name, why)
-
-    def __enter__(self) -> Job:
-        client = current_client(self._given_client)
-        if client.asynchronous:
-            raise SlaqError("the client is asynchronous: use 'async with' for the job")
-        repairs.follow_settings()
-        client.sync(self._open, client)
-        return self._enter(client)
-
-    def __exit__(self, error: object = None, *_: object) -> None:
-        client = self._leave()
-        try:
-            client.sync(self._close, client, self._outcome(error), callback_timeout=10)
-        except Exception as why:
-            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, why)
-
-    async def __aenter__(self) -> Job:
-        client = current_client(self._given_client)
-        repairs.follow_settings()
-        await self._open(client)
-        return self._enter(client)
-
-    async def __aexit__(self, error: object = None, *_: object) -> None:
-        client = self._leave()
-        try:
-            await asyncio.wait_for(self._close(client, self._outcome(error)), 10)
-        except Exception as why:
-            logger.warning("could not tell the scheduler that job %s ended: %s", self.name, why)
-
-    async def _open(self, client: Client) -> None:
-        if self._client is not None:
-            raise SlaqError(f"job {self.name!r} is running already: its block is entered twice")
-        # Lets the scheduler distinguish this block from earlier and later ones of the same name.
-        self._run = uuid.uuid4().hex
-        known = {"name": self.name, "client": client.id, "run": self._run}
-        owner = self.owner or owner_of_client()
-        self._asked_to_stop = False
-        listen(client, self._run, self)
-        self._plain = False
-        try:
-            await request(client, "slaq_open", **known, **self._settings, owner=owner)
-        except NoPlugin as error:
-            go_without(client, error)
-            self._plain = True
-
-    def _outcome(self, error: object) -> str:
-        """Return how the training ended that left its block with an exception of this class."""
-        stopped = self._asked_to_stop or error is StopTraining
-        return "stopped" if stopped else "done" if error is None else "failed"
-
-    async def _close(self, client: Client, outcome: str = "done") -> None:
-        if client.status == "running" and not self._plain and not self._over(client):
-            known = {"name": self.name, "client": client.id, "run": self._run}
-            await request(client, "slaq_close", **known, reports=self.iteration, outcome=outcome)
-
-    def _enter(self, client: Client) -> Job:
-        # Layers keep the annotations of the block in which they were built, which override those
-        # of the block in which they are computed. So each block also adds a key of its own.
-        annotations: dict[str, Any] = {"slaq_job": self.name, f"slaq_job:{self.name}": True}
-        outer = _current.get()
-        # A nested job needs its own resources, not those of the outer job.
-        if self._settings["resources"] or (outer and outer._settings["resources"]):
-            annotations["resources"] = self._settings["resources"]
-        self._client = client
-        self._connection = client.scheduler_comm
-        self.iteration = self._fits = 0
-        self._lost = self._described = False
-        self._stack.enter_context(client.as_current())
-        self._stack.enter_context(dask.annotate(**annotations))
-        if dask.config.get("slaq.instrument", True):
-            self._stack.enter_context(observing(self.report, self._expect, self._describe))
-        token = _current.set(self)
-        self._stack.callback(_current.reset, token)
-        return self
-
-    def _expect(self, iterations: int) -> None:
-        """Report that a fit of at most `iterations` begins; a second fit withdraws the bound."""
-        self._fits += 1
-        if self._settings["max_iter"] is None and self._fits <= 2:
-            self._say("slaq-expect", iterations=iterations if self._fits == 1 else None)
-
-    def _describe(self, kind: Mapping[str, Any]) -> None:
-        """Tell the kind of a fit that begins. The first fit of a job tells that of the job."""
-        if self._settings["kind"] is None and not self._described:
-            self._described = True
-            self._say("slaq-kind", kind=check_kind(kind))
-
-    def _leave(self) -> Client:
-        client, self._client = self._client, None
-        if client is None:
-            raise SlaqError(f"job {self.name!r} does not run: its block was left already")
-        try:
-            self._stack.close()
-        except Exception as error:
-            # Most likely the block was entered in another thread or context, whose settings cannot
-            # be undone from here. The job ends all the same.
-            logger.warning("job %s was left elsewhere than it was entered: %s", self.name, error)
-        return client
+__all__ = ["Job", "job", "report"]
 
 
 def job(
@@ -406,15 +128,10 @@ def report(loss: float) -> None:
     UnknownJob
         Called outside a job block, or in a thread started in one: use `Job.report` there.
     """
-    current = _current.get()
+    current = running_job.get()
     if current is None:
         raise UnknownJob(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block, or "
             "use job.report"
         )
     current.report(loss)
-
-
-async def _position(answer: Any) -> int | None:
-    position: int | None = (await answer)["position"]
-    return position

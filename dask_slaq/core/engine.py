@@ -2,9 +2,8 @@
 
 Three rules hold. Time and workers are passed as arguments: the engine reads no clock and does no
 I/O. A call that raises leaves every job unchanged. A job without new reports is not refitted.
-The simulator and the scheduler plugin run the same class.
-
-The state is one row per job in shared arrays. Each decision is a vectorized pass over the rows.
+The simulator and the scheduler plugin run the same class. Its state is one row per job in shared
+arrays, and each decision is a vectorized pass over the rows.
 """
 
 from __future__ import annotations
@@ -13,23 +12,23 @@ import math
 from collections.abc import Collection, Mapping
 
 from dask_slaq.core.decisions import Decisions
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.forecast import LossPredictor, Predictor, quality
+from dask_slaq.core.engine_settings import check_engine_settings
+from dask_slaq.core.forecast import LossPredictor, Predictor
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.jobs import Jobs
-from dask_slaq.core.memory import Kind, PastRuns, Run
+from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.remembering import Remembering
+from dask_slaq.core.remembering import Remembering, RemembersRuns
 from dask_slaq.core.steering import Steering
 
 __all__ = ["Engine", "Grant", "Predictor"]
 
 
-class Engine(Steering):
+class Engine(Steering, RemembersRuns):
     """Allocator of threads to jobs by their predicted loss reduction.
 
     Call `add_job` when a job arrives, `observe_task` after each of its tasks, `report` after each
@@ -99,15 +98,7 @@ class Engine(Steering):
         owners: Mapping[str, OwnerTerms] | None = None,
         memory: PastRuns | None = None,
     ) -> None:
-        if not (epoch > 0 and math.isfinite(epoch)):
-            raise InvalidSetting(f"epoch must be a positive number of seconds, not {epoch!r}")
-        if not 0 <= floor <= 1:
-            raise InvalidSetting(f"floor must be a fraction in [0, 1], not {floor!r}")
-        if normalizer not in quality.NORMALIZERS:
-            allowed = ", ".join(quality.NORMALIZERS)
-            raise InvalidSetting(f"normalizer must be one of {allowed}, not {normalizer!r}")
-        if not (move_pause >= 0 and math.isfinite(move_pause)):
-            raise InvalidSetting(f"move_pause must be seconds >= 0, not {move_pause!r}")
+        check_engine_settings(epoch, normalizer, floor, move_pause)
         self.policy: Policy = policy_named(policy) if isinstance(policy, str) else policy
         self.epoch = epoch
         self.normalizer = normalizer
@@ -209,40 +200,12 @@ class Engine(Steering):
         self.remembering.remove(job, outcome, now if ended is None else ended)
         if self.owners is not None:
             attained = self.jobs.runtimes.column["attained"][row]
-            self.owners.charge(
-                self.jobs.owner[job], float(attained - column["attained_by_owner"][row])
-            )
+            unpaid = float(attained - column["attained_by_owner"][row])
+            self.owners.charge(self.jobs.owner[job], unpaid)
         if column["reports"][row]:
             self._predictor.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
-
-    def set_kind(self, job: str, kind: Kind) -> None:
-        """Set the kind of a running job, which may be known only when its training begins.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        self.remembering.set_kind(job, kind)
-
-    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
-        """Return what is to be remembered of a job that ends. See `Remembering.run_of`.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        return self.remembering.run_of(job, outcome, ended)
-
-    def likeness(self, job: str) -> int:
-        """Return the number of past runs on which the forecast of a job rests.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        return self.remembering.likeness(job)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Record the loss after the next iteration of a job. O(1).
@@ -333,6 +296,4 @@ class Engine(Steering):
 
     def _since(self, now: float) -> float:
         """Return the seconds since the last reallocation, at least 0; 0 before the first one."""
-        if self._last is None or now < self._last:
-            return 0.0
-        return now - self._last
+        return 0.0 if self._last is None else max(now - self._last, 0.0)

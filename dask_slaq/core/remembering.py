@@ -12,7 +12,7 @@ from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRuns, Run, running_time
 
-__all__ = ["Remembering"]
+__all__ = ["Remembering", "RemembersRuns"]
 
 
 class Remembering:
@@ -125,6 +125,39 @@ class Remembering:
         if likeness is None or not self._jobs.table.column["reports"][row]:
             return 0
         return int(likeness(job))
+
+
+class RemembersRuns:
+    """Methods of an `Engine` about kinds of jobs and past runs."""
+
+    remembering: Remembering
+
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Set the kind of a running job, which may be known only when its training begins.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.remembering.set_kind(job, kind)
+
+    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
+        """Return what is to be remembered of a job that ends. See `Remembering.run_of`.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        return self.remembering.run_of(job, outcome, ended)
+
+    def likeness(self, job: str) -> int:
+        """Return the number of past runs on which the forecast of a job rests.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        return self.remembering.likeness(job)
 
 
 def _takes_kind(predictor: Predictor) -> bool:

@@ -52,7 +52,9 @@ class Activity:
             Dask's name of the task's new state.
         now : float
         """
-        ready = self._ready.get(job) if job else None
+        if not job:
+            return
+        ready = self._ready.get(job)
         if ready is None or (finish in READY) == (key in ready):
             return
         self._pass(now)

@@ -62,19 +62,20 @@ def curves_to_come(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, Curve
         return {}
     forecast = predictor.forecast(known)
     band = getattr(predictor, "band", None)
-    low, high = band(known) if band is not None else (None, None)
+    band_of = None if band is None else band(known)
     found = {}
     for i, name in enumerate(known):
         best = float(forecast.level[i] - forecast.remaining[i])
         span = float(forecast.start[i]) - best
         if forecast.status[i] != Status.OK or not span > 0:
             continue
-        has_band = low is not None and bool(np.isfinite([low[i], high[i]]).all())
+        low, high = (None, None) if band_of is None else (band_of[0][i], band_of[1][i])
+        has_band = low is not None and bool(np.isfinite([low, high]).all())
         found[name] = CurveToCome(
             forecast.horizons * pace[name].seconds,
             forecast.level[i] - forecast.reduction[i],
-            low[i] if has_band else None,
-            high[i] if has_band else None,
+            low if has_band else None,
+            high if has_band else None,
             best,
             span,
         )

@@ -29,7 +29,7 @@ class DecisionTimer:
     """
 
     def __init__(
-        self, once_per_epoch: Callable[[], object], decide: Callable[[], object], epoch: float
+        self, once_per_epoch: Callable[[], None], decide: Callable[[], object], epoch: float
     ) -> None:
         self._periodic = PeriodicCallback(once_per_epoch, epoch * 1000)
         self._decide = decide

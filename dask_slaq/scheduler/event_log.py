@@ -116,6 +116,8 @@ class _Listener(QueueListener):
     The file is checked and flushed once per record, not once per event.
     """
 
+    queue: SimpleQueue[Any]  # narrower than what the base class accepts
+
     def dequeue(self, block: bool) -> Any:
         event = self.queue.get(block)
         if event is None:  # the sentinel of `stop`
@@ -167,6 +169,7 @@ class _Lines(RotatingFileHandler):
         super().doRollover()
         if self._start is not None:
             again = self._journal.line({**self._start, "continued": True})
+            assert self.stream is not None  # the file was just opened
             self.stream.write(again + self.terminator)
 
     def handleError(self, record: logging.LogRecord) -> None:

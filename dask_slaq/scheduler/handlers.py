@@ -7,6 +7,7 @@ an exception would end the sender's connection.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ class Messages:
     def __init__(self, plugin: SlaqPlugin) -> None:
         self.plugin = plugin
         self._dropped = Dropped()
-        self._requests = {
+        self._requests: dict[str, Callable[..., Any]] = {
             "slaq_open": self.open_job,
             "slaq_close": self.close_job,
             "slaq_status": self.status,

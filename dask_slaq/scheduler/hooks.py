@@ -1,6 +1,7 @@
-"""Hooks around stream handlers and periodic callbacks, for which Dask has no plugin hook.
+"""Hooks in the Dask scheduler: those of Dask's plugins, and those that Dask has none for.
 
-On an error in a hook the plugin falls back to plain Dask.
+`PluginHooks` are called by Dask; `StreamHooks` are put around stream handlers and periodic
+callbacks. On an error in a hook the plugin falls back to plain Dask.
 """
 
 from __future__ import annotations
@@ -8,15 +9,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+from dask_slaq.scheduler.dask_repairs import drop_stale_counts
+from dask_slaq.scheduler.pools import check_task
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
+    from dask_slaq.scheduler.activity import Activity
+    from dask_slaq.scheduler.adaptive import Scaling
+    from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.task_owners import TaskOwners
 
-__all__ = ["StreamHooks", "follow", "guarded", "precede", "surround"]
+logger = logging.getLogger(__name__)
+
+__all__ = ["PluginHooks", "StreamHooks", "follow", "guarded", "precede", "surround"]
 
 
 def guard(plugin: SlaqPlugin, hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,6 +57,95 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         return guard(self, method)(self, *args, **kwargs)
 
     return call
+
+
+class PluginHooks(SchedulerPlugin):
+    """Methods of a `SlaqPlugin` that Dask calls while it runs."""
+
+    scheduler: Scheduler
+    jobs: ScheduledJobs
+    pools: Pools
+    task_owners: TaskOwners
+    scaling: Scaling
+    hooks: StreamHooks
+    activity: Activity | None
+    failed: str | None
+
+    def fall_back(self, error: BaseException) -> None:
+        """Leave every task to plain Dask from now on."""
+        raise NotImplementedError
+
+    def changed(self) -> None:
+        """Decide soon, because a job or worker came, went or changed."""
+        raise NotImplementedError
+
+    def end_job(self, name: str, outcome: str | None = None) -> None:
+        """Forget a job."""
+        raise NotImplementedError
+
+    def _announce(self) -> None:
+        raise NotImplementedError
+
+    @guarded
+    def update_graph(
+        self, scheduler: Scheduler, *, client: str, tasks: list[Any], **kwargs: Any
+    ) -> None:
+        """Put new tasks into the pools of their jobs, before their first transition."""
+        if not self.jobs.reports:
+            return
+        self.task_owners.own(client, tasks)
+
+    def transition(
+        self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Follow a transition. Without jobs this returns at once."""
+        if not self.jobs.reports:
+            return
+        if self.failed is not None:
+            if finish == "forgotten":
+                self.pools.tracker.drop(key)
+            return
+        try:
+            if self.activity is not None:
+                self.activity.moved(self.pools.tracker.job_of(key), key, finish, monotonic())
+            self.pools.tracker.transition(key, start, finish, kwargs)
+            if self.scheduler.validate:
+                check_task(self.pools, key)
+        except Exception as error:
+            self.fall_back(error)
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
+        """Keep workers with data of a job that computes. Never raises."""
+        return self.scaling.closable(workers)
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Reallocate soon after a worker joined."""
+        self.hooks.worker_changed(worker=worker)
+
+    @guarded
+    def remove_worker(
+        self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Reallocate soon after a worker left."""
+        self.pools.forget_worker(worker)
+        if self.jobs.reports:
+            self.changed()
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """End the jobs of a client that left or died, after a failure too."""
+        try:
+            for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
+                self.end_job(name)
+        except Exception as error:
+            self.fall_back(error)
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
+        self._announce()
+        if stale := drop_stale_counts(scheduler):
+            logger.warning("Dask kept counts of tasks over a restart; dropped: %s", stale)
+        if self.jobs.reports:
+            self.changed()
 
 
 class StreamHooks:

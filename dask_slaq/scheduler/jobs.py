@@ -104,7 +104,9 @@ class ScheduledJobs:
         **given: Any,
     ) -> None:
         """Add a job. See `job` for its settings, which `validation.check_opening` checks."""
-        goal = {key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given}
+        goal: dict[str, Any] = {
+            key: given.pop(key) for key in ("target_kind", "by", "stop") if key in given
+        }
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted

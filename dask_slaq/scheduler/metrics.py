@@ -86,10 +86,10 @@ def add_metrics(scheduler: Scheduler) -> None:
                 yield family
             owners = owners_of_jobs(jobs)
             for key, (name, text) in BY_OWNER.items():
-                family = CounterMetricFamily(self.build_name(name), text, labels=["owner"])
+                counter = CounterMetricFamily(self.build_name(name), text, labels=["owner"])
                 for owner, usage in owners.items():
-                    family.add_metric([owner], usage[key])
-                yield family
+                    counter.add_metric([owner], usage[key])
+                yield counter
             for key in ("deserved", "got"):
                 family = GaugeMetricFamily(
                     self.build_name(f"owner_{key}_threads"), f"Threads {key}", labels=["owner"]

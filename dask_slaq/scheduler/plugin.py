@@ -1,4 +1,4 @@
-"""The scheduler plugin: hooks of Dask drive the engine, and its grants drive the pools.
+"""The scheduler plugin: its life and its parts. Hooks drive the engine, and its grants the pools.
 
 The safety law is "never worse than plain Dask". Without jobs nothing has any effect. On any error
 all held tasks are given back to Dask, and the error is logged once.
@@ -13,7 +13,6 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
@@ -24,17 +23,16 @@ from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.adoption import Adoption
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.decision_timer import DecisionTimer
 from dask_slaq.scheduler.decisions import Decisions
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.handlers import Messages
-from dask_slaq.scheduler.hooks import StreamHooks, guarded
+from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.json_page import add_json
 from dask_slaq.scheduler.memory import Memory
 from dask_slaq.scheduler.metrics import add_metrics
-from dask_slaq.scheduler.pools import Pools, check_task
+from dask_slaq.scheduler.pools import Pools
 from dask_slaq.scheduler.replacement import others_to_replace
 from dask_slaq.scheduler.task_owners import TaskOwners
 
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class SlaqPlugin(SchedulerPlugin):
+class SlaqPlugin(PluginHooks):
     """Quality-driven scheduling on a Dask scheduler.
 
     Settings that are not given come from the Dask configuration under ``slaq:``, which
@@ -92,8 +90,6 @@ log_files
         self.journal: Journal | None = None
         self.activity: Activity | None = None
         self._started_on: Scheduler | None = None
-
-    # Life
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin work on a scheduler.
@@ -238,71 +234,6 @@ log_files
             self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.hold, False)
-
-    # Hooks
-
-    @guarded
-    def update_graph(
-        self, scheduler: Scheduler, *, client: str, tasks: list[Any], **kwargs: Any
-    ) -> None:
-        """Put new tasks into the pools of their jobs, before their first transition."""
-        if not self.jobs.reports:
-            return
-        self.task_owners.own(client, tasks)
-
-    def transition(
-        self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
-    ) -> None:
-        """Follow a transition. Without jobs this returns at once."""
-        if not self.jobs.reports:
-            return
-        if self.failed is not None:
-            if finish == "forgotten":
-                self.pools.tracker.drop(key)
-            return
-        try:
-            if self.activity is not None:
-                self.activity.moved(self.pools.tracker.job_of(key), key, finish, monotonic())
-            self.pools.tracker.transition(key, start, finish, kwargs)
-            if self.scheduler.validate:
-                check_task(self.pools, key)
-        except Exception as error:
-            self.fall_back(error)
-
-    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
-        """Keep workers with data of a job that computes. Never raises."""
-        return self.scaling.closable(workers)
-
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Reallocate soon after a worker joined."""
-        self.hooks.worker_changed(worker=worker)
-
-    @guarded
-    def remove_worker(
-        self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
-    ) -> None:
-        """Reallocate soon after a worker left."""
-        self.pools.forget_worker(worker)
-        if self.jobs.reports:
-            self.changed()
-
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End the jobs of a client that left or died, after a failure too."""
-        try:
-            for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
-                self.end_job(name)
-        except Exception as error:
-            self.fall_back(error)
-
-    def restart(self, scheduler: Scheduler) -> None:
-        """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
-        self._announce()
-        if stale := drop_stale_counts(scheduler):
-            logger.warning("Dask kept counts of tasks over a restart; dropped: %s", stale)
-        if self.jobs.reports:
-            self.changed()
-
-    # Work
 
     def began(self, name: str) -> None:
         """Make decisions from now on, because a job was opened."""

@@ -13,7 +13,7 @@ from dask_slaq.core.policies import POLICIES
 from dask_slaq.scheduler.event_log import Journal
 
 if TYPE_CHECKING:
-    from distributed import Scheduler
+    from distributed import Scheduler, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class CheckedCommand(click.Command):
 @click.option("--log", metavar="FILE", help="Record all events to FILE, for dask slaq replay.")
 @click.option("--log-size", help="Size at which the log is rotated, such as 100MiB.")
 @click.option("--log-files", type=int, help="Number of log files to keep.")
-async def dask_setup(scheduler: Scheduler, **options: Any) -> None:
+async def dask_setup(scheduler: Scheduler | Worker, **options: Any) -> None:
     """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
     from distributed import Scheduler
 

@@ -125,7 +125,10 @@ def normalized_loss(job: SimulatedJob) -> FloatArray:
 
 
 def summarize(
-    runs: Sequence[Run], fair: Sequence[Run], cores: int
+    runs: Sequence[Run],
+    fair: Sequence[Run],
+    cores: int,
+    capacity: Sequence[tuple[float, int]] = (),
 ) -> dict[str, float | int | list[dict[str, Any]] | None]:
     """Summarize the runs of one policy over its seeds.
 
@@ -134,7 +137,9 @@ def summarize(
     runs, fair : sequence of Run
         Runs of the policy, and runs of `fair` on the same lists.
     cores : int
-        Threads of the cluster.
+        Threads of the cluster at the start.
+    capacity : sequence of (seconds, cores)
+        Later changes of the number of threads, in order of time.
 
     Returns
     -------
@@ -151,6 +156,7 @@ def summarize(
     rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in _pairs(runs, fair)])
     decisions = [d for run in runs for d in run.outcome.decisions]
     time = sum(run.makespan for run in runs)
+    offered = sum(_offered(run, cores, capacity) for run in runs)
     return {
         "t90_mean_s": _mean(run.time_to(0.90) for run in runs),
         "t95_mean_s": _mean(run.time_to(0.95) for run in runs),
@@ -163,12 +169,22 @@ def summarize(
         "rho_max": float(np.max(rho)),
         "rho95_max": _largest(rho95),
         "makespan_s": float(np.mean([run.makespan for run in runs])),
-        "utilization": sum(run.outcome.busy for run in runs) / (cores * time),
+        "utilization": sum(run.outcome.busy for run in runs) / offered,
         "active_mean": sum(float(run.completion.sum()) for run in runs) / time,
         "worker_moves": sum(run.outcome.moved for run in runs),
         "decisions": len(decisions),
         "decision_seconds": float(np.mean(decisions)) if decisions else None,
     }
+
+
+def _offered(run: Run, cores: int, capacity: Sequence[tuple[float, int]]) -> float:
+    """Return the core-seconds of the cluster from the first arrival of a run to its last end."""
+    if not capacity:
+        return cores * run.makespan
+    begin = run.jobs[0].arrival
+    at = np.clip([begin, *(time for time, _ in capacity)], begin, begin + run.makespan)
+    lasts = np.diff(at, append=begin + run.makespan)
+    return float(np.sum(lasts * [cores, *(cores for _, cores in capacity)]))
 
 
 def _converged_share(runs: Sequence[Run]) -> float:

@@ -137,7 +137,9 @@ def simulate(
     runs = _run_all(names, lists, settings, progress, processes, known.past)
     cores = settings.cores
     return {
-        "policies": {name: summarize(runs[name], runs["fair"], cores) for name in shown},
+        "policies": {
+            name: summarize(runs[name], runs["fair"], cores, settings.capacity) for name in shown
+        },
         "settings": {
             **asdict(settings),
             "curves": len(found),

@@ -420,7 +420,7 @@ async def test_more_jobs_than_threads_all_progress(c, s, a, b, policy, lend):
 @gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
-    plugin.pools.linger = 0
+    plugin.pools.contention.linger = 0
     other = f"other:{c.id}"
     async with jobs(c, "a"):
         with tasks_of("a"):

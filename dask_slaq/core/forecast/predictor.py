@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
-from dask_slaq.core.forecast.backtest import Backtest
 from dask_slaq.core.forecast.cache import ForecastCache
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
-from dask_slaq.core.forecast.experts import Ensemble
+from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.fitting import Fitter
 from dask_slaq.core.forecast.from_memory import FromMemory
-from dask_slaq.core.forecast.gating import GatingNetwork, blend
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
-from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
+from dask_slaq.core.forecast.intervals import ON_TEST, Bands
 from dask_slaq.core.forecast.types import Forecast, Status
 from dask_slaq.core.memory import Kind, PastRuns
 
@@ -78,12 +75,11 @@ class LossPredictor:
         # Row and loss of each report in one flat list: cheapest to extend and to convert.
         self._new: list[float] = []
         self._history = Histories(window)
-        self._panel = Ensemble(window, self._history.n_means)
-        self._backtest = Backtest(self._panel.noise_cost)
-        self._gate = GatingNetwork()
         self._cache = ForecastCache()
         self._bands = Bands()
         self._memory = None if memory is None else FromMemory(memory)
+        self._fitter = Fitter(self._history, self._cache, self._bands, self._memory)
+        self._backtest = self._fitter.backtest
 
     def add(self, job: str, *, target: float | None = None, kind: Kind | None = None) -> None:
         """Start to follow `job`. See `Predictor.add`.
@@ -297,38 +293,4 @@ class LossPredictor:
             raise UnknownJob(f"job {job!r} is not running") from None
 
     def _fit(self, rows: IntArray) -> None:
-        view, beliefs = self._weigh(rows)
-        self._backtest.remember(rows, view, beliefs)
-        said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
-        mix = self._gate.mix(view, said, self._backtest.log_weights(rows))
-        belief = blend(said, mix, view.zero)
-        self._cache.store(rows, view, self._history, belief)
-        if self._memory is not None:
-            self._memory.mix(rows, self._cache)
-        ahead = (said[:, :, 1 + AT] - said[:, :, :1]) - (belief[:, 1 + AT] - belief[:, :1])
-        spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
-        raw = view.unit[:, None]
-        self._bands.store(rows, view.unit * view.noise, raw * spread, raw * belief[:, 1 + AT])
-
-    def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, list[CurveForecast]]:
-        """Return the normalized windows and the experts' forecasts, and update expert scores.
-
-        A job without a recent forecast to score gets a backcast: a forecast from the reports up
-        to some iterations ago. Forecasts and backcasts are made in the same calls, which halves
-        the number of calls.
-        """
-        back = self._backtest.behind(rows, self._history.column["count"][rows])
-        some = np.flatnonzero(back)
-        again = rows[some]
-        now, then = slice(len(rows)), slice(len(rows), None)
-        both = normalize_window(
-            self._history,
-            np.concatenate([rows, again]),
-            np.concatenate([np.zeros_like(back), back[some]]),
-        )
-        beliefs, view = self._panel.ask(both), both.of(now)
-        self._backtest.score(rows, view)
-        if len(again):
-            self._backtest.remember(again, both.of(then), [b.of(then) for b in beliefs])
-            self._backtest.score(again, view.of(some))
-        return view, [b.of(now) for b in beliefs]
+        self._fitter.fit(rows)

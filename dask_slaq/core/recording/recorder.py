@@ -4,48 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
+from dask_slaq.core.recording.activity import Activity
 from dask_slaq.core.recording.events import VERSION, Event
 from dask_slaq.core.recording.past_runs import RunNumbers, kind_to_dict
 
 __all__ = ["Recorder"]
-
-
-class Activity(Protocol):
-    """Measurements of tasks that a recording includes but that do not affect decisions.
-
-    `add` and `remove` are called when a job arrives and when it ends. Every `now` is in seconds on
-    the clock of the recorder.
-    """
-
-    def add(self, job: str, now: float) -> None: ...
-    def remove(self, job: str, now: float) -> None: ...
-    def idle(self, job: str, now: float) -> float:
-        """Return the seconds since the last call in which a job had no task ready or running.
-
-        Parameters
-        ----------
-        job : str
-        now : float
-            Seconds.
-        """
-        ...
-
-    def offered(self, threads: int, now: float) -> float:
-        """Return the thread-seconds since the last call for which there were tasks.
-
-        Parameters
-        ----------
-        threads : int
-            Threads of all workers.
-        now : float
-            Seconds.
-        """
-        ...
 
 
 class Recorder:

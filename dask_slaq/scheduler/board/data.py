@@ -69,7 +69,7 @@ def data_of(scheduler: Scheduler) -> BoardData:
     now = monotonic()
     cached = _cache.get(scheduler)
     if cached is None or now > cached[0]:
-        plugin = scheduler.plugins.get("slaq")
+        plugin: Any = scheduler.plugins.get("slaq")
         data = _columns(plugin) if plugin is not None else empty("SlaqPlugin is not registered.")
         took = monotonic() - now
         cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data

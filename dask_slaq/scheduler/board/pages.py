@@ -208,8 +208,9 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
 
     def add_next() -> None:
         """Add one plot: all of them at once would block the scheduler for a fifth of a second."""
-        kind, box, size = next(waiting, (None, None, None))
-        if kind is not None:
+        following: Any = next(waiting, None)
+        if following is not None:
+            kind, box, size = following
             component = kind(scheduler, **size)
             box.children = [*box.children, component.root]
             add_periodic_callback(doc, component, INTERVAL)

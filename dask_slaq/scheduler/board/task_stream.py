@@ -37,14 +37,18 @@ class JobTaskStreamPlugin(TaskStreamPlugin):  # type: ignore[misc]
 
     def rectangles(self, istart: int, **kwargs: Any) -> dict[str, list[Any]]:
         """Return the rectangles of the stream, in the colors of the jobs."""
-        job_of = {message["key"]: message.get("slaq_job") for message in self.buffer}
+        job_of: dict[Any, Any] = {
+            message["key"]: message.get("slaq_job") for message in self.buffer
+        }
         found: dict[str, list[Any]] = super().rectangles(istart, **kwargs)
         for i, (key, name) in enumerate(zip(found["key"], found["name"], strict=True)):
             if not name.startswith(NOT_COMPUTE):
                 job = job_of.get(key)
-                owned = isinstance(job, str)
-                found["color"][i] = color_of(self.scheduler, job) if owned else UNOWNED
-                found["name"][i] = f"{job}: {name}" if isinstance(job, str) else name
+                if isinstance(job, str):
+                    found["color"][i] = color_of(self.scheduler, job)
+                    found["name"][i] = f"{job}: {name}"
+                else:
+                    found["color"][i] = UNOWNED
         return found
 
 
@@ -55,8 +59,9 @@ class JobTaskStream(TaskStream):  # type: ignore[misc]
         if JobTaskStreamPlugin.name not in scheduler.plugins:
             scheduler.add_plugin(JobTaskStreamPlugin(scheduler))
         super().__init__(scheduler, n_rectangles=500, clear_interval="20s", **kwargs)
-        self.plugin = scheduler.plugins[JobTaskStreamPlugin.name]
-        self.index = max(0, self.plugin.index - self.n_rectangles)
+        plugin: Any = scheduler.plugins[JobTaskStreamPlugin.name]
+        self.plugin = plugin
+        self.index = max(0, plugin.index - self.n_rectangles)
         self.root.title.text = "Tasks by job"
         # It would open a profile of the name, to which the job was added.
         self.root.tools = [tool for tool in self.root.tools if not isinstance(tool, TapTool)]

@@ -5,7 +5,8 @@ from dask_slaq.scheduler.dispatch.durations import Durations, Like
 from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.keeping import BACK_WITHIN
 from dask_slaq.scheduler.dispatch.places import LOOKED_AT
-from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Entry, Kind, Pool
+from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Pool
+from dask_slaq.scheduler.dispatch.ready import Entry, Kind
 from dask_slaq.scheduler.dispatch.slots import Slots, has_thread
 
 __all__ = [

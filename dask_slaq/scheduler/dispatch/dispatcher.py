@@ -17,11 +17,14 @@ from dask_slaq.scheduler.dispatch.keeping import Keeping
 from dask_slaq.scheduler.dispatch.matching import Matching
 from dask_slaq.scheduler.dispatch.overtaking import Overtaking
 from dask_slaq.scheduler.dispatch.places import Places
-from dask_slaq.scheduler.dispatch.pool import ANY, Choice, Entry, Pool
+from dask_slaq.scheduler.dispatch.pool import Choice, Pool
+from dask_slaq.scheduler.dispatch.ready import ANY, Entry
 from dask_slaq.scheduler.dispatch.slots import Slots, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
+
+    from dask_slaq.scheduler.dispatch.sent import Place
 
 # Classes of turns, in the order in which they are served.
 BEHIND, OWNER_BEHIND, WITHIN_CAP, OVER_CAP = range(4)
@@ -201,7 +204,8 @@ class Dispatcher:
         for pool in pools:
             if not (places.free and _has_rootish(pool)) or self.turn(pool) is None:
                 continue
-            for place in [place for place in places.by_address.values() if place.free]:
+            for free in [place for place in places.by_address.values() if place.free]:
+                place: Place | None = free
                 while place is not None and place.free:
                     entry = self.matching.parked(pool, place.ws)
                     if entry is None:
@@ -245,7 +249,7 @@ class Dispatcher:
         if not self.slots.waiting(ws.address):
             return now
         waiting = self.slots.waiting_tasks(ws.address, pool)
-        later = [sent.rank for ts, sent in waiting if ts.priority > entry.priority]
+        later = [sent.rank for ts, sent in waiting if (ts.priority or ()) > entry.priority]
         return min(later, default=now)
 
     def _together(self, pool: Pool) -> bool:

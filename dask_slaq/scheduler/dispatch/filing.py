@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.dispatch.pool import ANY, Entry, Kind, Pool
+from dask_slaq.scheduler.dispatch.pool import Pool
+from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -60,7 +61,7 @@ class Filing:
         like = pool.durations.like(ts)
         expected = self.expected(ts, like)
         rootish = kind is ANY and self._rootish(ts)
-        entry = Entry(ts.priority, count, ts, kind, (), (), 0.0, expected, like, rootish)
+        entry = Entry(ts.priority or (), count, ts, kind, (), (), 0.0, expected, like, rootish)
         return self._at_home(pool, entry) if ts.dependencies else entry
 
     def _rootish(self, ts: TaskState) -> bool:
@@ -114,7 +115,9 @@ class Filing:
         homes = sorted(a for a, nbytes in held.items() if most - nbytes <= min(cheap, 0.9 * most))
         if len(homes) >= enough:
             return entry
-        return entry._replace(**{"near" if most <= cheap else "homes": tuple(homes)})
+        if most <= cheap:
+            return entry._replace(near=tuple(homes))
+        return entry._replace(homes=tuple(homes))
 
 
 def confined(pool: Pool, ts: TaskState) -> frozenset[str]:

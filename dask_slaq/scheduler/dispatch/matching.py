@@ -13,7 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.places import LOOKED_AT, Places
-from dask_slaq.scheduler.dispatch.pool import ANY, Entry, Kind, Pool, Ready
+from dask_slaq.scheduler.dispatch.pool import Pool
+from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind, Ready
 from dask_slaq.scheduler.dispatch.sent import Place
 from dask_slaq.scheduler.dispatch.slots import Slots, blocked
 
@@ -219,7 +220,7 @@ class Matching:
             return True
         if math.isinf(entry.moving):
             return False
-        missing = sum(dep.nbytes for dep in entry.ts.dependencies if ws not in dep.who_has)
+        missing = sum(dep.nbytes for dep in entry.ts.dependencies if ws not in (dep.who_has or ()))
         moving = missing / self.scheduler.bandwidth
         return all(
             self.slots.next_end(home) + work.get(home.address, 0.0) / home.nthreads

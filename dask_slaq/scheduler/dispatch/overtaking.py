@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.durations import TRIVIAL
 from dask_slaq.scheduler.dispatch.places import LOOKED_AT
-from dask_slaq.scheduler.dispatch.pool import Choice, Entry, Pool
+from dask_slaq.scheduler.dispatch.pool import Choice, Pool
+from dask_slaq.scheduler.dispatch.ready import Entry
 from dask_slaq.scheduler.dispatch.slots import Slots
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ class Places:
         self.free = sum(place.free for place in having)
 
     def __len__(self) -> int:
-        """Number of workers that have slots."""
+        """Return the number of workers that have slots."""
         return len(self.by_address)
 
     def pick(self, pool: Pool, suits: Callable[[Place], bool]) -> Place | None:

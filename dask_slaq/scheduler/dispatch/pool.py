@@ -1,19 +1,21 @@
-"""Pool of a job: its tasks, its ready tasks in Dask's order, and its grant."""
+"""Pool of a job: its tasks and its grant."""
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_slaq.scheduler.dispatch.durations import Durations, Like
+from dask_slaq.scheduler.dispatch.durations import Durations
 from dask_slaq.scheduler.dispatch.group import Group
+from dask_slaq.scheduler.dispatch.ready import Entry, Kind, Ready
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
+
+    from dask_slaq.core.grants import Terms
 
 
 class Binding(NamedTuple):
@@ -34,132 +36,6 @@ class Choice(NamedTuple):
     ws: WorkerState
     reason: str  # see `Binding`
     rank: float  # order on the worker, lowest first; see `TaskControl.bind`
-
-
-class Entry(NamedTuple):
-    """Ready task in a pool. Entries sort in Dask's order."""
-
-    priority: tuple[Any, ...]
-    count: int
-    ts: TaskState
-    kind: Kind
-    homes: tuple[str, ...]  # workers where it runs without moving much data; empty if any will do
-    near: tuple[str, ...]  # workers that have its inputs, if any will do
-    moving: float  # seconds to move its inputs to another worker
-    expected: float  # compute time, seconds
-    like: Like  # compute times of similar tasks
-    rootish: bool  # whether Dask would queue it
-
-
-class Kind(NamedTuple):
-    """Requirements of a task on its worker."""
-
-    allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
-    resources: tuple[tuple[str, float], ...] | None
-
-    def allows(self, ws: WorkerState) -> bool:
-        """Return whether the task may ever run on a worker."""
-        if self.allowed is not None and ws.address not in self.allowed:
-            return False
-        return all(ws.resources.get(r, 0) >= n for r, n in self.resources or ())
-
-    def suits(self, ws: WorkerState) -> bool:
-        """Return whether the task may run on a worker now: enough of each resource is free."""
-        return self.allows(ws) and all(
-            ws.resources[r] - ws.used_resources.get(r, 0) >= n for r, n in self.resources or ()
-        )
-
-
-ANY = Kind(None, None)
-
-_Place = tuple[tuple[Any, ...], int]  # priority and count of an entry
-
-
-class Ready:
-    """Ready tasks of one kind, by home and in Dask's order.
-
-    A task with several homes is listed at each of them. The heaps drop a task that is no longer
-    ready when it comes to the top. They do not refer to the task itself: Dask's queue mistakes a
-    forgotten task that is still referenced for a new task of the same key.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}  # by count
-        self._anywhere: list[_Place] = []
-        self._at: dict[str, list[_Place]] = {}
-        self._near: dict[str, list[_Place]] = {}
-        self.seconds_at: dict[str, float] = {}  # expected compute time of the tasks at each home
-        self.count_at: Counter[str] = Counter()  # tasks at each home; "" for those without a home
-
-    def push(self, entry: Entry) -> None:
-        """Add a ready task."""
-        place = entry.priority, entry.count
-        self._entries[entry.count] = entry
-        if not entry.homes:
-            self.count_at[""] += 1
-            heapq.heappush(self._anywhere, place)
-        for address in entry.near:
-            heapq.heappush(self._near.setdefault(address, []), place)
-        for home in entry.homes:
-            self.count_at[home] += 1
-            heapq.heappush(self._at.setdefault(home, []), place)
-            part = entry.expected / len(entry.homes)
-            self.seconds_at[home] = self.seconds_at.get(home, 0.0) + part
-
-    def left(self, entry: Entry) -> None:
-        """Remove a task that is no longer ready."""
-        self._entries.pop(entry.count, None)
-        if not entry.homes:
-            self.count_at[""] -= 1
-        for home in entry.homes:
-            self.count_at[home] -= 1
-            left = self.seconds_at.get(home, 0.0) - entry.expected / len(entry.homes)
-            self.seconds_at[home] = max(left, 0.0)
-
-    def has(self, entry: Entry) -> bool:
-        """Return whether a task is listed. Slow; for consistency checks."""
-        place = entry.priority, entry.count
-        if not entry.homes:
-            return place in self._anywhere
-        return all(place in self._at.get(home, ()) for home in entry.homes)
-
-    def anywhere(self) -> Entry | None:
-        """Return the first task without a home, or None."""
-        return self._top(self._anywhere)
-
-    def at(self, home: str) -> Entry | None:
-        """Return the first task that has its home on a worker, or None."""
-        heap = self._at.get(home)
-        if heap is None:
-            return None
-        entry = self._top(heap)
-        if entry is None:
-            del self._at[home]
-            self.seconds_at.pop(home, None)
-        return entry
-
-    def near(self, address: str) -> Entry | None:
-        """Return the first task without a home whose inputs a worker has, or None."""
-        heap = self._near.get(address)
-        if heap is None:
-            return None
-        entry = self._top(heap)
-        if entry is None:
-            del self._near[address]
-        return entry
-
-    @property
-    def homes(self) -> Collection[str]:
-        """Addresses of workers that are, or were, home to a task."""
-        return self._at.keys()
-
-    def _top(self, heap: list[_Place]) -> Entry | None:
-        while heap:
-            entry = self._entries.get(heap[0][1])
-            if entry is not None:
-                return entry
-            heapq.heappop(heap)
-        return None
 
 
 @dataclass(eq=False)
@@ -271,6 +147,25 @@ class Pool:
     def is_short_of_floor(self) -> bool:
         """Return whether the job is below its cap and behind on an explicit floor."""
         return self.floor and self.tokens > 0 and self.is_within_cap()
+
+    def take(self, grant: Terms) -> None:
+        """Put a grant into force, all but its tokens; its worker set stays if it names none."""
+        self.share = grant.share
+        self.index = grant.index
+        self.most = grant.most
+        self.granted = grant.tokens
+        if grant.workers is not None:
+            self.workers = grant.workers
+
+    def inherit(self, other: Pool) -> None:
+        """Take over all tasks of another pool, which keep waiting or running."""
+        self.tasks.update(other.tasks)
+        self.unfinished |= other.unfinished
+        self.running.update(other.running)
+        for address, tasks in other.passed.items():
+            self.passed.setdefault(address, set()).update(tasks)
+        for entry in other.ready.values():
+            self.push(entry)
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""

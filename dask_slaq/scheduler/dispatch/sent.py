@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from distributed.scheduler import WorkerState
 
     from dask_slaq.scheduler.dispatch.durations import Like
-    from dask_slaq.scheduler.dispatch.pool import Entry, Pool
+    from dask_slaq.scheduler.dispatch.pool import Pool
+    from dask_slaq.scheduler.dispatch.ready import Entry
 
 #: Seconds until the scheduler receives the end of a task.
 REPORTED = 0.005

@@ -18,7 +18,8 @@ from dask_slaq.scheduler.dispatch.sent import Place, Sent
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_slaq.scheduler.dispatch.pool import Entry, Pool
+    from dask_slaq.scheduler.dispatch.pool import Pool
+    from dask_slaq.scheduler.dispatch.ready import Entry
 
 #: Maximum number of tasks per thread that a worker is sent ahead.
 MOST_AHEAD = 8
@@ -60,7 +61,7 @@ class Slots:
         self._crowded: set[WorkerState] = set()
 
     def __len__(self) -> int:
-        """Number of recorded tasks on workers."""
+        """Return the number of recorded tasks on workers."""
         return len(self._where)
 
     def __contains__(self, ts: TaskState) -> bool:
@@ -82,7 +83,7 @@ class Slots:
         """Record that the task `ts` was sent to the worker `ws`; `Sent` documents the rest."""
         known, now = entry.like, monotonic()
         start = now if load(ws) <= ws.nthreads else None
-        fetches = any(ws not in dep.who_has for dep in ts.dependencies)
+        fetches = any(ws not in (dep.who_has or ()) for dep in ts.dependencies)
         sent = Sent(entry, pool, rank, known.typical, known.soonest, start, now, fetches)
         self._put(ts, ws, sent)
 

@@ -54,7 +54,7 @@ class Holding:
         return self.on or len(self) > 0
 
     def __len__(self) -> int:
-        """Number of tasks still to be converted."""
+        """Return the number of tasks still to be converted."""
         return len(self._to_convert) + len(self._to_give_back)
 
     @property

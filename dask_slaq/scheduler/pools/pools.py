@@ -25,6 +25,7 @@ from dask_slaq.scheduler.dispatch import (
     Slots,
     has_thread,
 )
+from dask_slaq.scheduler.pools.contention import Contention
 from dask_slaq.scheduler.pools.fair_queueing import FairQueueing
 from dask_slaq.scheduler.pools.holding import Holding
 from dask_slaq.scheduler.pools.invariants import check_all, left_over
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
-
-#: Minimum number of seconds for which tasks are still held after all other jobs have ended.
-LINGER = 10.0
 
 
 class Pools:
@@ -108,8 +106,7 @@ class Pools:
         self.filling = SlotFilling(self)
         self.holding = Holding(self.control, self.tracker.user_of, fail)
         self._is_registered = is_registered
-        self.linger = LINGER
-        self._contended_since = self._hold_until = 0.0
+        self.contention = Contention()
 
     # Jobs come and go
 
@@ -170,32 +167,15 @@ class Pools:
 
     def _bequeath(self, pool: Pool, heir: Pool) -> None:
         """Transfer all tasks of `pool` to `heir`, where they keep waiting or running."""
-        heir.tasks.update(pool.tasks)
-        heir.unfinished |= pool.unfinished
-        heir.running.update(pool.running)
-        for address, tasks in pool.passed.items():
-            heir.passed.setdefault(address, set()).update(tasks)
-        for entry in pool.ready.values():
-            heir.push(entry)
+        heir.inherit(pool)
         for ts in pool.tasks:
             self.tracker.owner[ts.key] = heir
         self.slots.inherit(pool, heir)
 
     @property
     def contended(self) -> bool:
-        """Whether there are several pools, or were until recently.
-
-        When one job is left alone, its tasks are held for as long again as there was contention,
-        and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
-        send its tasks after the data.
-        """
-        now = monotonic()
-        if len(self.pools) > 1:
-            if not self.holding.on:
-                self._contended_since = now
-            self._hold_until = now + max(now - self._contended_since, self.linger)
-            return True
-        return self.holding.on and len(self.pools) == 1 and now < self._hold_until
+        """Whether there are several pools, or were until recently; see `Contention`."""
+        return self.contention.lasts(len(self.pools), self.holding.on)
 
     def hold(self, holding: bool) -> None:
         """Start or stop holding tasks. Tasks on no worker yet are converted in small batches."""
@@ -226,13 +206,7 @@ class Pools:
             Owner of each job.
         """
         for grant in grants:
-            pool = self.pools[grant.job]
-            pool.share = grant.share
-            pool.index = grant.index
-            pool.most = grant.most
-            pool.granted = grant.tokens
-            if grant.workers is not None:
-                pool.workers = grant.workers
+            self.pools[grant.job].take(grant)
         for pool in self.pools.values():
             # Also refill grants that did not change. Running tasks are not yet charged.
             pool.tokens = pool.granted - sum(pool.running.values())

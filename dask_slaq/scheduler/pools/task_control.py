@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
+    from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
 
 logger = logging.getLogger(__name__)
 
 # No worker has this address, so a task restricted to it waits in ``no-worker``. An empty set would
 # allow every worker.
-HELD = frozenset({"slaq://held"})
+# Any: Dask's annotation asks for a `set`, but a set could be changed, and Dask only reads it.
+HELD: Any = frozenset({"slaq://held"})
 # First element of the priority of tasks sent through slots. They run before all other tasks of a
 # worker, whose priorities begin with the user's, negated. Among them, rank decides, then Dask's
 # order.
@@ -36,7 +37,7 @@ class TaskControl:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._bound: dict[TaskState, frozenset[str]] = {}
+        self._bound: dict[TaskState, Any] = {}
 
     def hold(self, ts: TaskState, user: Any) -> None:
         """Make a task wait in ``no-worker`` when it is ready, unless it `goes_its_own_way`.
@@ -61,14 +62,16 @@ class TaskControl:
 
         def schedule(ws: WorkerState) -> dict[Any, Any]:
             unrunnable = scheduler.unrunnable
-            scheduler.unrunnable = [ts for ts in unrunnable if ts.worker_restrictions is not HELD]
+            free = [ts for ts in unrunnable if ts.worker_restrictions is not HELD]
+            # Dask only iterates over them here.
+            scheduler.unrunnable = free  # type: ignore[assignment]
             try:
                 return original(ws)
             finally:
                 scheduler.unrunnable = unrunnable
 
         schedule.original = original  # type: ignore[attr-defined]
-        scheduler.bulk_schedule_unrunnable_after_adding_worker = schedule
+        scheduler.bulk_schedule_unrunnable_after_adding_worker = schedule  # type: ignore[method-assign]
 
     def has(self, ts: TaskState) -> bool:
         """Return whether a task is held, or bound to a worker, by this controller."""
@@ -112,7 +115,7 @@ class TaskControl:
             Reason, for Dask's transition log.
         """
         self._restrict(ts, ws)
-        given, ts.priority = ts.priority, (_FIRST, rank, *ts.priority)
+        given, ts.priority = ts.priority, (_FIRST, rank, *(ts.priority or ()))
         try:
             self._transitions([ts], "processing", why)
         finally:
@@ -129,7 +132,8 @@ class TaskControl:
             self._restrict(ts, ws)
 
     def _restrict(self, ts: TaskState, ws: WorkerState) -> None:
-        self._bound[ts] = ts.worker_restrictions = frozenset({ws.address})
+        only: Any = frozenset({ws.address})
+        self._bound[ts] = ts.worker_restrictions = only
 
     @contextlib.contextmanager
     def ranked(self, ts: TaskState, rank: float) -> Iterator[None]:
@@ -141,7 +145,7 @@ class TaskControl:
         rank : float
             See `bind`.
         """
-        given, ts.priority = ts.priority, (_FIRST, rank, *ts.priority)
+        given, ts.priority = ts.priority, (_FIRST, rank, *(ts.priority or ()))
         try:
             yield
         finally:
@@ -177,8 +181,8 @@ class TaskControl:
         """Release tasks that Dask has queued, so that they become ready again and are held."""
         self._transitions([ts for ts in tasks if ts.state == "queued"], "released", "held")
 
-    def _transitions(self, tasks: Iterable[TaskState], finish: str, why: str) -> None:
-        recommendations = {ts.key: finish for ts in tasks}
+    def _transitions(self, tasks: Iterable[TaskState], finish: TaskStateState, why: str) -> None:
+        recommendations: dict[Any, TaskStateState] = {ts.key: finish for ts in tasks}
         if not recommendations:
             return
         try:
@@ -188,14 +192,14 @@ class TaskControl:
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
             self._resume(recommendations)
 
-    def _resume(self, recommendations: dict[Any, str]) -> None:
+    def _resume(self, recommendations: dict[Any, TaskStateState]) -> None:
         """Repeat transitions that Dask interrupted with an error.
 
         The error lost messages to workers, so tasks that have become ``processing`` would never
         run. They are released, which sends them again. The other transitions are repeated.
         """
         drop_stale_counts(self.scheduler)
-        again = {}
+        again: dict[Any, TaskStateState] = {}
         for key, finish in recommendations.items():
             ts = self.scheduler.tasks.get(key)
             if ts is not None and ts.state == "processing":

@@ -153,8 +153,8 @@ class TaskTracker:
             used = monotonic() - sent.start if sent is not None and sent.start is not None else 0.0
             self.seceded_at[key] = time(), used
             self._left_slot(pool, ts, used)
-        ts = self.scheduler.tasks.get(key)
-        self._freed(ts.processing_on.address if ts and ts.processing_on else None)
+        known = self.scheduler.tasks.get(key)
+        self._freed(known.processing_on.address if known and known.processing_on else None)
 
     @contextlib.contextmanager
     def moving(self, key: Any) -> Iterator[None]:
@@ -208,6 +208,7 @@ class TaskTracker:
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
+        assert ws is not None, f"{ts} is processing on no worker"
         if len(ws.processing) > ws.nthreads:
             self.slots.sent_any([ws])
         choice = self._pools.filling.sending

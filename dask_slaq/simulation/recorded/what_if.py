@@ -167,10 +167,10 @@ def _what_if(
     times = [np.array(job.times) - begun for job in recorded]
     real = [Run(0, jobs, Outcome(times, busy=busy, moved=recording.moved))]
     cores = settings.cores
-    figures = {RECORDED: summarize(real, runs["fair"], cores)}
+    figures = {RECORDED: summarize(real, runs["fair"], cores, settings.capacity)}
     figures[RECORDED]["decisions"] = recording.decisions
     for name in dict.fromkeys(shown):
-        figures[name] = summarize(runs[name], runs["fair"], cores)
+        figures[name] = summarize(runs[name], runs["fair"], cores, settings.capacity)
     return {
         "policy": own,
         "overhead": 1.0 - compute / busy,

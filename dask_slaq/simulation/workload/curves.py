@@ -19,6 +19,7 @@ __all__ = [
     "Curve",
     "CurveError",
     "fit_for_jobs",
+    "iterations_to",
     "load_curves",
     "make_curves",
     "parse",
@@ -220,3 +221,25 @@ def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Cu
             drawn += groups.values()
             left = [c for c in left if groups[c.group] is not c]
     return drawn[:count]
+
+
+def iterations_to(losses: Sequence[float] | np.ndarray, fraction: float) -> int | None:
+    """Return the iterations until a curve has made a fraction of its fall.
+
+    Parameters
+    ----------
+    losses : (n_iterations,) array_like
+        The fall is that of their running minimum.
+    fraction : float
+        In [0, 1].
+
+    Returns
+    -------
+    int or None
+        None if the loss never falls.
+    """
+    best = np.minimum.accumulate(losses)
+    fall = best[0] - best[-1]
+    if not fall > 0:
+        return None
+    return int(np.argmax(best[0] - best >= fraction * fall * (1 - 1e-12))) + 1

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import Kind
-from dask_slaq.simulation.workload.curves import Curve, sample
+from dask_slaq.simulation.workload.curves import Curve, iterations_to, sample
 
 __all__ = ["SimulatedJob", "calibrate", "make_jobs", "offered_load", "time_shared", "work_to"]
 
@@ -106,11 +106,7 @@ class SimulatedJob:
 
         The fall is that of the running minimum. None if the loss never falls.
         """
-        best = np.minimum.accumulate(self.loss)
-        fall = best[0] - best[-1]
-        if not fall > 0:
-            return None
-        return int(np.argmax(best[0] - best >= fraction * fall * (1 - 1e-12))) + 1
+        return iterations_to(self.loss, fraction)
 
 
 def make_jobs(

@@ -85,7 +85,7 @@ async def test_tasks_that_wait_already_are_held_when_a_second_job_comes(c, s, a,
 @gen_cluster(client=True, nthreads=TWO)
 async def test_what_is_held_goes_on_under_dask_when_the_other_job_ends(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0)
-    plugin.pools.linger = 0
+    plugin.pools.contention.linger = 0
     async with jobs(c, "a"):
         async with jobs(c, "b"):
             with tasks_of("a"):
