@@ -7,6 +7,12 @@ our defaults included, is set before that import.
 
 from __future__ import annotations
 
+import os
+
+# Threads that wait for each other's tiny matrices take the processor from other tests. Read when
+# numpy is loaded, here and in the processes that tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from collections.abc import Iterator
 
 import dask

@@ -19,8 +19,9 @@ __all__ = ["KnownKind", "PastCurve", "from_files", "past_run", "trained"]
 
 Array = NDArray[np.float64]
 
-#: Range of the usual iterations of a kind, and by which those of a run differ.
-ITERATIONS, VARIED = (18, 50), (0.8, 1.25)
+#: Range of the usual iterations of a kind, as in `benchmarks.live`, and by which those of a run
+#: differ.
+ITERATIONS, VARIED = (14, 24), (0.8, 1.25)
 #: Runs of the past of each kind, and runs to be tested.
 PAST, TESTED = 5, 3
 

@@ -168,6 +168,13 @@ class Matching:
 
         While many jobs compete, only a few workers have a slot at a time. Short root tasks would
         all run there, and so would the tasks that need their data.
+
+        Parameters
+        ----------
+        pool : Pool
+        entry : Entry
+            One of its ready tasks.
+        ws : distributed.scheduler.WorkerState
         """
         if entry.kind is not ANY or entry.ts.dependencies or not pool.made_at:
             return True

@@ -81,13 +81,19 @@ _VIRTUAL["sleep"] = _sleep
 _REPLACEMENT = {_REAL[name]: _VIRTUAL[name] for name in _REAL}
 
 
+#: Modules that `install` has been through, by name.
+_rebound: dict[str, ModuleType] = {}
+
+
 def install() -> None:
     """Replace the functions of `time`, also where loaded modules have imported them by name."""
     for name, function in _VIRTUAL.items():
         setattr(time, name, function)
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _BINDERS and isinstance(module, ModuleType):
-            _rebind(module)
+            if _rebound.get(name) is not module:
+                _rebind(module)
+                _rebound[name] = module
 
 
 def _rebind(module: ModuleType) -> None:
@@ -230,10 +236,12 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 def _virtual_time() -> Iterator[None]:
     """Turn on virtual time, and turn off the cyclic garbage collector.
 
-    The collector would release futures at times that depend on what the process did before.
+    The collector would release futures at times that depend on what the process did before. What
+    an earlier run left is young, since nothing was collected during it; to look at all that the
+    process holds would take longer than many a run.
     """
     collecting = gc.isenabled()
-    gc.collect()
+    gc.collect(1)
     gc.disable()
     _Clock.now = BEGINNING
     try:
