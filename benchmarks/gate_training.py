@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.curves.gating_curves import training_curves
 from benchmarks.curves.gating_lessons import Lessons, lessons
-from dask_slaq.core.forecast.gating import MOST_SCALE, Mixture, mixture
+from dask_slaq.core.forecast.experts.gating import MOST_SCALE, Mixture, mixture
 
 __all__ = ["average", "learn", "main", "write"]
 
@@ -169,7 +169,7 @@ def write(file: Any, coefficients: dict[str, Array]) -> None:
 def main(out: Any, trained: int, made: int, nets: int, epochs: int) -> None:
     """Train the gating network of the loss predictor, and write its coefficients.
 
-    The package reads the coefficients from `dask_slaq/core/forecast/gating.npz`.
+    The package reads the coefficients from `dask_slaq/core/forecast/experts/gating.npz`.
     """
     some = lessons(training_curves(trained, made, nets))
     write(out, average([learn(some, epochs, seed) for seed in range(NETWORKS)]))

@@ -17,9 +17,9 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
-from dask_slaq.core.forecast import NORMALIZERS
 from dask_slaq.core.owners import OwnerTerms, check_owners
 from dask_slaq.core.policies import policy
+from dask_slaq.core.settings import NORMALIZERS
 
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
     DEFAULTS: dict[str, Any] = yaml.safe_load(file)

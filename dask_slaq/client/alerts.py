@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.client.connection import check_plugin, current_client, go_without
 from dask_slaq.client.notebook import in_notebook
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.validation import ALERT_TOPIC
+from dask_slaq.core.settings import ALERT_TOPIC
 
 if TYPE_CHECKING:
     from distributed import Client

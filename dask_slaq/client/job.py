@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.client.job_block import Job, running_job
 from dask_slaq.client.validation import seconds_of
 from dask_slaq.core.errors import UnknownJob
-from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.memory import check_kind
-from dask_slaq.core.validation import check_name, check_owner, check_resources
+from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
 
 if TYPE_CHECKING:
     from distributed import Client

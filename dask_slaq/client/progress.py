@@ -11,7 +11,7 @@ from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.notebook import in_notebook
 from dask_slaq.client.status_html import Status
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.validation import ALERT_TOPIC
+from dask_slaq.core.settings import ALERT_TOPIC
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -36,7 +36,7 @@ def status(client: Client | None = None) -> Status:
         A dict, which notebooks show as a table: ``policy``; ``epoch`` (seconds); ``capacity``
         (threads); ``holding`` (whether tasks are held in pools now); ``failed`` (why the plugin
         left all tasks to plain Dask, or None); ``jobs``, a dict per job by name: see
-        `dask_slaq.scheduler.status.status_of_job`; ``owners``, a dict per owner.
+        `dask_slaq.scheduler.views.status.status_of_job`; ``owners``, a dict per owner.
 
     Raises
     ------

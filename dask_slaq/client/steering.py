@@ -12,7 +12,7 @@ import dask
 from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.stopping import find
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.job_settings import check_job_settings
+from dask_slaq.core.settings import check_job_settings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,7 +46,7 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
     -------
     dict
         ``text`` is for people; the other keys are described in
-        `dask_slaq.scheduler.explain.explain`.
+        `dask_slaq.scheduler.views.explain.explain`.
 
     Raises
     ------

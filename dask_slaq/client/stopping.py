@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from dask_slaq.core.validation import STEER_TOPIC
+from dask_slaq.core.settings import STEER_TOPIC
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -9,7 +9,7 @@ from typing import Any
 from dask.utils import parse_timedelta
 
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
-from dask_slaq.core.validation import shown
+from dask_slaq.core.settings import shown
 
 
 def finite(loss: Any) -> float:

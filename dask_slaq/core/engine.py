@@ -12,10 +12,8 @@ import math
 from collections.abc import Collection, Mapping
 
 from dask_slaq.core.decisions import Decisions
-from dask_slaq.core.engine_settings import check_engine_settings
 from dask_slaq.core.forecast import LossPredictor, Predictor
 from dask_slaq.core.grants import Grant, Grants
-from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
@@ -23,6 +21,7 @@ from dask_slaq.core.placement import Workers
 from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering, RemembersRuns
+from dask_slaq.core.settings import check_engine_settings, check_job_settings
 from dask_slaq.core.steering import Steering
 
 __all__ = ["Engine", "Grant", "Predictor"]

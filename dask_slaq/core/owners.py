@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_settings import is_number
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
-from dask_slaq.core.validation import shown
+from dask_slaq.core.settings import is_number, shown
 
 __all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
+from dask_slaq.core.settings import check_job_settings
 
 __all__ = ["Steering"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dask_slaq.core.forecast import Status
-from dask_slaq.core.validation import ALERT_TOPIC
-from dask_slaq.scheduler.status import etas
+from dask_slaq.core.settings import ALERT_TOPIC
+from dask_slaq.scheduler.views import etas
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.adaptive import Scaling
     from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.plugin import SlaqPlugin
-    from dask_slaq.scheduler.pools import Pools
-    from dask_slaq.scheduler.task_owners import TaskOwners
+    from dask_slaq.scheduler.pools import Pools, TaskOwners
 
 logger = logging.getLogger(__name__)
 

@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
-from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.memory import Kind
-from dask_slaq.core.validation import STEER_TOPIC, shown
+from dask_slaq.core.settings import STEER_TOPIC, check_job_settings, shown
 from dask_slaq.scheduler.dispatch import Pool
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
-from dask_slaq.scheduler.status import etas, status_of_job, values_of_jobs
-from dask_slaq.scheduler.usage import UsageByOwner, seconds_of_running_tasks
+from dask_slaq.scheduler.views import (
+    UsageByOwner,
+    etas,
+    seconds_of_running_tasks,
+    status_of_job,
+    values_of_jobs,
+)
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -18,23 +18,20 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
-from dask_slaq.core.validation import ALERT_TOPIC
+from dask_slaq.core.settings import ALERT_TOPIC
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
-from dask_slaq.scheduler.adoption import Adoption
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.decision_timer import DecisionTimer
 from dask_slaq.scheduler.decisions import Decisions
 from dask_slaq.scheduler.event_log import Journal
-from dask_slaq.scheduler.handlers import Messages
 from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
-from dask_slaq.scheduler.json_page import add_json
 from dask_slaq.scheduler.memory import Memory
-from dask_slaq.scheduler.metrics import add_metrics
-from dask_slaq.scheduler.pools import Pools
+from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
 from dask_slaq.scheduler.replacement import others_to_replace
-from dask_slaq.scheduler.task_owners import TaskOwners
+from dask_slaq.scheduler.requests import Messages
+from dask_slaq.scheduler.views import add_json, add_metrics
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.scheduler.handlers import at_work
+from dask_slaq.scheduler.requests import at_work
 
 if TYPE_CHECKING:
     from distributed import Scheduler

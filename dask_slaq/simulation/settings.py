@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_settings import is_number
+from dask_slaq.core.settings import is_number
 from dask_slaq.simulation.fluid import DISPATCH
 from dask_slaq.simulation.workload import SCALINGS
 

@@ -11,7 +11,7 @@ from benchmarks import gate_training
 from benchmarks.curves.gating_curves import training_curves
 from benchmarks.curves.gating_lessons import Lessons, lessons
 from benchmarks.curves.neural_nets import net_losses
-from dask_slaq.core.forecast.gating import trained
+from dask_slaq.core.forecast.experts.gating import trained
 
 
 @pytest.fixture(scope="module")

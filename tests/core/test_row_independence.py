@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.forecast.basis import product
+from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.policies.quality_driven import POLICIES
 

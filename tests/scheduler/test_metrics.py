@@ -12,7 +12,7 @@ from driving import gen_cluster, start_plugin, tasks_of
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
-from dask_slaq.scheduler.metrics import FAMILIES
+from dask_slaq.scheduler.views.metrics import FAMILIES
 
 prometheus_parser = pytest.importorskip("prometheus_client.parser")
 

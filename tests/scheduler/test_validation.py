@@ -13,8 +13,8 @@ from driving import assert_nothing_left, gen_cluster, jobs, start_plugin, tasks_
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, UnknownJob
-from dask_slaq.core.validation import LONGEST_NAME, shown
-from dask_slaq.scheduler import validation as edge
+from dask_slaq.core.settings import LONGEST_NAME, shown
+from dask_slaq.scheduler.requests import validation as edge
 
 ONE = [("127.0.0.1", 1)]
 HUGE = "x" * 2_000_000

@@ -2,17 +2,18 @@
 
 from dask_slaq.core.forecast.corrections import USUAL, ending, unreported
 from dask_slaq.core.forecast.predictor import LossPredictor
-from dask_slaq.core.forecast.quality import NORMALIZERS, predicted_range
+from dask_slaq.core.forecast.quality import predicted_range
+from dask_slaq.core.forecast.time_to_target import iterations_to_losses
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 
 __all__ = [
-    "NORMALIZERS",
     "USUAL",
     "Forecast",
     "LossPredictor",
     "Predictor",
     "Status",
     "ending",
+    "iterations_to_losses",
     "predicted_range",
     "unreported",
 ]

@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.basis import product
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import Status

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.backtest import Backtest
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import CurveForecast
-from dask_slaq.core.forecast.experts import Ensemble
+from dask_slaq.core.forecast.experts.backtest import Backtest
+from dask_slaq.core.forecast.experts.ensemble import Ensemble
+from dask_slaq.core.forecast.experts.gating import GatingNetwork, blend
 from dask_slaq.core.forecast.from_memory import FromMemory
-from dask_slaq.core.forecast.gating import GatingNetwork, blend
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.intervals import AT, Bands
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window

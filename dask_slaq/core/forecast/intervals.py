@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.basis import product
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.rows import Rows
 

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast.predictor import Forecast, Status
+from dask_slaq.core.settings import NORMALIZERS
 
-__all__ = ["NORMALIZERS", "normalized", "predicted_range", "scale"]
+__all__ = ["normalized", "predicted_range", "scale"]
 
 FloatArray = NDArray[np.float64]
 
-#: Names of the available divisors.
-NORMALIZERS = ("range", "largest-change")
 #: Smallest divisor, in standard deviations of the noise of one report.
 NOISE_FLOOR = 2.0
 

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_settings import is_number
 from dask_slaq.core.memory.runs import Kind
-from dask_slaq.core.validation import LONGEST_NAME, shown
+from dask_slaq.core.settings import LONGEST_NAME, is_number, shown
 
 __all__ = ["MOST_FEATURES", "check_kind", "kind_of_name", "read_kind"]
 

@@ -10,15 +10,14 @@ import asyncio
 import contextlib
 import functools
 import gc
-import random
 import selectors
 import sys
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
+from dask_slaq.simulation.virtual.reproducible import reproducible
 from dask_slaq.simulation.virtual.threads import run_in_thread, synchronous_calls
 
 T = TypeVar("T")
@@ -90,10 +89,10 @@ def install() -> None:
     for name, function in _VIRTUAL.items():
         setattr(time, name, function)
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _BINDERS and isinstance(module, ModuleType):
-            if _rebound.get(name) is not module:
-                _rebind(module)
-                _rebound[name] = module
+        ours = name.partition(".")[0] in _BINDERS and isinstance(module, ModuleType)
+        if ours and _rebound.get(name) is not module:
+            _rebind(module)
+            _rebound[name] = module
 
 
 def _rebind(module: ModuleType) -> None:
@@ -204,10 +203,8 @@ def run(main: Callable[..., Awaitable[T]], *args: Any, seed: int = 0, limit: flo
     install()
     with (
         _virtual_time(),
-        _seeded(seed),
-        _own_addresses(),
+        reproducible(seed),
         synchronous_calls(),
-        _own_hashes(),
         contextlib.closing(_VirtualLoop()) as loop,
     ):
         asyncio.set_event_loop(loop)
@@ -250,58 +247,3 @@ def _virtual_time() -> Iterator[None]:
         _Clock.now = None
         if collecting:
             gc.enable()
-
-
-@contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    state, uuid1, uuid4 = random.getstate(), uuid.uuid1, uuid.uuid4
-    random.seed(seed)
-    source = random.Random(seed)
-
-    def seeded(*args: Any, **kwargs: Any) -> uuid.UUID:
-        return uuid.UUID(int=source.getrandbits(128), version=4)
-
-    uuid.uuid1 = uuid.uuid4 = seeded  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        random.setstate(state)
-        uuid.uuid1, uuid.uuid4 = uuid1, uuid4
-
-
-class _Process:
-    """Stand-in for `os` in `distributed.comm.inproc`: the process id is the same in every run."""
-
-    @staticmethod
-    def getpid() -> int:
-        return 1
-
-
-@contextlib.contextmanager
-def _own_addresses() -> Iterator[None]:
-    """Let in-process addresses count from one."""
-    from distributed.comm import inproc
-    from distributed.comm.registry import backends
-
-    manager = inproc.Manager()
-    manager._ip = "127.0.0.1"
-    backend: Any = backends["inproc"]
-    before = inproc.os, inproc.global_manager, backend.manager
-    inproc.os, inproc.global_manager, backend.manager = _Process, manager, manager
-    try:
-        yield
-    finally:
-        inproc.os, inproc.global_manager, backend.manager = before
-
-
-@contextlib.contextmanager
-def _own_hashes() -> Iterator[None]:
-    """Hash tasks of workers by key instead of address, since Dask iterates over sets of them."""
-    from distributed.worker_state_machine import TaskState
-
-    before = TaskState.__hash__
-    TaskState.__hash__ = lambda task: hash(task.key)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        TaskState.__hash__ = before  # type: ignore[method-assign]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.forecast.experts import Ensemble
-from dask_slaq.core.forecast.gating import GatingNetwork, blend, features, trained
+from dask_slaq.core.forecast.experts.ensemble import Ensemble
+from dask_slaq.core.forecast.experts.gating import GatingNetwork, blend, features, trained
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 

@@ -15,8 +15,8 @@ from dask_slaq.core.errors import (
     UnknownJob,
 )
 from dask_slaq.core.forecast import predictor as loss_module
-from dask_slaq.core.forecast.backtest import Backtest
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.experts.backtest import Backtest
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.predictor import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast.smoothing import normalize_window, report_noise, without_spikes

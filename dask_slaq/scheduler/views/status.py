@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.time_to_target import iterations_to_losses
-from dask_slaq.scheduler.usage import Usage
+from dask_slaq.scheduler.views.usage import Usage
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.basis import product
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 
 __all__ = ["GatingNetwork", "Mixture", "blend", "features", "mixture"]
@@ -89,7 +89,7 @@ class GatingNetwork:
 @cache
 def trained() -> dict[str, FloatArray]:
     """Read the coefficients of the package, which `benchmarks.gate_training` wrote."""
-    with files("dask_slaq.core.forecast").joinpath("gating.npz").open("rb") as file:
+    with files("dask_slaq.core.forecast.experts").joinpath("gating.npz").open("rb") as file:
         return dict(np.load(file))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.scheduler.jobs import ScheduledJobs
-    from dask_slaq.scheduler.task_owners import TaskOwners
+    from dask_slaq.scheduler.pools.task_owners import TaskOwners
 
 __all__ = ["Adoption"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.basis import product
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.rows import Rows
 

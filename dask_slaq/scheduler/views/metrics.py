@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.status import owners_of_jobs
+from dask_slaq.scheduler.views.status import owners_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler

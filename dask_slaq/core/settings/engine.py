@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.forecast import NORMALIZERS
 
-__all__ = ["check_engine_settings"]
+__all__ = ["NORMALIZERS", "check_engine_settings"]
+
+#: What the loss reduction of a job may be divided by; see `dask_slaq.core.forecast.quality`.
+NORMALIZERS = ("range", "largest-change")
 
 
 def check_engine_settings(epoch: float, normalizer: str, floor: float, move_pause: float) -> None:

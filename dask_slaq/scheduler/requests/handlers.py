@@ -12,12 +12,10 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.validation import STEER_TOPIC
-from dask_slaq.scheduler.curves import curves_to_come
-from dask_slaq.scheduler.explain import explain, positions, reason
-from dask_slaq.scheduler.status import owners_of_jobs
-from dask_slaq.scheduler.steering import check_operator, steer
-from dask_slaq.scheduler.validation import Dropped, check_opening
+from dask_slaq.core.settings import STEER_TOPIC
+from dask_slaq.scheduler.requests.steering import check_operator, steer
+from dask_slaq.scheduler.requests.validation import Dropped, check_opening
+from dask_slaq.scheduler.views import curves_to_come, explain, owners_of_jobs, positions, reason
 
 if TYPE_CHECKING:
     from distributed import Scheduler

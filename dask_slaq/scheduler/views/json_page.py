@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.http.utils import RequestHandler, get_handlers
 
-from dask_slaq.scheduler import task_page
+from dask_slaq.scheduler.views import task_page
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -8,9 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.job_settings import check_job_settings
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.validation import check_name, check_owner, check_resources, shown
+from dask_slaq.core.settings import (
+    check_job_settings,
+    check_name,
+    check_owner,
+    check_resources,
+    shown,
+)
 
 __all__ = ["Dropped", "check_opening"]
 

@@ -77,7 +77,7 @@ def advise(
 
     With --memory, past runs are considered too, with their kind as solver; --kind chooses some.
     """
-    from dask_slaq.cli.advice_tables import show_advice
+    from dask_slaq.cli.advise.tables import show_advice
 
     chosen = {} if group is None else {"group": group}
     if not logs and memory is None:

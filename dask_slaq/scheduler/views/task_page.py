@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.http.scheduler.info import Task
 
-from dask_slaq.scheduler.explain import positions, reason
+from dask_slaq.scheduler.views.explain import positions, reason
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.plugin import SlaqPlugin

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import Predictor, Status
+from dask_slaq.core.forecast.types import Predictor, Status
 
 __all__ = ["iterations_to_losses"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import UnknownJob
-from dask_slaq.core.validation import shown
-from dask_slaq.scheduler.status import etas, status_of_job
+from dask_slaq.core.settings import shown
+from dask_slaq.scheduler.views.status import etas, status_of_job
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.dispatch import Pool

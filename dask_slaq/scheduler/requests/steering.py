@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
-from dask_slaq.core.validation import shown
-from dask_slaq.scheduler.validation import plain
+from dask_slaq.core.settings import shown
+from dask_slaq.scheduler.requests.validation import plain
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.validation import shown
+from dask_slaq.core.settings.names import shown
 
 __all__ = ["check_job_settings", "is_number"]
 

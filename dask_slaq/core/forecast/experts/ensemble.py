@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.basis import BETWEEN, BasisCurves, product, recent, whole_run
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.experts.basis import BETWEEN, BasisCurves, product, recent, whole_run
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 
 __all__ = ["Ensemble"]

@@ -1,0 +1,1 @@
+"""Experts that forecast loss curves, and the gating network that combines them."""

@@ -1,0 +1,27 @@
+"""Checks of settings: of an engine, of a job, and of names and resources."""
+
+from dask_slaq.core.settings.engine import NORMALIZERS, check_engine_settings
+from dask_slaq.core.settings.job import check_job_settings, is_number
+from dask_slaq.core.settings.names import (
+    ALERT_TOPIC,
+    LONGEST_NAME,
+    STEER_TOPIC,
+    check_name,
+    check_owner,
+    check_resources,
+    shown,
+)
+
+__all__ = [
+    "ALERT_TOPIC",
+    "LONGEST_NAME",
+    "NORMALIZERS",
+    "STEER_TOPIC",
+    "check_engine_settings",
+    "check_job_settings",
+    "check_name",
+    "check_owner",
+    "check_resources",
+    "is_number",
+    "shown",
+]

@@ -1,0 +1,5 @@
+"""Requests of clients and workers: what is allowed, and what they change."""
+
+from dask_slaq.scheduler.requests.handlers import Messages, at_work
+
+__all__ = ["Messages", "at_work"]
