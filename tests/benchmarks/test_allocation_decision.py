@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks import allocation, decision
 from benchmarks.common import slaq2017
-from dask_slaq.core.policies.quality_driven import POLICIES
+from dask_slaq.core.policies import POLICIES
 
 SMALL = ((6, 48), (9, 64))
 

@@ -13,7 +13,7 @@ import pytest
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.predictor import LossPredictor
-from dask_slaq.core.policies.quality_driven import POLICIES
+from dask_slaq.core.policies import POLICIES
 
 JOBS = {f"job-{k:02}": k for k in range(25)}
 WORKERS = {f"w{k}": 4 for k in range(5)}

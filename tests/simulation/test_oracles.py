@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from simulation.conftest import make, make_some_jobs
 
-from dask_slaq.core.policies.quality_driven import POLICIES, Snapshot
+from dask_slaq.core.policies import POLICIES, Snapshot
 from dask_slaq.simulation.oracles import OraclePredictor, ShortestRemaining
 from dask_slaq.simulation.study import Settings, make_engine, run
 from dask_slaq.simulation.workload.runtime_laws import law

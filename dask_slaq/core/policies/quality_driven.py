@@ -1,30 +1,32 @@
-"""Policy protocol, registry of policies, and the quality-driven policies.
+"""Policy protocol, and the quality-driven policies.
 
-A policy is a callable class with a name, under which `policy` finds it. Most policies subclass
-`GreedyPolicy` and define only the value of a job's next thread (`GreedyPolicy.worth`).
+A policy is a callable class with a name, under which `registry.policy` finds it. Most policies
+subclass `GreedyPolicy` and define only the value of a job's next thread (`GreedyPolicy.worth`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
-from dask_slaq.core.errors import UnknownPolicy
 from dask_slaq.core.policies.base import GreedyPolicy, by_name, first_value, index_of
-from dask_slaq.core.policies.baselines import (
-    FirstInFirstOut,
-    LeastAttainedService,
-    ShortestRemainingTime,
-)
 from dask_slaq.core.policies.increments import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
-from dask_slaq.core.policies.themis import FinishTimeFair
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
-__all__ = ["POLICIES", "Allocation", "Policy", "Snapshot", "policy", "with_efficiency_cap"]
+__all__ = [
+    "Allocation",
+    "Fair",
+    "FirstToTarget",
+    "MaxMin",
+    "MaxTotal",
+    "Nothing",
+    "Policy",
+    "Snapshot",
+    "with_efficiency_cap",
+]
 
 #: Fraction of the capacity that counts as rounding.
 ROUNDING = 1e-9
@@ -51,7 +53,7 @@ class Policy(Protocol):
     A job without a finite gain is treated like a job whose ``known`` is false. Jobs that never
     report get their weighted fair share.
 
-    To add a policy, write a class and list it in ``_POLICIES``: the tests of all policies then
+    To add a policy, write a class and list it in ``registry.py``: the tests of all policies then
     check these rules (``TestEvery`` in ``tests/core/policies/test_policies.py``). `GreedyPolicy`
     keeps them for subclasses whose `GreedyPolicy.worth` does.
 
@@ -266,32 +268,3 @@ def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
         return first
     rest = policy(replace(snapshot, floor=first.share))
     return Allocation(rest.share, first.index)
-
-
-_POLICIES: dict[str, Callable[[], Policy]] = {
-    kind.name: kind
-    for kind in (
-        *(Nothing, Fair, MaxTotal, MaxMin, FirstToTarget),
-        *(FinishTimeFair, FirstInFirstOut, LeastAttainedService, ShortestRemainingTime),
-    )
-}
-#: Names of all policies.
-POLICIES = tuple(_POLICIES)
-
-
-def policy(name: str) -> Policy:
-    """Return a new instance of the policy called `name`.
-
-    Raises
-    ------
-    UnknownPolicy
-        No policy has this name. The message lists the available names.
-
-    Examples
-    --------
-    >>> policy("fair").name
-    'fair'
-    """
-    if name not in _POLICIES:
-        raise UnknownPolicy(f"no policy is called {name!r}; choose from {', '.join(POLICIES)}")
-    return _POLICIES[name]()

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.core.policies import POLICIES, Snapshot, policy, with_efficiency_cap
 from dask_slaq.core.policies import baselines as queues
 from dask_slaq.core.policies import quality_driven as policies
 from dask_slaq.core.policies import themis as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
 from dask_slaq.core.policies.hull import on_hull
-from dask_slaq.core.policies.quality_driven import POLICIES, Snapshot, policy, with_efficiency_cap
 from dask_slaq.core.policies.snapshot import ARRAYS
 from dask_slaq.core.policies.water_filling import fair_fill
 

@@ -11,7 +11,7 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind, PastRuns, Run
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.policies.quality_driven import POLICIES
+from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.recording.events import EVENTS, BadEvent
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.core.recording.replay import Replay, replay
