@@ -3,7 +3,8 @@
 An epoch consists of one report per job, the decision, passing the grants to the pools, the history,
 and one dispatch that fills the free slots. Scheduler, plugin and messages are real; the workers
 speak Dask's protocol and compute nothing. Times are CPU times of the scheduler's thread. The
-minimum over several epochs counts, since noise only adds.
+minimum over several epochs counts, since noise only adds. With ``--known``, epochs are measured a
+second time where the scheduler remembers past runs like every job.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 
 import click
 import dask
+import numpy as np
 
 from benchmarks.common.protocol_cluster import cluster, first, settled, until
 from benchmarks.common.results import give, json_option
+from dask_slaq.core.memory import Kind, Run
 
 __all__ = ["main", "measure"]
 
@@ -33,9 +36,18 @@ SLOTS = 16
 TASKS = 2.5
 #: Epochs of one second in an hour.
 HOUR = 3600
+#: Kinds of jobs, past runs of each, and iterations of a run.
+KINDS, PAST, ITERATIONS = 7, 8, 40
 
 
-def measure(jobs: int, *, epochs: int = 7, policy: str = "max-total", seed: int = 0) -> dict:
+def measure(
+    jobs: int,
+    *,
+    epochs: int = 7,
+    policy: str = "max-total",
+    seed: int = 0,
+    known: bool = False,
+) -> dict:
     """Measure whole epochs of a scheduler with many jobs.
 
     Parameters
@@ -47,6 +59,8 @@ def measure(jobs: int, *, epochs: int = 7, policy: str = "max-total", seed: int 
     policy : str
     seed : int
         Seed of the task durations.
+    known : bool
+        Whether the scheduler remembers past runs like every job.
 
     Returns
     -------
@@ -55,18 +69,20 @@ def measure(jobs: int, *, epochs: int = 7, policy: str = "max-total", seed: int 
         ``grants_ms`` (the rest of `SlaqPlugin.run_once`) and ``dispatch_ms``; ``tasks`` (sent by
         the dispatch); ``history_mb_per_hour``.
     """
-    return asyncio.run(_measure(jobs, epochs, policy, seed))
+    return asyncio.run(_measure(jobs, epochs, policy, seed, known))
 
 
-async def _measure(jobs: int, epochs: int, policy: str, seed: int) -> dict[str, Any]:
+async def _measure(jobs: int, epochs: int, policy: str, seed: int, known: bool) -> dict[str, Any]:
     names = [f"job-{i:04d}" for i in range(jobs)]
     async with cluster(policy, seed) as (scheduler, workers, client):
         for _ in range(max(FEWEST_WORKERS, jobs // JOBS_PER_WORKER)):
             await workers.add(THREADS)
         slaq = scheduler.plugins["slaq"]
         per_job = math.ceil(TASKS * (epochs + 2) * scheduler.total_nthreads / jobs)
-        for name in names:
-            await slaq.messages.open_job(name, client.id)
+        for run in _past() if known else ():
+            slaq.jobs.engine.remembering.memory.add(run)
+        for i, name in enumerate(names):
+            await slaq.messages.open_job(name, client.id, kind={"name": f"kind {i % KINDS}"})
         with dask.annotate(slaq_job=_job_of):
             futures = client.map(
                 first,
@@ -119,7 +135,24 @@ class _Timed:
 def _report(slaq: Any, names: list[str], client: str, k: int) -> None:
     """Send the loss of iteration `k` of every job. The curves fall at different rates."""
     for i, name in enumerate(names):
-        slaq.messages.report(job=name, loss=1.0 / (1.0 + k * (0.2 + i % 7)), client=client)
+        slaq.messages.report(job=name, loss=_loss(k, 0.2 + i % KINDS), client=client)
+
+
+def _loss(k: Any, rate: float) -> Any:
+    return 1.0 / (1.0 + k * rate)
+
+
+def _past() -> list[Run]:
+    """Return runs whose curves fall a little faster or slower than those of the jobs."""
+    iteration = np.arange(1, ITERATIONS + 1)
+    rates = np.linspace(0.8, 1.25, PAST)
+    return [
+        Run(
+            "past", Kind(f"kind {i}"), iteration, _loss(iteration - 1, rate * (0.2 + i)), ITERATIONS
+        )
+        for i in range(KINDS)
+        for rate in rates
+    ]
 
 
 def _epoch(
@@ -155,25 +188,31 @@ def _epoch(
 @click.option("--epochs", default=7, show_default=True, type=click.IntRange(1))
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Seed of the task durations.")
+@click.option("--known", is_flag=True, help="Also where past runs like every job are remembered.")
 @click.option("--quick", is_flag=True, help="Fewer jobs; takes under half a minute.")
 @json_option
 def main(
-    jobs: str, epochs: int, policy: str, seed: int, quick: bool, output: str | None
+    jobs: str, epochs: int, policy: str, seed: int, known: bool, quick: bool, output: str | None
 ) -> None:  # fmt: skip
     """Measure whole epochs: reports, decision, grants, history and one dispatch."""
     counts = [20, 100] if quick else [int(count) for count in jobs.split(",")]
     result = []
     for count in counts:
         print(f"{count} jobs", file=sys.stderr, flush=True)
-        result.append(measure(count, epochs=epochs, policy=policy, seed=seed))
+        row = measure(count, epochs=epochs, policy=policy, seed=seed)
+        if known:
+            same = measure(count, epochs=epochs, policy=policy, seed=seed, known=True)
+            row["known_epoch_ms"], row["known_decision_ms"] = same["epoch_ms"], same["decision_ms"]
+        result.append(row)
     give(result, output, _table(result))
 
 
 def _table(result: list[dict[str, Any]]) -> str:
-    parts = ("epoch_ms", "reports_ms", "decision_ms", "grants_ms", "dispatch_ms")
-    lines = [f"{'jobs':>6}" + "".join(f"{part:>13}" for part in parts) + f"{'tasks':>7}{'MB/h':>7}"]
+    parts = ["epoch_ms", "reports_ms", "decision_ms", "grants_ms", "dispatch_ms"]
+    parts += [key for key in result[0] if key.startswith("known")]
+    lines = [f"{'jobs':>6}" + "".join(f"{part:>18}" for part in parts) + f"{'tasks':>7}{'MB/h':>7}"]
     for row in result:
-        times = "".join(f"{row[part]:>13.2f}" for part in parts)
+        times = "".join(f"{row[part]:>18.2f}" for part in parts)
         kept = row["history_mb_per_hour"]
         lines.append(f"{row['jobs']:>6}{times}{row['tasks']:>7}{kept:>7.1f}")
     return "\n".join(lines)
