@@ -33,8 +33,8 @@ class PastRuns:
     >>> for rows in (3.0, 4.0, 6.0):
     ...     kind = Kind("sgd", (("rows", rows),))
     ...     memory.add(Run(f"{rows:g}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2))
-    >>> [(run.job, apart) for run, apart in memory.like(Kind("sgd", (("rows", 4.5),)), most=2)]
-    [('4', 0.5), ('6', 1.5)]
+    >>> [(run.job, apart) for run, apart in memory.like(Kind("sgd", (("rows", 4.75),)), most=2)]
+    [('4', 0.75), ('6', 1.25)]
     """
 
     def __init__(self, *, per_kind: int = MOST_PER_KIND, kinds: int = MOST_KINDS) -> None:
