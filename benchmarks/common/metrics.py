@@ -49,8 +49,6 @@ class JobTrace:
 
     def time_to(self, fraction: float) -> float | None:
         """Return the seconds from arrival to `fraction` of the loss reduction, None without one."""
-        if not self.losses:
-            return None
         k = iterations_to(self.losses, fraction)
         return None if k is None else self.times[k - 1] - self.arrival
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from dask_slaq.demo.drivers import Record
 from dask_slaq.demo.meters import Computation
+from dask_slaq.simulation.workload import iterations_to
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,12 @@ def seconds_to(record: Record, reduction: float, lowest: float) -> float | None:
     Returns
     -------
     float or None
-        None if the job never reached it.
+        None if the job never reached it, or has nothing to fall.
     """
-    if not record.losses or record.arrived is None:
+    if record.arrived is None:
         return None
-    reached = np.flatnonzero(remaining(record, lowest) <= 1 - reduction + 1e-9)
-    return record.losses[reached[0]][0] - record.arrived if len(reached) else None
+    reached = iterations_to([loss for _, loss in record.losses], reduction, lowest)
+    return None if reached is None else record.losses[reached - 1][0] - record.arrived
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_a_loss_that_rises_again_does_not_take_back_what_was_reached():
 
 
 def test_a_constant_loss_has_nothing_to_fall():
-    assert compare.seconds_to(record("a", 0.0, [3.0, 3.0], 1.0), 0.9, 3.0) == 0.0
+    assert compare.seconds_to(record("a", 0.0, [3.0, 3.0], 1.0), 0.9, 3.0) is None
 
 
 def test_a_job_without_reports_has_no_times():

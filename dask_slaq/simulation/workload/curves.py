@@ -223,7 +223,9 @@ def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Cu
     return drawn[:count]
 
 
-def iterations_to(losses: Sequence[float] | np.ndarray, fraction: float) -> int | None:
+def iterations_to(
+    losses: Sequence[float] | np.ndarray, fraction: float, lowest: float | None = None
+) -> int | None:
     """Return the iterations until a curve has made a fraction of its fall.
 
     Parameters
@@ -232,14 +234,18 @@ def iterations_to(losses: Sequence[float] | np.ndarray, fraction: float) -> int 
         The fall is that of their running minimum.
     fraction : float
         In [0, 1].
+    lowest : float, optional
+        Loss at which the fall is complete, for example the lowest of other runs of the same job.
+        By default the lowest of `losses`.
 
     Returns
     -------
     int or None
-        None if the loss never falls.
+        None if the curve never makes it, or if there is no loss or nothing to fall.
     """
-    best = np.minimum.accumulate(losses)
-    fall = best[0] - best[-1]
-    if not fall > 0:
+    if not len(losses):
         return None
-    return int(np.argmax(best[0] - best >= fraction * fall * (1 - 1e-12))) + 1
+    best = np.minimum.accumulate(losses)
+    fall = best[0] - (best[-1] if lowest is None else lowest)
+    made = best[0] - best >= fraction * fall * (1 - 1e-12)
+    return int(np.argmax(made)) + 1 if fall > 0 and made[-1] else None
