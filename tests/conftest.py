@@ -13,6 +13,7 @@ import os
 # numpy is loaded, here and in the processes that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import gc
 from collections.abc import Iterator
 
 import dask
@@ -30,6 +31,12 @@ hypothesis.settings.load_profile("behaviour")
 
 from distributed import Client, LocalCluster  # noqa: E402
 from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported by now out of garbage collections, of which cluster tests make many."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

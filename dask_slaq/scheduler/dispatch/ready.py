@@ -94,11 +94,16 @@ class Ready:
             self.seconds_at[home] = max(left, 0.0)
 
     def has(self, entry: Entry) -> bool:
-        """Return whether a task is listed. Slow; for consistency checks."""
-        place = entry.priority, entry.count
-        if not entry.homes:
-            return place in self._anywhere
-        return all(place in self._at.get(home, ()) for home in entry.homes)
+        """Return whether a task is ready."""
+        return self._entries.get(entry.count) is entry
+
+    def check(self) -> None:
+        """Check that each task is found where it has its home. Raises `AssertionError`."""
+        anywhere, at = set(self._anywhere), {home: set(heap) for home, heap in self._at.items()}
+        for entry in self._entries.values():
+            place = entry.priority, entry.count
+            lists = [at.get(home, ()) for home in entry.homes] or [anywhere]
+            assert all(place in known for known in lists), f"{entry.ts} is not to be found"
 
     def anywhere(self) -> Entry | None:
         """Return the first task without a home, or None."""

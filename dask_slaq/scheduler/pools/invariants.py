@@ -76,6 +76,8 @@ def check_all(pools: Pools) -> None:
         for ts in (ts for some in known for ts in some):
             assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
         assert all(pools.tracker.owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
+        for ready in pool.kinds.values():
+            ready.check()
         assert all(pool.passed.values()), f"an empty set of passed tasks in {name}"
         assert math.isfinite(pool.service) and not math.isnan(pool.tokens), f"charges of {name}"
     for ts in pools.scheduler.unrunnable:
