@@ -34,7 +34,7 @@ from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, 
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported by now out of garbage collections, of which cluster tests make many."""
+    """Keep what is imported by now out of garbage collections, of which cluster tests make many."""
     gc.collect()
     gc.freeze()
 
