@@ -22,7 +22,7 @@ def client() -> Iterator[Client]:
 
 
 class Rows:
-    """Rows for every estimator: not centred, of unequal scale, in four chunks.
+    """Rows for every estimator: not centred, of unequal scale, in two chunks.
 
     Arrays are not persisted: dask 2025.1.0 cannot fit KMeans on an array that is persisted as is.
     """
@@ -35,9 +35,9 @@ class Rows:
         self.normal = z + random.normal(size=n)
         self.poisson = random.poisson(np.exp(z / 2)).astype(float)
 
-    def chunked(self, name: str) -> da.Array:
+    def chunked(self, name: str, chunks: int = 2) -> da.Array:
         array = getattr(self, name)
-        return da.from_array(array, chunks=(len(array) // 4, *array.shape[1:]))
+        return da.from_array(array, chunks=(len(array) // chunks, *array.shape[1:]))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import Scale, Study, largest_groups
 from dask_slaq.simulation.workload.curves import Curve
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("paper")]
+pytestmark = pytest.mark.slow
 
 TINY = Scale(
     made=9, origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0),

@@ -12,10 +12,9 @@ from driving import PATIENCE
 
 from dask_slaq.demo import run as show
 from dask_slaq.demo.drivers import Record
+from dask_slaq.demo.meters import ComputeLog
 from dask_slaq.demo.workload import plan
 from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log
-
-pytestmark = pytest.mark.xdist_group("demo")
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,68 +27,56 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """A finished run: the program's result and its HTML file."""
-    html = tmp_path_factory.mktemp("demo") / "report.html"
+@pytest.mark.slow
+def test_a_small_demo(tmp_path):
+    html = tmp_path / "report.html"
     result = demo(
         "--jobs=2",
         "--rows=1000",
         "--iterations=6",
         "--json=-",
         f"--html={html}",
-        f"--log={html.parent / 'logs'}",
+        f"--log={tmp_path / 'logs'}",
         "--seed=5",
     )
     assert result.returncode == 0, result.stderr
-    return result, html
-
-
-@pytest.mark.slow
-def test_small_demo_writes_figures_of_both_policies(small):
-    result, _ = small
     policies = json.loads(result.stdout)["policies"]
     assert list(policies) == ["fair", "max-total"]
-    for figures in policies.values():
-        assert figures["makespan_s"] > 0
-        assert 0 < figures["busy_fraction"] <= 1
-        assert len(figures["jobs"]) == 2
-        for job in figures["jobs"]:
-            assert job["seed"] == 5
-            # The loss where training starts, and one after each iteration.
-            assert job["iterations"] >= 6
-            assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
-
-
-@pytest.mark.slow
-def test_small_demo_talks_to_people_on_the_other_stream(small):
-    result, html = small
+    for policy, figures in policies.items():
+        are_of_two_jobs(figures)
+        replays(tmp_path / "logs" / f"{policy}.jsonl", policy, figures)
     assert "mean time to 90 % loss reduction" in result.stderr
     assert "2/2 done" in result.stderr
     assert str(html) in result.stderr
+    draws_in_a_browser(html, tmp_path / "browser")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["fair", "max-total"])
-def test_a_recorded_demo_is_replayed_to_the_same_decisions(small, policy):
-    result, html = small
-    found = replay_log(html.parent / "logs" / f"{policy}.jsonl")
+def are_of_two_jobs(figures):
+    assert figures["makespan_s"] > 0
+    assert 0 < figures["busy_fraction"] <= 1
+    assert len(figures["jobs"]) == 2
+    for job in figures["jobs"]:
+        assert job["seed"] == 5
+        # The loss where training starts, and one after each iteration.
+        assert job["iterations"] >= 6
+        assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
+
+
+def replays(log, policy, live):
+    found = replay_log(log)
     assert found["difference"] is None
     assert found["reproduced"] == found["decisions"] > 5
     assert (found["policy"], found["settings"]["jobs"]) == (policy, 2)
     assert 0 < found["overhead"] < 1
     # The scheduler's times are those of the drivers, but for the way of a message.
-    live = json.loads(result.stdout)["policies"][policy]
     measured = found["policies"][RECORDED]["t90_mean_s"]
     assert measured == pytest.approx(live["t90_mean_s"], rel=0.5)
 
 
-@pytest.mark.slow
-def test_small_demo_report_draws_in_a_browser(small, tmp_path):
+def draws_in_a_browser(html, profile):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
-        pytest.skip("no headless browser here")
-    _, html = small
+        pytest.skip("all but the page was tested: no headless browser here")
     shown = subprocess.run(
         [
             browser,
@@ -99,7 +86,7 @@ def test_small_demo_report_draws_in_a_browser(small, tmp_path):
             "--disable-background-networking",
             "--disable-component-update",
             "--disable-sync",
-            f"--user-data-dir={tmp_path}",
+            f"--user-data-dir={profile}",
             "--dump-dom",
             html.as_uri(),
         ],
@@ -130,12 +117,12 @@ def test_there_are_two_to_four_workers_unless_told(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_algorithms_of_table_1_are_a_mix(tmp_path):
-    result = demo(
-        "--mix=nine", "--jobs=1", "--rows=200", "--iterations=2", "--policy=max-total",
-        "--json=-", f"--html={tmp_path / 'report.html'}",
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    (figures,) = json.loads(result.stdout)["policies"].values()
-    assert len(figures["jobs"]) == 1
-    assert all(job["iterations"] >= 2 for job in figures["jobs"])
+def test_the_algorithms_of_table_1_are_a_mix(local_client):
+    assert len({training.kind for training in plan(9, 0, mix="nine")}) == 9
+    trainings = plan(1, 0, iterations=2, mix="nine")
+    local_client.register_plugin(ComputeLog())
+    show._prepare(local_client, trainings, show.Options(mix="nine", rows=200))
+    run = show._run(local_client, "max-total", trainings, show.Options(mix="nine", rows=200))
+    (record,) = run.records
+    assert record.error is None
+    assert len(record.losses) >= 2

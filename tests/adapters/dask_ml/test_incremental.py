@@ -29,8 +29,8 @@ CLASSES = {"classes": [0.0, 1.0]}
 
 
 def fit(model, rows, target="logistic", **settings):
-    y = None if target is None else rows.chunked(target)
-    return Incremental(model, shuffle_blocks=False).fit(rows.chunked("x"), y, **settings)
+    y = None if target is None else rows.chunked(target, 4)
+    return Incremental(model, shuffle_blocks=False).fit(rows.chunked("x", 4), y, **settings)
 
 
 def by_hand(model, rows, target="logistic", **settings):
@@ -86,7 +86,7 @@ def test_passes_over_the_data_go_on(rows):
     losses = []
     with instrument(losses.append):
         for _ in range(3):
-            model.partial_fit(rows.chunked("x"), rows.chunked("logistic"), **CLASSES)
+            model.partial_fit(rows.chunked("x", 4), rows.chunked("logistic", 4), **CLASSES)
     assert len(losses) == 3 * 4
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
 
