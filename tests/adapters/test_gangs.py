@@ -79,7 +79,7 @@ def test_a_gang_beside_an_elastic_job(client, elastic, train, tasks):
     if train is boost_by_xgboost:  # LightGBM 4.7 cannot take persisted data with dask 2025.1.0
         data = client.persist(data)
         wait(data)
-    for run in range(3):
+    for run in range(2):
         name = f"{train.__name__}-{run}"
         with slaq.job(name, client=client):
             train(client, *data)

@@ -17,7 +17,7 @@ async def train(client, name):
     """Iterate over data of which Dask makes copies, and drops some."""
     async with slaq.job(name, client=client) as job:
         parts = client.map(virtual.work, range(10), nbytes=BYTES, pure=False)
-        for k in range(12):
+        for k in range(7):
             tasks = [client.submit(virtual.work, p, seconds=0.1, pure=False) for p in parts]
             await client.submit(virtual.work, *tasks, pure=False)
             job.report(1 / (k + 1))
