@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
+from dask_slaq.core.job_arrays import JobArrays
 from dask_slaq.core.placement import Workers
-from dask_slaq.core.rows import Rows
 from dask_slaq.core.runtime import Runtimes
 
 __all__ = ["Job", "JobRuntime", "Jobs", "Order"]
@@ -46,7 +46,7 @@ class Jobs(Mapping[str, "Job"]):
 
     Attributes
     ----------
-    table : Rows
+    table : JobArrays
         Columns ``weight``, ``floor`` (threads, 0 for none), ``most`` (cap in threads, inf for
         none), ``target`` (loss, nan for none), ``max_iter`` (inf for unknown), ``reports``,
         ``demand``, ``entitled`` and ``arrival``: see `Job`. Also ``bucket``, the tokens left of
@@ -58,7 +58,7 @@ class Jobs(Mapping[str, "Job"]):
 
     def __init__(self) -> None:
         number = ((), np.float64, 0.0)
-        self.table = Rows(
+        self.table = JobArrays(
             {
                 "weight": number,
                 "floor": number,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import Run
-from dask_slaq.memory.rows import COLUMNS, runs_of
+from dask_slaq.memory.run_rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import NotOurs, is_damage, open_to_read, open_to_write
 from dask_slaq.memory.writing import shrink
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from dask_slaq.core.memory import Run
 from dask_slaq.memory.reading import select_runs
-from dask_slaq.memory.rows import COLUMNS, runs_of
+from dask_slaq.memory.run_rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import is_damage, open_to_read
 from dask_slaq.memory.writer import Writer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.memory import Run
-from dask_slaq.memory.rows import row_of
+from dask_slaq.memory.run_rows import row_of
 from dask_slaq.memory.schema import is_damage, open_to_write, set_aside
 from dask_slaq.memory.writing import insert, is_sound, let_lapse, prune_to
 

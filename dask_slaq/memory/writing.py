@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dask_slaq.memory.rows import COLUMNS, row_of, runs_of
+from dask_slaq.memory.run_rows import COLUMNS, row_of, runs_of
 
 __all__ = ["insert", "is_sound", "let_lapse", "prune_to", "shrink"]
 

@@ -28,8 +28,8 @@ from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.memory import Memory
+from dask_slaq.scheduler.plugin_replacement import others_to_replace
 from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
-from dask_slaq.scheduler.replacement import others_to_replace
 from dask_slaq.scheduler.requests import Messages
 from dask_slaq.scheduler.views import add_json, add_metrics
 

@@ -17,7 +17,7 @@ from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import Status
-from dask_slaq.core.rows import Rows
+from dask_slaq.core.job_arrays import JobArrays
 
 __all__ = ["ForecastCache"]
 
@@ -49,7 +49,7 @@ LATER: FloatArray = np.stack(
 )
 
 
-class ForecastCache(Rows):
+class ForecastCache(JobArrays):
     """Latest forecasts, one row per job, in raw loss units."""
 
     def __init__(self) -> None:

@@ -16,8 +16,8 @@ from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.like_curves import BETWEEN, MIDDLES, at_iteration, concave, interpolate
 from dask_slaq.core.forecast.types import Status
+from dask_slaq.core.job_arrays import JobArrays
 from dask_slaq.core.memory import MOST_LIKE, N_BINS, Kind, PastRuns, Run, Traces, kernel, shape_of
-from dask_slaq.core.rows import Rows
 
 __all__ = ["FromMemory", "MemoryForecast"]
 
@@ -68,7 +68,7 @@ class FromMemory:
         self._tables: dict[int, tuple[Run, NDArray[np.float32] | None]] = {}
         self._slot_of = np.full(0, -1, dtype=np.int64)
         self.traces = Traces()
-        self._table = Rows(
+        self._table = JobArrays(
             {
                 "n_like": ((), np.int64, 0),
                 "trust": ((), np.float64, 1.0),  # in the forecast from memory, from 0 to 1

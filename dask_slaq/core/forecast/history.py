@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.rows import Rows
+from dask_slaq.core.job_arrays import JobArrays
 
 __all__ = ["Histories"]
 
@@ -22,7 +22,7 @@ IntArray = NDArray[np.int64]
 ROUND, ROW = 20, 7
 
 
-class Histories(Rows):
+class Histories(JobArrays):
     """Newest reports, coarse means of the whole run and a few extremes of each job.
 
     Parameters

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.rows import Rows
+from dask_slaq.core.job_arrays import JobArrays
 
 __all__ = ["LEADS", "Bands"]
 
@@ -44,7 +44,7 @@ OVER_LEARNING: FloatArray = np.stack(
 )
 
 
-class Bands(Rows):
+class Bands(JobArrays):
     """Prediction intervals, one row per job, in raw loss units."""
 
     def __init__(self) -> None:

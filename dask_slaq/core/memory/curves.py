@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import JobArrays
 from dask_slaq.core.memory.runs import MOST_POINTS, Run
-from dask_slaq.core.rows import Rows
 
 __all__ = ["N_BINS", "Traces", "bin_edges", "middles", "shape_of"]
 
@@ -40,7 +40,7 @@ def middles() -> FloatArray:
     return MIDDLES
 
 
-class Traces(Rows):
+class Traces(JobArrays):
     """Mean losses of running jobs in the bins of the grid, one row per job."""
 
     def __init__(self) -> None:

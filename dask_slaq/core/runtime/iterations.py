@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dask_slaq.core.rows import Rows
+from dask_slaq.core.job_arrays import JobArrays
 
 __all__ = ["Iterations"]
 
@@ -25,7 +25,7 @@ MOST_WAITING = 300_000
 _SEEN = ("iterations", "core_seconds", "held_seconds")
 
 
-class Iterations(Rows):
+class Iterations(JobArrays):
     """Observed iterations of all jobs, one row per job.
 
     Columns that are always up to date: ``reports``; the last ``loss``; ``attained``, core-seconds
@@ -35,7 +35,7 @@ class Iterations(Rows):
     Parameters
     ----------
     learned : mapping of str to tuple
-        Further columns, see `Rows`.
+        Further columns, see `JobArrays`.
     reset : tuple of str
         Those of them that are reset when the second interval between reports replaces the first.
     """

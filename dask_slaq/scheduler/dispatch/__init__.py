@@ -1,10 +1,10 @@
 """Choice of ready tasks for free slots. Only reads the scheduler; `Pools` enacts the choices."""
 
+from dask_slaq.scheduler.dispatch.anticipation import BACK_WITHIN
 from dask_slaq.scheduler.dispatch.dispatcher import Dispatcher
 from dask_slaq.scheduler.dispatch.durations import Durations, Like
 from dask_slaq.scheduler.dispatch.group import Group
-from dask_slaq.scheduler.dispatch.keeping import BACK_WITHIN
-from dask_slaq.scheduler.dispatch.places import LOOKED_AT
+from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Pool
 from dask_slaq.scheduler.dispatch.ready import Entry, Kind
 from dask_slaq.scheduler.dispatch.slots import Slots, has_thread

@@ -11,20 +11,20 @@ from collections.abc import Collection, Iterable, Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.dispatch.filing import Filing
+from dask_slaq.scheduler.dispatch.anticipation import Anticipation
 from dask_slaq.scheduler.dispatch.group import Group
-from dask_slaq.scheduler.dispatch.keeping import Keeping
 from dask_slaq.scheduler.dispatch.matching import Matching
+from dask_slaq.scheduler.dispatch.open_workers import OpenWorkers
 from dask_slaq.scheduler.dispatch.overtaking import Overtaking
-from dask_slaq.scheduler.dispatch.places import Places
 from dask_slaq.scheduler.dispatch.pool import Choice, Pool
 from dask_slaq.scheduler.dispatch.ready import ANY, Entry
 from dask_slaq.scheduler.dispatch.slots import Slots, load
+from dask_slaq.scheduler.dispatch.task_homes import TaskHomes
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
-    from dask_slaq.scheduler.dispatch.sent import Place
+    from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker
 
 # Classes of turns, in the order in which they are served.
 BEHIND, OWNER_BEHIND, WITHIN_CAP, OVER_CAP = range(4)
@@ -61,16 +61,16 @@ class Dispatcher:
         self.slots = slots
         self.lend = lend
         self.fair = fair
-        self.filing = Filing(scheduler)
+        self.homes = TaskHomes(scheduler)
         self.matching = Matching(scheduler, slots, lend=lend)
-        self.keeping = Keeping(scheduler, slots, fair=fair)
+        self.anticipation = Anticipation(scheduler, slots, fair=fair)
         self.overtaking = Overtaking(scheduler, slots, lend=lend, short=short, fair=fair)
         self.left: set[str] = set()
         self.kept = False
 
     def set_fair(self, fair: bool) -> None:
         """Serve jobs by their service alone from now on, or no longer."""
-        self.fair = self.keeping.fair = self.overtaking.fair = fair
+        self.fair = self.anticipation.fair = self.overtaking.fair = fair
 
     def choices(
         self, pools: Collection[Pool], addresses: Iterable[str], served: float
@@ -93,21 +93,21 @@ class Dispatcher:
         """
         workers = self.scheduler.workers
         self.kept = False
-        places = Places(
+        open_workers = OpenWorkers(
             self.slots, (workers[address] for address in addresses if address in workers)
         )
         self.matching.bound = bound = [pool for pool in pools if pool.passed]
-        if places:
-            self.keeping.begin(pools)
-            yield from self._serve_scarce(pools, places)
-            yield from self._serve(pools, places)
-            if places and any(pool.ready for pool in pools):
-                yield from self._serve(pools, places, move=True)
-            yield from self._park(pools, places)
+        if open_workers:
+            self.anticipation.begin(pools)
+            yield from self._serve_scarce(pools, open_workers)
+            yield from self._serve(pools, open_workers)
+            if open_workers and any(pool.ready for pool in pools):
+                yield from self._serve(pools, open_workers, move=True)
+            yield from self._park(pools, open_workers)
         yield from self.overtaking.choices(pools, bound, served)
         if self.kept:
-            self.keeping.end(places.free)
-        self.left = set(places.by_address)
+            self.anticipation.end(open_workers.free)
+        self.left = set(open_workers.by_address)
 
     def turn(self, pool: Pool) -> tuple[Any, ...] | None:
         """Return the sort key of a pool, lowest first; None if the pool may not be served."""
@@ -133,46 +133,46 @@ class Dispatcher:
         return group.running + 1 - sum(ending) <= group.most
 
     def _serve(
-        self, pools: Collection[Pool], places: Places, *, move: bool = False
+        self, pools: Collection[Pool], open_workers: OpenWorkers, *, move: bool = False
     ) -> Iterator[Choice]:
         """Yield choices for the pools in turn, one task per turn, until slots or tasks run out."""
         turns = ((self.turn(pool), pool) for pool in pools if pool.ready or pool.passed)
         queue = [(turn, pool) for turn, pool in turns if turn is not None]
         heapq.heapify(queue)
-        while queue and places:
+        while queue and open_workers:
             turn, pool = heapq.heappop(queue)
             if pool.passed and not move:
-                places.leave_to(pool)
+                open_workers.leave_to(pool)
             if not pool.ready:
                 continue
             if pool.gang:
                 if not self._together(pool):
                     return  # keep all slots until there are enough for the gang
-                places.keep_free()
+                open_workers.keep_free()
             # A job below its share rather moves inputs than leaves a slot to jobs of lower index.
             below = not self.fair and pool.is_below_share()
-            found = self.matching.choose(pool, places, move or below)
+            found = self.matching.choose(pool, open_workers, move or below)
             if found is None:
                 if _has_rootish(pool):
                     # The job waits for a free thread: no other job's task is sent ahead instead.
-                    places.keep_free()
+                    open_workers.keep_free()
                 continue
             entry, ws = found
-            expected = self.filing.expected(entry.ts, entry.like)
-            if self.keeping.kept_from(pool, expected, ws) >= len(places):
+            expected = self.homes.expected(entry.ts, entry.like)
+            if self.anticipation.kept_from(pool, expected, ws) >= len(open_workers):
                 self.kept = True
                 continue
             reason = "granted" if ws.address in pool.workers else "lent"
             if turn[0] == BEHIND:
                 reason = "floor"
             yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
-            while (more := self._next_trivial(pool, entry, ws, places)) is not None:
+            while (more := self._next_trivial(pool, entry, ws, open_workers)) is not None:
                 yield Choice(pool, more, ws, reason, monotonic())
             next_turn = self.turn(pool) if pool.ready else None
             if next_turn is not None:
                 heapq.heappush(queue, (next_turn, pool))
 
-    def _serve_scarce(self, pools: Collection[Pool], places: Places) -> Iterator[Choice]:
+    def _serve_scarce(self, pools: Collection[Pool], open_workers: OpenWorkers) -> Iterator[Choice]:
         """Yield choices of tasks that need a resource, up to the share of each job.
 
         Other tasks may run elsewhere. Served by turns alone, the threads beside a resource would
@@ -185,47 +185,47 @@ class Dispatcher:
             if turn is None or turn[0] == OVER_CAP:
                 continue
             using = sum(1 for ts in pool.running if ts.resource_restrictions)
-            while places and using < max(pool.share, 1.0) and pool.is_within_cap():
-                found = self.matching.choose(pool, places, False, scarce=True)
+            while open_workers and using < max(pool.share, 1.0) and pool.is_within_cap():
+                found = self.matching.choose(pool, open_workers, False, scarce=True)
                 if found is None:
                     break
                 entry, ws = found
                 reason = "granted" if ws.address in pool.workers else "lent"
                 yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
-                places.refresh(ws)
+                open_workers.refresh(ws)
                 using += 1
 
-    def _park(self, pools: Collection[Pool], places: Places) -> Iterator[Choice]:
+    def _park(self, pools: Collection[Pool], open_workers: OpenWorkers) -> Iterator[Choice]:
         """Yield choices of tasks that will wait on a worker for its resource.
 
         Root tasks of a job that wait so that memory does not fill up leave threads free. Under
         plain Dask the tasks that they wait for occupy these threads.
         """
         for pool in pools:
-            if not (places.free and _has_rootish(pool)) or self.turn(pool) is None:
+            if not (open_workers.free and _has_rootish(pool)) or self.turn(pool) is None:
                 continue
-            for free in [place for place in places.by_address.values() if place.free]:
-                place: Place | None = free
-                while place is not None and place.free:
-                    entry = self.matching.parked(pool, place.ws)
+            for free in [worker for worker in open_workers.by_address.values() if worker.free]:
+                worker: OpenWorker | None = free
+                while worker is not None and worker.free:
+                    entry = self.matching.parked(pool, worker.ws)
                     if entry is None:
                         break
                     yield Choice(
-                        pool, entry, place.ws, "granted", self._rank(pool, entry, place.ws)
+                        pool, entry, worker.ws, "granted", self._rank(pool, entry, worker.ws)
                     )
-                    place = places.refresh(place.ws)
+                    worker = open_workers.refresh(worker.ws)
 
     def _next_trivial(
-        self, pool: Pool, before: Entry, ws: WorkerState, places: Places
+        self, pool: Pool, before: Entry, ws: WorkerState, open_workers: OpenWorkers
     ) -> Entry | None:
         """Return the next task of a pool if it may follow `before` to a worker in the same turn.
 
         Both must be trivial and alike, and no other worker may have a free thread for the task.
         """
-        place = places.refresh(ws)
-        if place is None or not place.takes_at_once(before.like):
+        worker = open_workers.refresh(ws)
+        if worker is None or not worker.takes_at_once(before.like):
             return None
-        if places.free and not place.free:
+        if open_workers.free and not worker.free:
             return None
         if (
             len(pool.kinds) > 1

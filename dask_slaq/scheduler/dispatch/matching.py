@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.dispatch.places import LOOKED_AT, Places
+from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT, OpenWorkers
 from dask_slaq.scheduler.dispatch.pool import Pool
 from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind, Ready
-from dask_slaq.scheduler.dispatch.sent import Place
+from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker
 from dask_slaq.scheduler.dispatch.slots import Slots, blocked
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ class Matching:
         self.bound: Collection[Pool] = ()
 
     def choose(
-        self, pool: Pool, places: Places, move: bool, scarce: bool = False
+        self, pool: Pool, open_workers: OpenWorkers, move: bool, scarce: bool = False
     ) -> tuple[Entry, WorkerState] | None:
         """Return the pool's first task in Dask's order that fits a slot, and the slot's worker.
 
         Parameters
         ----------
         pool : Pool
-        places : Places
+        open_workers : OpenWorkers
             Workers that have slots.
         move : bool
             Whether a task may run away from its homes, so that its inputs must be moved.
@@ -71,7 +71,7 @@ class Matching:
         for kind, ready in list(pool.kinds.items()):
             if scarce and not kind.resources:
                 continue
-            found = self._choose_of_kind(pool, kind, ready, places, move)
+            found = self._choose_of_kind(pool, kind, ready, open_workers, move)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
         return best
@@ -94,24 +94,30 @@ class Matching:
         return min(found, default=None)
 
     def _choose_of_kind(
-        self, pool: Pool, kind: Kind, ready: Ready, places: Places, move: bool
+        self, pool: Pool, kind: Kind, ready: Ready, open_workers: OpenWorkers, move: bool
     ) -> tuple[Entry, WorkerState] | None:
         best: tuple[Entry, WorkerState] | None = None
-        for address in self._at(ready, places):
-            entry, place = ready.at(address), places.by_address[address]
-            if entry is None or not self._may_use(pool, kind, entry, place):
+        for address in self._at(ready, open_workers):
+            entry, worker = ready.at(address), open_workers.by_address[address]
+            if entry is None or not self._may_use(pool, kind, entry, worker):
                 continue
             if best is None or entry < best[0]:
-                best = entry, place.ws
+                best = entry, worker.ws
         first = ready.anywhere()
         if first is not None and (best is None or first < best[0]):
-            best = self._anywhere(pool, kind, ready, first, places, move) or best
+            best = self._anywhere(pool, kind, ready, first, open_workers, move) or best
         if best is None and move:
-            return self._homeless(pool, kind, ready, places)
+            return self._homeless(pool, kind, ready, open_workers)
         return best
 
     def _anywhere(
-        self, pool: Pool, kind: Kind, ready: Ready, first: Entry, places: Places, move: bool
+        self,
+        pool: Pool,
+        kind: Kind,
+        ready: Ready,
+        first: Entry,
+        open_workers: OpenWorkers,
+        move: bool,
     ) -> tuple[Entry, WorkerState] | None:
         """Return the first task without a home and a worker for it, or None.
 
@@ -119,12 +125,12 @@ class Matching:
         input is one more place where Dask may compute later, which may skew the load.
         """
 
-        def suits(place: Place) -> bool:
-            return (move or self.evenly(pool, first, place.ws)) and self._may_use(
-                pool, kind, first, place
+        def suits(worker: OpenWorker) -> bool:
+            return (move or self.evenly(pool, first, worker.ws)) and self._may_use(
+                pool, kind, first, worker
             )
 
-        picked = places.pick(pool, suits)
+        picked = open_workers.pick(pool, suits)
         if picked is None:
             return None
         near = ready.near(picked.ws.address)
@@ -132,17 +138,17 @@ class Matching:
             return first, picked.ws
         return near if self._may_use(pool, kind, near, picked) else first, picked.ws
 
-    def _at(self, ready: Ready, places: Places) -> Iterable[str]:
+    def _at(self, ready: Ready, open_workers: OpenWorkers) -> Iterable[str]:
         """Return the first `LOOKED_AT` workers that have a slot and are home to ready tasks."""
-        few, many = ready.homes, places.by_address
+        few, many = ready.homes, open_workers.by_address
         if not few:
             return ()
         fewer, more = (many, few) if len(few) > len(many) else (few, many)
         return list(islice((address for address in fewer if address in more), LOOKED_AT))
 
-    def _may_use(self, pool: Pool, kind: Kind, entry: Entry, place: Place) -> bool:
+    def _may_use(self, pool: Pool, kind: Kind, entry: Entry, worker: OpenWorker) -> bool:
         """Return whether a task may take a slot."""
-        ws = place.ws
+        ws = worker.ws
         if not self.lend and ws.address not in pool.workers:
             # Tasks whose ``workers=`` are all outside the worker set would never run in it.
             known = self.scheduler.workers
@@ -151,7 +157,7 @@ class Matching:
         if self.bound and self.slots.goes_on_with_others(ws, pool, self.bound):
             return False
         if entry.rootish:
-            in_time = place.rootish or place.takes_at_once(entry.like)
+            in_time = worker.rootish or worker.takes_at_once(entry.like)
             if not (in_time and self._keeps_up(pool, ws)):
                 return False
         if kind is ANY:
@@ -197,10 +203,12 @@ class Matching:
         return len(ws.processing) - len(ws.long_running) + waits < ws.nthreads
 
     def _homeless(
-        self, pool: Pool, kind: Kind, ready: Ready, places: Places
+        self, pool: Pool, kind: Kind, ready: Ready, open_workers: OpenWorkers
     ) -> tuple[Entry, WorkerState] | None:
         """Return a task that is better moved than left to wait for its homes, and a free worker."""
-        free = [place for place in islice(places.by_address.values(), LOOKED_AT) if place.free]
+        free = [
+            worker for worker in islice(open_workers.by_address.values(), LOOKED_AT) if worker.free
+        ]
         if not free:
             return None
         work = ready.seconds_at
@@ -208,9 +216,9 @@ class Matching:
             entry = ready.at(home)
             if entry is None:
                 continue
-            for place in free:
-                ws = place.ws
-                if self._may_use(pool, kind, entry, place) and self._waits(pool, entry, ws, work):
+            for worker in free:
+                ws = worker.ws
+                if self._may_use(pool, kind, entry, worker) and self._waits(pool, entry, ws, work):
                     return entry, ws
         return None
 

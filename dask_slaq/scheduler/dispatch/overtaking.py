@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.durations import TRIVIAL
-from dask_slaq.scheduler.dispatch.places import LOOKED_AT
+from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Choice, Pool
 from dask_slaq.scheduler.dispatch.ready import Entry
 from dask_slaq.scheduler.dispatch.slots import Slots

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.dispatch.sent import Place, Sent
+from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker, SentTask
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -31,10 +31,10 @@ class _On:
     __slots__ = ("sent", "waits")
 
     def __init__(self) -> None:
-        self.sent: dict[TaskState, Sent] = {}
+        self.sent: dict[TaskState, SentTask] = {}
         self.waits = 0
 
-    def waiting(self) -> Iterator[Sent]:
+    def waiting(self) -> Iterator[SentTask]:
         return (sent for sent in self.sent.values() if sent.start is None)
 
 
@@ -67,7 +67,7 @@ class Slots:
     def __contains__(self, ts: TaskState) -> bool:
         return ts in self._where
 
-    def get(self, ts: TaskState) -> Sent | None:
+    def get(self, ts: TaskState) -> SentTask | None:
         """Return the record of a task on a worker, or None."""
         address = self._where.get(ts)
         return None if address is None else self._on[address].sent[ts]
@@ -80,14 +80,14 @@ class Slots:
                 self._on[address].sent[ts].pool = heir
 
     def sent(self, ts: TaskState, ws: WorkerState, pool: Pool, entry: Entry, rank: float) -> None:
-        """Record that the task `ts` was sent to the worker `ws`; `Sent` documents the rest."""
+        """Record that the task `ts` was sent to the worker `ws`; `SentTask` documents the rest."""
         known, now = entry.like, monotonic()
         start = now if load(ws) <= ws.nthreads else None
         fetches = any(ws not in (dep.who_has or ()) for dep in ts.dependencies)
-        sent = Sent(entry, pool, rank, known.typical, known.soonest, start, now, fetches)
+        sent = SentTask(entry, pool, rank, known.typical, known.soonest, start, now, fetches)
         self._put(ts, ws, sent)
 
-    def _put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
+    def _put(self, ts: TaskState, ws: WorkerState, sent: SentTask) -> None:
         on = self._on.get(ws.address)
         if on is None:
             on = self._on[ws.address] = _On()
@@ -111,7 +111,7 @@ class Slots:
         sent.start = monotonic() if load(ws) <= ws.nthreads else None
         self._put(ts, ws, sent)
 
-    def stuck(self, longer: float) -> list[tuple[TaskState, Sent]]:
+    def stuck(self, longer: float) -> list[tuple[TaskState, SentTask]]:
         """Return the tasks that have waited on a worker for at least `longer` seconds."""
         before = monotonic() - longer
         return [
@@ -147,11 +147,11 @@ class Slots:
         """Return the number of `waiting` tasks sent to overtake others: their rank is negative."""
         return sum(1 for sent in self._on.get(address, _NOTHING).waiting() if sent.rank < 0)
 
-    def all_waiting(self, address: str) -> Iterator[Sent]:
+    def all_waiting(self, address: str) -> Iterator[SentTask]:
         """Yield the records of the tasks that wait on a worker."""
         return self._on.get(address, _NOTHING).waiting()
 
-    def waiting_tasks(self, address: str, pool: Pool) -> Iterator[tuple[TaskState, Sent]]:
+    def waiting_tasks(self, address: str, pool: Pool) -> Iterator[tuple[TaskState, SentTask]]:
         """Yield the tasks of `pool` that wait on the worker at `address`, with their records."""
         on = self._on.get(address, _NOTHING)
         for ts, sent in on.sent.items() if on.waits else ():
@@ -222,23 +222,23 @@ class Slots:
         self._crowded = {ws for ws in self._crowded if len(ws.processing) > ws.nthreads}
         return {ws for ws in self._crowded & self.scheduler.running if load(ws) > ws.nthreads}
 
-    def place(self, ws: WorkerState) -> Place | None:
-        """Return the `Place` of a worker with a free or soon free thread, or None without one."""
+    def open_worker(self, ws: WorkerState) -> OpenWorker | None:
+        """Return the record of a worker with a free or soon free thread, else None."""
         if ws not in self.scheduler.running:
             return None
         threads, waiting = ws.nthreads, self.waiting(ws.address)
         over = load(ws) - threads
         if over < 0:
-            return Place(ws, True, 0.0, True)
+            return OpenWorker(ws, True, 0.0, True)
         saturation = self.scheduler.WORKER_SATURATION
         rootish = math.isinf(saturation) or waiting < math.ceil(saturation * threads) - threads
         if over > waiting:
             # It would continue with tasks that were not sent through slots.
-            return None if waiting else Place(ws, False, math.inf, rootish)
+            return None if waiting else OpenWorker(ws, False, math.inf, rootish)
         free_in = self.free_in(ws)
         if free_in >= self.ahead or waiting >= MOST_AHEAD * threads:
             return None
-        return Place(ws, False, free_in, rootish)
+        return OpenWorker(ws, False, free_in, rootish)
 
     def is_low(self, ws: WorkerState) -> bool:
         """Return whether at most half of the tasks that may be sent ahead wait on a worker.

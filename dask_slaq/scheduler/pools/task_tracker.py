@@ -203,7 +203,7 @@ class TaskTracker:
         if not pool.ready and not pool.running:
             threads = self.scheduler.total_nthreads
             self._pools.queueing.is_back(pool, self._pools.pools.values(), threads)
-        pool.push(self._pools.dispatcher.filing.entry(pool, ts, pool.tasks[ts], next(self._count)))
+        pool.push(self._pools.dispatcher.homes.entry(pool, ts, pool.tasks[ts], next(self._count)))
         self.wakeups.soon()
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
@@ -216,7 +216,7 @@ class TaskTracker:
             pool.passed.setdefault(ws.address, set()).add(ts)
             self._pools.bindings.append(Binding(time(), ts.key, pool.name, ws.address, "passed"))
             return
-        expected = self._pools.dispatcher.filing.expected(ts, choice.entry.like)
+        expected = self._pools.dispatcher.homes.expected(ts, choice.entry.like)
         self.slots.sent(ts, ws, pool, choice.entry, choice.rank)
         self._pools.queueing.sent(pool)
         if not choice.entry.homes:

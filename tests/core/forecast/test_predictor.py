@@ -429,7 +429,8 @@ def test_a_slow_fall_under_noise_shows_over_the_whole_run() -> None:
 def test_noise_is_measured(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
     forecast = predict(rng.standard_normal(64) * noise)
-    assert 0.3 * noise < forecast.noise[0] < 2 * noise
+    # Of 4,000 seeds: 0.23 to 1.96 of it, 98 % of them 0.46 to 1.58.
+    assert 0.15 * noise < forecast.noise[0] < 2.5 * noise
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
-from dask_slaq.core.rows import Rows
+from dask_slaq.core.job_arrays import JobArrays
 
 __all__ = ["Backtest"]
 
@@ -36,7 +36,7 @@ TO_EVERY_LEAD: FloatArray = np.stack(
 )
 
 
-class Backtest(Rows):
+class Backtest(JobArrays):
     """Scores of the experts for each job, one row per job.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Filing of ready tasks: homes and expected compute time, determined once per ready task.
+"""Homes of ready tasks and their expected compute time, determined once per ready task.
 
 A task is at home on the workers that hold its inputs, if moving them takes long compared with its
 own compute time.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.dispatch.durations import Like
 
-__all__ = ["Filing", "confined"]
+__all__ = ["TaskHomes", "confined"]
 
 # Inputs are cheap to move within these seconds, or within this fraction of the compute time.
 CHEAP_SECONDS = 0.001
@@ -27,7 +27,7 @@ CHEAP_FRACTION = 0.1
 MOST_HOMES = 16
 
 
-class Filing:
+class TaskHomes:
     """Factory of `Entry` objects for ready tasks.
 
     Parameters

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.dispatch.slots import Slots
 
-__all__ = ["BACK_WITHIN", "Keeping"]
+__all__ = ["BACK_WITHIN", "Anticipation"]
 
 #: Seconds within which a job must be likely to have ready tasks again for slots to be kept.
 BACK_WITHIN = 0.020
@@ -33,7 +33,7 @@ PART, SAVED = 0.010, 10.0
 WORTH = 4.0
 
 
-class Keeping:
+class Anticipation:
     """Calculator of the slots to keep from long tasks, with a budget of idle core-seconds.
 
     Parameters

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Rows"]
+__all__ = ["JobArrays"]
 
 
-class Rows:
+class JobArrays:
     """Arrays that share their first axis. Rows are reused, and doubled when all are in use.
 
     Parameters

@@ -19,7 +19,7 @@ REPORTED = 0.005
 
 
 @dataclass(slots=True)
-class Sent:
+class SentTask:
     """Task sent through a slot.
 
     Attributes
@@ -62,7 +62,7 @@ class Sent:
         return max(elapsed - self.expected - REPORTED, 0.0)
 
 
-class Place(NamedTuple):
+class OpenWorker(NamedTuple):
     """Worker that has a slot.
 
     Attributes
