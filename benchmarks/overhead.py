@@ -1,12 +1,13 @@
 """Overhead benchmark: throughput of trivial tasks, the plugin against plain Dask.
 
-Both sides run the same client code, annotations included. Each repetition uses a fresh in-process
-cluster. The sides alternate and the order within a pair changes, so that warm-up and drift of the
-machine favor neither. A ratio is the median over pairs.
+Both sides run the same client code, annotations included, each on an in-process cluster.
+The sides alternate, and the order within a pair changes, so that warm-up and drift
+of the machine favor neither. A ratio is the median over pairs.
 """
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 import sys
@@ -29,16 +30,11 @@ def nothing(x: int) -> int:
     return x
 
 
-def warm(x: int) -> int:
-    """Do nothing under another task prefix, so that the duration of `nothing` stays unknown."""
-    return x
-
-
 def measure(
     jobs: int,
     *,
-    tasks: int = 10_000,
-    repetitions: int = 9,
+    tasks: int = 1_000,
+    repetitions: int = 25,
     workers: int = 4,
     policy: str = "max-total",
     known: bool = False,
@@ -51,7 +47,7 @@ def measure(
     jobs : int
         Active jobs that share the tasks; with 0 the tasks are unowned.
     tasks, repetitions, workers : int
-        Number of tasks, of pairs, and of one-thread workers.
+        Number of tasks of each side of a pair, of pairs, and of one-thread workers.
     policy : str
         Policy of the plugin.
     known : bool
@@ -66,35 +62,56 @@ def measure(
         ``plain`` and ``plugin``: seconds of each repetition; ``plain_cpu`` and ``plugin_cpu``:
         CPU seconds of the process.
     """
-    order = random.Random(seed)
+    names = [f"job-{i}" for i in range(jobs)]
     seconds: dict[str, list[float]] = {
         k: [] for k in ("plain", "plugin", "plain_cpu", "plugin_cpu")
     }
-    first = order.random() < 0.5
-    for repetition in range(repetitions):
-        pair = ("plain", "plugin") if (repetition % 2 == 0) == first else ("plugin", "plain")
-        for side in pair:
-            wall, cpu = _once("none" if side == "plain" else policy, jobs, tasks, workers, known)
-            seconds[side].append(wall)
-            seconds[f"{side}_cpu"].append(cpu)
+    first = random.Random(seed).random() < 0.5
+    with (
+        local_cluster(workers) as (_, plain),
+        local_cluster(workers) as (_, plugin),
+        ExitStack() as blocks,
+    ):
+        register(plugin, policy)
+        with plugin.as_current():
+            _open_jobs(blocks, names, plugin)
+        for client in (plain, plugin):  # which also makes `same` known
+            _run(client, names, tasks, "same")
+        for repetition in range(repetitions):
+            sides = [("plain", plain), ("plugin", plugin)]
+            key = "same" if known else f"fresh{repetition}"
+            for side, client in sides if (repetition % 2 == 0) == first else reversed(sides):
+                wall, cpu = _run(client, names, tasks, key)
+                seconds[side].append(wall)
+                seconds[f"{side}_cpu"].append(cpu)
     return seconds
 
 
-def _once(policy: str, jobs: int, tasks: int, workers: int, known: bool) -> tuple[float, float]:
-    names = [f"job-{i}" for i in range(jobs)]
-    with local_cluster(workers) as (_, client), client.as_current(), ExitStack() as blocks:
-        register(client, policy)
-        wait(client.map(nothing if known else warm, range(500), pure=False))
-        if policy != "none":
-            _open_jobs(blocks, names, client)
+def _run(client: Client, names: list[str], tasks: int, key: str) -> tuple[float, float]:
+    """Run the tasks once. Returns wall and CPU seconds.
+
+    Dask takes tasks whose keys start alike for alike; durations under a new key are unknown.
+    """
+    with client.as_current():
+        # A full collection of what was there before takes as long as a hundred tasks.
+        gc.collect()
+        gc.freeze()
         wall, cpu = time.perf_counter(), time.process_time()
-        futures = _submit(client, names, tasks)
+        futures = _submit(client, names, tasks, key)
         wait(futures)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        gc.unfreeze()
         if any(f.status != "finished" for f in futures):
-            raise RuntimeError(f"not every task finished under {policy} with {jobs} jobs")
+            raise RuntimeError(f"not every task finished with {len(names)} jobs")
         del futures
+        while client.run_on_scheduler(_known_tasks):
+            time.sleep(0.01)
     return wall, cpu
+
+
+def _known_tasks(dask_scheduler: Any) -> int:
+    """Return the number of tasks that the scheduler has not forgotten."""
+    return len(dask_scheduler.tasks)
 
 
 def _open_jobs(blocks: ExitStack, names: list[str], client: Client) -> None:
@@ -107,14 +124,16 @@ def _open_jobs(blocks: ExitStack, names: list[str], client: Client) -> None:
             job.report(1.0 / (1 + k))
 
 
-def _submit(client: Client, names: list[str], tasks: int) -> list[Any]:
+def _submit(client: Client, names: list[str], tasks: int, key: str) -> list[Any]:
     """Submit the tasks, unowned or spread over the jobs with one `map` per job."""
     if not names:
-        return client.map(nothing, range(tasks), pure=False)
+        return client.map(nothing, range(tasks), key=key, pure=False)
     futures = []
     for i, name in enumerate(names):
         with dask.annotate(slaq_job=name):
-            futures += client.map(nothing, range(i, tasks, len(names)), pure=False)
+            futures += client.map(
+                nothing, range(i, tasks, len(names)), key=f"{key}-{i}", pure=False
+            )
     return futures
 
 
@@ -140,8 +159,8 @@ def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> tuple[flo
 
 
 @click.command()
-@click.option("--tasks", default=5_000, show_default=True, type=click.IntRange(1))
-@click.option("--repetitions", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--tasks", default=1_000, show_default=True, type=click.IntRange(1))
+@click.option("--repetitions", default=25, show_default=True, type=click.IntRange(1))
 @click.option("--workers", default=4, show_default=True, help="One-thread workers, in-process.")
 @click.option("--policy", default="max-total", show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Seed of the order within pairs.")
@@ -153,7 +172,7 @@ def main(
 ) -> None:  # fmt: skip
     """Compare the throughput of trivial tasks with plain Dask, for 0, 10 and 100 jobs."""
     if quick:
-        tasks, repetitions = min(tasks, 3000), min(repetitions, 3)
+        repetitions = min(repetitions, 6)
     cases = {
         "0": (0, False),
         "10": (10, False),

@@ -16,7 +16,7 @@ from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT, OpenWorkers
 from dask_slaq.scheduler.dispatch.pool import Pool
 from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind, Ready
 from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker
-from dask_slaq.scheduler.dispatch.slots import Slots, blocked
+from dask_slaq.scheduler.dispatch.slots import MOST_AHEAD, Slots, blocked
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
@@ -173,7 +173,8 @@ class Matching:
         """Return whether a worker may be sent a task without piling up the pool's data there.
 
         While many jobs compete, only a few workers have a slot at a time. Short root tasks would
-        all run there, and so would the tasks that need their data.
+        all run there, and so would the tasks that need their data. Trivial ones are sent in runs,
+        so a worker may be a run ahead of the others.
 
         Parameters
         ----------
@@ -184,7 +185,8 @@ class Matching:
         """
         if entry.kind is not ANY or entry.ts.dependencies or not pool.made_at:
             return True
-        most = sum(pool.made_at.values()) / self.scheduler.total_nthreads + 1
+        ahead = MOST_AHEAD if entry.like.is_trivial else 1
+        most = pool.made / self.scheduler.total_nthreads + ahead
         return pool.made_at[ws.address] <= most * ws.nthreads
 
     def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:

@@ -86,6 +86,8 @@ class Pool:
     made_at : Counter of str
         Tasks without a home sent to each worker. Spreading them evenly lets later tasks find
         threads near their inputs once the job has the cluster to itself.
+    made : int
+        Sum of `made_at`.
     bytes_at : dict of str to float
         Input bytes on each worker, decayed over time.
     """
@@ -116,6 +118,7 @@ class Pool:
     gap: float = math.inf
     durations: Durations = field(default_factory=Durations)
     made_at: Counter[str] = field(default_factory=Counter)
+    made: int = 0
     bytes_at: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -181,6 +184,15 @@ class Pool:
         if kind is None:
             kind = self.kinds[entry.kind] = Ready()
         kind.push(entry)
+
+    def sent_homeless(self, address: str) -> None:
+        """Record that a task without a home was sent to a worker."""
+        self.made_at[address] += 1
+        self.made += 1
+
+    def forget_worker(self, address: str) -> None:
+        """Forget what was sent to a worker that left."""
+        self.made -= self.made_at.pop(address, 0)
 
     def pop(self, ts: TaskState) -> Entry | None:
         """Remove a task that is no longer ready. Returns its entry, or None if it was not ready."""

@@ -271,6 +271,8 @@ class Pools:
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
         self.wakeups.forget(worker)
+        for pool in self.pools.values():
+            pool.forget_worker(worker)
 
     def dispatch(self) -> list[Choice]:
         """Fill free slots. Returns the tasks that were bound, each with its worker."""

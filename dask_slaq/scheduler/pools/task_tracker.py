@@ -220,7 +220,7 @@ class TaskTracker:
         self.slots.sent(ts, ws, pool, choice.entry, choice.rank)
         self._pools.queueing.sent(pool)
         if not choice.entry.homes:
-            pool.made_at[ws.address] += 1
+            pool.sent_homeless(ws.address)
         pool.running[ts] = expected
         pool.charge(expected)
         self._pools.bindings.append(Binding(time(), ts.key, pool.name, ws.address, choice.reason))
