@@ -55,29 +55,37 @@ class Goal:
         return self.reduction is not None or any(self.lasting.values())
 
 
-class Curve(NamedTuple):
-    """Forecast of one job, in raw loss units; `target` is nan without one."""
+class Curves(NamedTuple):
+    """Forecasts of some jobs, in raw loss units (n_jobs,), or of one: numbers.
 
-    start: float
-    level: float
-    remaining: float
-    status: int
-    target: float
+    `target` is nan without one.
+    """
+
+    start: Any
+    level: Any
+    remaining: Any
+    status: Any
+    target: Any
 
     @property
-    def span(self) -> float:
+    def span(self) -> Any:
         """Predicted range of the loss."""
         return self.start - self.level + self.remaining
 
     @property
-    def is_flat(self) -> bool:
+    def is_flat(self) -> Any:
         """Whether hardly any fall is to come."""
-        return self.status == Status.OK and self.remaining < NOTHING * self.span
+        return (self.status == Status.OK) & (self.remaining < NOTHING * self.span)
 
     @property
-    def is_eventful(self) -> bool:
+    def is_eventful(self) -> Any:
         """Whether there may be something to say of the job."""
-        return self.target == self.target or self.status == Status.DIVERGING or self.is_flat
+        has_target = self.target == self.target
+        return has_target | (self.status == Status.DIVERGING) | self.is_flat
+
+    def of(self, row: int) -> Curves:
+        """Return the forecast of one job."""
+        return Curves(*(column[row].item() for column in self))
 
 
 class Goals:
@@ -142,26 +150,28 @@ class Goals:
         """Act on reached targets, and send the alerts that are due."""
         reports = self._jobs.reports
         new = [name for name, goal in self._goals.items() if reports.get(name, 0) > goal.seen]
-        for name, curve in zip(new, self._curves(new), strict=True):
+        if not new:
+            return
+        curves = self._curves(new)
+        for row, (name, is_eventful) in enumerate(
+            zip(new, curves.is_eventful.tolist(), strict=True)
+        ):
             goal = self._goals[name]
             goal.seen = reports[name]
-            if curve.is_eventful or goal.is_awaited:
-                for kind, message in self._news(name, goal, curve):
+            if is_eventful or goal.is_awaited:
+                for kind, message in self._news(name, goal, curves.of(row)):
                     if kind not in goal.alerted:
                         goal.alerted.add(kind)
                         self._alert(name, kind, message)
 
-    def _curves(self, names: list[str]) -> list[Curve]:
+    def _curves(self, names: list[str]) -> Curves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""
-        if not names:
-            return []
         engine = self._jobs.engine
         forecast = engine._predictor.forecast(names)
         columns = forecast.start, forecast.level, forecast.remaining, forecast.status
-        target = engine.jobs.column("target", names)
-        return list(map(Curve, *(column.tolist() for column in columns), target.tolist()))
+        return Curves(*columns, engine.jobs.column("target", names))
 
-    def _news(self, name: str, goal: Goal, curve: Curve) -> Iterator[tuple[str, str]]:
+    def _news(self, name: str, goal: Goal, curve: Curves) -> Iterator[tuple[str, str]]:
         """Yield the kind and text of what is true of a job now."""
         level, span, target = curve.level, curve.span, curve.target
         if goal.reduction is not None and curve.status == Status.OK:
