@@ -32,12 +32,12 @@ class Decisions:
         list of str
             Pools of unowned tasks that have no unfinished task left.
         """
-        over = []
+        over, observe = [], self._jobs.engine.observe_demand
         for name, pool in self._jobs.pools.pools.items():
             if not pool.reports and not pool.unfinished:
                 over.append(name)
             else:
-                self._jobs.engine.observe_demand(name, pool.demand)
+                observe(name, pool.demand)
         return over
 
     def make(self) -> None:

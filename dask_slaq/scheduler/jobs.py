@@ -207,7 +207,9 @@ class ScheduledJobs:
         now = monotonic()
         self.memory.report(job, loss)
         self.engine.report(job, loss, now)
-        self.pace.setdefault(job, Pace(now)).step(now)
+        if (pace := self.pace.get(job)) is None:
+            pace = self.pace[job] = Pace(now)
+        pace.step(now)
 
     def charge(self, name: str, seconds: float, at_once: float) -> None:
         """Charge a job and its owner for a finished task. See `Engine.observe_task`."""

@@ -179,7 +179,7 @@ class Dispatcher:
         be shared by all jobs, although they are all that the tasks that need it can use.
         """
         for pool in pools:
-            if not any(kind.resources for kind in pool.kinds) or pool.gang:
+            if not pool.needs_resources or pool.gang:
                 continue
             turn = self.turn(pool)
             if turn is None or turn[0] == OVER_CAP:

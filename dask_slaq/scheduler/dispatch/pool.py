@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.dispatch.durations import Durations
 from dask_slaq.scheduler.dispatch.group import Group
-from dask_slaq.scheduler.dispatch.ready import Entry, Kind, Ready
+from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind, Ready
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -124,7 +124,15 @@ class Pool:
     @property
     def demand(self) -> int:
         """Number of tasks that are ready or on workers, except seceded ones."""
-        return len(self.ready) + len(self.running) + sum(map(len, self.passed.values()))
+        slots = len(self.ready) + len(self.running)
+        return slots + sum(map(len, self.passed.values())) if self.passed else slots
+
+    @property
+    def needs_resources(self) -> bool:
+        """Whether a ready task needs a resource of its worker."""
+        if len(self.kinds) == 1 and ANY in self.kinds:
+            return False
+        return any(kind.resources for kind in self.kinds)
 
     def may_start(self) -> bool:
         """Return whether the job is not paused and its owner is below its limit."""
@@ -223,4 +231,5 @@ class Pool:
 
     def fade(self, factor: float) -> None:
         """Decay `bytes_at` by a factor in [0, 1], dropping workers with less than one byte."""
-        self.bytes_at = {w: n * factor for w, n in self.bytes_at.items() if n * factor >= 1}
+        if self.bytes_at:
+            self.bytes_at = {w: n * factor for w, n in self.bytes_at.items() if n * factor >= 1}

@@ -209,7 +209,8 @@ class Pools:
             self.pools[grant.job].take(grant)
         for pool in self.pools.values():
             # Also refill grants that did not change. Running tasks are not yet charged.
-            pool.tokens = pool.granted - sum(pool.running.values())
+            running = pool.running
+            pool.tokens = pool.granted - sum(running.values()) if running else pool.granted
         self.groups = {
             owner: Group(most=grant.max_threads, tokens=grant.tokens)
             for owner, grant in owners.items()
