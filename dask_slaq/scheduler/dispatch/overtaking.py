@@ -11,6 +11,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers, has_room_first
 from dask_slaq.scheduler.dispatch.durations import TRIVIAL
 from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Choice, Pool
@@ -73,7 +74,7 @@ class Overtaking:
         ------
         Choice
         """
-        queueing: list[WorkerState] | None = None  # workers where tasks wait
+        crowded: CrowdedWorkers | None = None  # made when the first job needs it
         busy: dict[float, bool] = {}  # cache of `_any_as_long_as` by seconds
         for pool in pools:
             if not pool.ready or pool.gang or not (pool.is_within_cap() and pool.may_start()):
@@ -81,50 +82,45 @@ class Overtaking:
             if pool.group is not None and not pool.group.is_behind():
                 continue  # its owner has had its share
             if not (pool.running or pool.passed):
-                if queueing is None:
-                    some = self._any_as_long_as(TRIVIAL, bound, busy)
-                    queueing = [w for w in self.slots.queueing() if self._open(w)] if some else []
-                if not queueing or not self._is_due(pool, served):
+                if not self._is_due(pool, served) or not self._any_as_long_as(TRIVIAL, bound, busy):
                     continue
-                for choice in islice(self._sent_first(pool, math.inf, queueing, ()), 1):
+                crowded = crowded or CrowdedWorkers(self.slots)
+                for choice in islice(self._sent_first(pool, math.inf, crowded.below(), ()), 1):
                     yield choice
-                    if not self._open(choice.ws):
-                        queueing.remove(choice.ws)
+                    crowded.update(choice.ws)
             elif not self.fair and pool.is_below_share():
-                yield from self._before_lower(pool, bound)
-                queueing = None
+                crowded = crowded or CrowdedWorkers(self.slots)
+                yield from self._before_lower(pool, bound, crowded)
             elif pool.service <= served and pool.durations.shortest < self.short:
                 if not self._any_as_long_as(self.short, bound, busy):
                     continue
                 for choice in self._sent_first(pool, self.short, self.scheduler.running, bound):
                     yield choice
-                    queueing = None
+                    if crowded is not None:
+                        crowded.update(choice.ws)
 
-    def _before_lower(self, pool: Pool, bound: Collection[Pool]) -> Iterator[Choice]:
+    def _before_lower(
+        self, pool: Pool, bound: Collection[Pool], crowded: CrowdedWorkers
+    ) -> Iterator[Choice]:
         """Yield tasks of a job below its share, for workers where tasks of lower index wait."""
-        workers = [
-            ws for ws in self.slots.queueing() if self._open(ws) and self._all_lower(ws, pool)
-        ]
-        sent = True
-        while sent and workers:
+        workers = crowded.below(pool.index)
+        sent_to: set[WorkerState] = set()
+        sent, more = True, True
+        while sent and more and workers:
             sent = False
             for choice in self._sent_first(pool, math.inf, workers, bound):
                 sent = True
                 yield choice
-                if not self._open(choice.ws):
-                    workers.remove(choice.ws)
-                if not (pool.is_below_share() and pool.is_within_cap() and pool.may_start()):
-                    return
-
-    def _all_lower(self, ws: WorkerState, pool: Pool) -> bool:
-        """Return whether `pool` may overtake all tasks that wait on a worker.
-
-        It may not overtake those of jobs that are behind on their floor.
-        """
-        return all(
-            sent.pool.index < pool.index and not sent.pool.is_behind()
-            for sent in self.slots.all_waiting(ws.address)
-        )
+                # The task sent is not of lower index, but each thread may take one.
+                if has_room_first(self.slots, choice.ws):
+                    sent_to.add(choice.ws)
+                else:
+                    crowded.remove(choice.ws)
+                more = pool.is_below_share() and pool.is_within_cap() and pool.may_start()
+                if not more:
+                    break
+        for ws in sent_to:
+            crowded.update(ws)
 
     def _any_as_long_as(
         self, seconds: float, bound: Collection[Pool], found: dict[float, bool]
@@ -136,10 +132,6 @@ class Overtaking:
 
     def _is_due(self, pool: Pool, served: float) -> bool:
         return pool.service <= served if self.fair else pool.is_behind()
-
-    def _open(self, ws: WorkerState) -> bool:
-        """Return whether another overtaking task may be sent to a worker: one per thread."""
-        return self.slots.sent_first(ws.address) < ws.nthreads
 
     def _sent_first(
         self,
@@ -178,5 +170,5 @@ class Overtaking:
                 continue
             if bound and self.slots.goes_on_with_others(ws, pool, bound):
                 continue
-            if self._open(ws):
+            if has_room_first(self.slots, ws):
                 yield ws

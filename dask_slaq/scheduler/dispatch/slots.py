@@ -128,8 +128,13 @@ class Slots:
         return any(on.waits for on in self._on.values())
 
     def any_as_long_as(self, seconds: float) -> bool:
-        """Return whether any recorded task is expected to take at least `seconds`."""
-        return any(s.expected >= seconds for on in self._on.values() for s in on.sent.values())
+        """Return whether any recorded task takes, or is expected to take, at least `seconds`."""
+        before = monotonic() - seconds
+        return any(
+            s.expected >= seconds or (s.start is not None and s.start <= before)
+            for on in self._on.values()
+            for s in on.sent.values()
+        )
 
     def thread_freed(self, address: str) -> None:
         """Record that a thread of a worker starts its next task, if one waits."""
