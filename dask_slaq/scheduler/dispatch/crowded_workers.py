@@ -21,7 +21,13 @@ _Waiting = tuple[float, str, "WorkerState"]
 
 
 def has_room_first(slots: Slots, ws: WorkerState) -> bool:
-    """Return whether another overtaking task may be sent to a worker: one per thread."""
+    """Return whether another overtaking task may be sent to a worker: one per thread.
+
+    Parameters
+    ----------
+    slots : Slots
+    ws : distributed.scheduler.WorkerState
+    """
     return slots.sent_first(ws.address) < ws.nthreads
 
 
