@@ -110,10 +110,14 @@ class Anticipation:
         ]
         if not owed:
             return 0
-        if not self.fair:
-            return math.ceil(sum(max(other.share - len(other.running), 0.0) for other in owed))
-        weight = sum(other.weight for other in owed)
-        return math.ceil(threads * weight / (weight + pool.weight))
+        weight = pool.weight + sum(other.weight for other in owed)
+        kept = 0.0
+        for other in owed:
+            due = threads * other.weight / weight if self.fair else other.share
+            # Its own slots, which are about to be free, and no more than it can use.
+            wide = max(other.widest, other.was_widest)
+            kept += max(min(due, wide) - len(other.running), 0.0)
+        return math.ceil(kept)
 
     def _goes_before(self, one: Pool, other: Pool, threads: int) -> bool:
         """Return whether slots are kept for `one` from `other`.

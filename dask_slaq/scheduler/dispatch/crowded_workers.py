@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 from dask_slaq.scheduler.dispatch.slots import load
 
 if TYPE_CHECKING:
-    from distributed.scheduler import WorkerState
+    from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.scheduler.dispatch.slots import Slots
 
-__all__ = ["CrowdedWorkers", "has_room_first"]
-
-#: Highest index that waits on a worker, and the worker, with its address to order them.
-_Waiting = tuple[float, str, "WorkerState"]
+__all__ = ["CrowdedWorkers", "LowerWorkers", "has_room_first"]
 
 
 def has_room_first(slots: Slots, ws: WorkerState) -> bool:
@@ -34,49 +31,86 @@ def has_room_first(slots: Slots, ws: WorkerState) -> bool:
 class CrowdedWorkers:
     """Workers on which tasks wait and that may be sent a task to overtake them.
 
-    They are ordered by the highest index of the jobs whose tasks wait there, so that hundreds of
-    jobs need not look at hundreds of workers each. Valid during one dispatch.
+    They are ordered by the highest index of the jobs whose tasks wait there, and kept from one
+    dispatch to the next, so that hundreds of jobs need not look at hundreds of workers each.
 
     Parameters
     ----------
+    scheduler : distributed.Scheduler
+        Only read, never changed.
     slots : Slots
     """
 
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
-        found = ((self._highest(ws), ws) for ws in slots.queueing())
-        self._highest_on = {ws: highest for highest, ws in found if highest is not None}
-        self._ordered: list[_Waiting] = sorted(
-            (highest, ws.address, ws) for ws, highest in self._highest_on.items()
-        )
+    def __init__(self, scheduler: Scheduler, slots: Slots) -> None:
+        self._scheduler, self._slots = scheduler, slots
+        self._highest_on: dict[str, float] = {}
+        self._ordered: list[tuple[float, str]] = []
+        self._left_out: set[str] = set()
+        self._known = False
+
+    def forget(self) -> None:
+        """Forget all workers, since indices of jobs changed."""
+        self._known = False
+
+    def begin(self) -> None:
+        """Take in all that changed since the last dispatch."""
+        if not self._known:
+            self._known = True
+            self._highest_on.clear()
+            self._ordered.clear()
+            self._slots.changed.update(self._scheduler.workers)
+        self._slots.changed |= self._left_out
+        self._left_out.clear()
+        self.update()
+
+    def update(self) -> None:
+        """Take in what was sent to workers during this dispatch."""
+        changed, self._slots.changed = self._slots.changed, set()
+        for address in changed - self._left_out:
+            self._remove(address)
+            ws = self._scheduler.workers.get(address)
+            if ws is not None and load(ws) > ws.nthreads:
+                self._insert(ws)
+
+    def lowest(self) -> float:
+        """Return the lowest index below which no worker is; infinite if there are none."""
+        return self._ordered[0][0] if self._ordered else math.inf
 
     def below(self, index: float = math.nan) -> LowerWorkers:
         """Return the workers on which only tasks of a lower index wait; by default all."""
-        return LowerWorkers(self._ordered, self._highest_on, index)
+        return LowerWorkers(self, self._ordered, self._highest_on, index)
 
-    def update(self, ws: WorkerState) -> None:
-        """Take in that a worker was sent a task."""
-        self.remove(ws)
-        if load(ws) > ws.nthreads and (highest := self._highest(ws)) is not None:
-            self._highest_on[ws] = highest
-            insort(self._ordered, (highest, ws.address, ws))
+    def leave_out(self, ws: WorkerState) -> None:
+        """Leave a worker out for the rest of this dispatch."""
+        self._remove(ws.address)
+        self._left_out.add(ws.address)
 
-    def remove(self, ws: WorkerState) -> None:
-        """Leave a worker out."""
-        highest = self._highest_on.pop(ws, None)
-        if highest is not None:
-            del self._ordered[bisect_left(self._ordered, (highest, ws.address))]
+    def open(self, address: str) -> WorkerState | None:
+        """Return a worker, or leave it out and return None if no job may overtake there.
 
-    def _highest(self, ws: WorkerState) -> float | None:
-        """Return the highest index that waits on a worker, or None if it may be sent no more.
-
-        It is infinite if a job that is behind on its floor waits there, which none may overtake.
+        None may while the worker is paused, nor may tasks of a job that is behind on its floor be
+        overtaken. Both may change at any time.
         """
+        ws = self._scheduler.workers[address]
+        behind = any(sent.pool.is_behind() for sent in self._slots.all_waiting(address))
+        if not behind and ws in self._scheduler.running:
+            return ws
+        self.leave_out(ws)
+        return None
+
+    def _insert(self, ws: WorkerState) -> None:
         sent_first, highest = 0, -math.inf
         for sent in self._slots.all_waiting(ws.address):
             sent_first += sent.rank < 0
-            highest = max(highest, math.inf if sent.pool.is_behind() else sent.pool.index)
-        return highest if sent_first < ws.nthreads else None
+            highest = max(highest, sent.pool.index)
+        if sent_first < ws.nthreads:
+            self._highest_on[ws.address] = highest
+            insort(self._ordered, (highest, ws.address))
+
+    def _remove(self, address: str) -> None:
+        highest = self._highest_on.pop(address, None)
+        if highest is not None:
+            del self._ordered[bisect_left(self._ordered, (highest, address))]
 
 
 class LowerWorkers:
@@ -84,28 +118,38 @@ class LowerWorkers:
 
     Parameters
     ----------
-    ordered : list of tuple
-    highest_on : dict of WorkerState to float
+    crowded : CrowdedWorkers
+    ordered : list of (index, address)
+    highest_on : dict of str to float
     index : float
         All workers if it is nan.
     """
 
     def __init__(
-        self, ordered: list[_Waiting], highest_on: dict[WorkerState, float], index: float
+        self,
+        crowded: CrowdedWorkers,
+        ordered: list[tuple[float, str]],
+        highest_on: dict[str, float],
+        index: float,
     ) -> None:
-        self._ordered, self._highest_on, self._index = ordered, highest_on, index
+        self._crowded, self._ordered, self._highest_on = crowded, ordered, highest_on
+        self._index = index
 
     def __len__(self) -> int:
-        """Return the number of workers."""
+        """Return the number of workers, with those not yet found to be left out."""
         if math.isnan(self._index):
             return len(self._ordered)
         return bisect_left(self._ordered, (self._index,))
 
     def __iter__(self) -> Iterator[WorkerState]:
         """Yield the workers, those with the lowest index first."""
-        for row in range(len(self)):
-            yield self._ordered[row][2]
+        for _, address in self._ordered[: len(self)]:
+            if (ws := self._crowded.open(address)) is not None:
+                yield ws
 
     def __contains__(self, ws: object) -> bool:
-        highest = self._highest_on.get(ws)  # type: ignore[call-overload]
-        return highest is not None and not highest >= self._index
+        address: str = ws.address  # type: ignore[attr-defined]
+        highest = self._highest_on.get(address)
+        if highest is None or highest >= self._index:
+            return False
+        return self._crowded.open(address) is not None

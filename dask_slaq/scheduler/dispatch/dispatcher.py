@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.dispatch.anticipation import Anticipation
+from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers
 from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.matching import Matching
 from dask_slaq.scheduler.dispatch.open_workers import OpenWorkers
@@ -64,7 +65,10 @@ class Dispatcher:
         self.homes = TaskHomes(scheduler)
         self.matching = Matching(scheduler, slots, lend=lend)
         self.anticipation = Anticipation(scheduler, slots, fair=fair)
-        self.overtaking = Overtaking(scheduler, slots, lend=lend, short=short, fair=fair)
+        self.crowded = CrowdedWorkers(scheduler, slots)
+        self.overtaking = Overtaking(
+            scheduler, slots, self.crowded, lend=lend, short=short, fair=fair
+        )
         self.left: set[str] = set()
         self.kept = False
 
@@ -111,21 +115,21 @@ class Dispatcher:
 
     def turn(self, pool: Pool) -> tuple[Any, ...] | None:
         """Return the sort key of a pool, lowest first; None if the pool may not be served."""
-        if pool.paused or not self._has_room(pool.group):
+        group, running = pool.group, len(pool.running)
+        if pool.paused or not (group is None or self._has_room(group)):
             return None
-        order = -pool.index, pool.service, bool(pool.running), pool.name
+        order = -pool.index, pool.service, running > 0, pool.name
         if pool.is_short_of_floor() if self.fair else pool.is_behind():
             # Among jobs behind on their floor, those that run nothing come first.
-            return (BEHIND, bool(pool.running), *order)
-        if pool.group is not None and pool.group.is_behind() and pool.is_within_cap():
-            return (OWNER_BEHIND, False, *order)
-        if pool.is_within_cap():
-            return (WITHIN_CAP, False, *order)
-        return (OVER_CAP, False, *order) if self.lend else None
+            return (BEHIND, running > 0, *order)
+        if running >= pool.most:
+            return (OVER_CAP, False, *order) if self.lend else None
+        owner_behind = group is not None and group.is_behind()
+        return (OWNER_BEHIND if owner_behind else WITHIN_CAP, False, *order)
 
-    def _has_room(self, group: Group | None) -> bool:
+    def _has_room(self, group: Group) -> bool:
         """Return whether the owner may start another task, or may when one ends in a moment."""
-        if group is None or group.has_room():
+        if group.has_room():
             return True
         if group.running + 1 > 2 * group.most:
             return False
@@ -159,7 +163,8 @@ class Dispatcher:
                 continue
             entry, ws = found
             expected = self.homes.expected(entry.ts, entry.like)
-            if self.anticipation.kept_from(pool, expected, ws) >= len(open_workers):
+            kept = self.anticipation.kept_from(pool, expected, ws)
+            if kept and kept >= open_workers.slots():
                 self.kept = True
                 continue
             reason = "granted" if ws.address in pool.workers else "lent"

@@ -47,6 +47,12 @@ class OpenWorkers:
         """Return the number of workers that have slots."""
         return len(self.by_address)
 
+    def slots(self) -> int:
+        """Return the number of slots: free threads, and one for each thread that soon is."""
+        return sum(
+            max(worker.ws.nthreads - load(worker.ws), 1) for worker in self.by_address.values()
+        )
+
     def pick(self, pool: Pool, suits: Callable[[OpenWorker], bool]) -> OpenWorker | None:
         """Return the best of the first `LOOKED_AT` workers for a task without a home.
 

@@ -35,6 +35,7 @@ class Overtaking:
     scheduler : distributed.Scheduler
         Only read, never changed.
     slots : Slots
+    crowded : CrowdedWorkers
     lend : bool
         Whether a job may use workers outside its worker set.
     short : float
@@ -45,10 +46,18 @@ class Overtaking:
     """
 
     def __init__(
-        self, scheduler: Scheduler, slots: Slots, *, lend: bool, short: float, fair: bool
+        self,
+        scheduler: Scheduler,
+        slots: Slots,
+        crowded: CrowdedWorkers,
+        *,
+        lend: bool,
+        short: float,
+        fair: bool,
     ) -> None:
         self.scheduler = scheduler
         self.slots = slots
+        self.crowded = crowded
         self.lend = lend
         self.short = short
         self.fair = fair
@@ -74,7 +83,7 @@ class Overtaking:
         ------
         Choice
         """
-        crowded: CrowdedWorkers | None = None  # made when the first job needs it
+        self.crowded.begin()
         busy: dict[float, bool] = {}  # cache of `_any_as_long_as` by seconds
         for pool in pools:
             if not pool.ready or pool.gang or not (pool.is_within_cap() and pool.may_start()):
@@ -84,43 +93,37 @@ class Overtaking:
             if not (pool.running or pool.passed):
                 if not self._is_due(pool, served) or not self._any_as_long_as(TRIVIAL, bound, busy):
                     continue
-                crowded = crowded or CrowdedWorkers(self.slots)
-                for choice in islice(self._sent_first(pool, math.inf, crowded.below(), ()), 1):
+                everywhere = self.crowded.below()
+                for choice in islice(self._sent_first(pool, math.inf, everywhere, ()), 1):
                     yield choice
-                    crowded.update(choice.ws)
+                    self.crowded.update()
             elif not self.fair and pool.is_below_share():
-                crowded = crowded or CrowdedWorkers(self.slots)
-                yield from self._before_lower(pool, bound, crowded)
+                if pool.index > self.crowded.lowest():
+                    yield from self._before_lower(pool, bound)
             elif pool.service <= served and pool.durations.shortest < self.short:
                 if not self._any_as_long_as(self.short, bound, busy):
                     continue
                 for choice in self._sent_first(pool, self.short, self.scheduler.running, bound):
                     yield choice
-                    if crowded is not None:
-                        crowded.update(choice.ws)
+                    self.crowded.update()
 
-    def _before_lower(
-        self, pool: Pool, bound: Collection[Pool], crowded: CrowdedWorkers
-    ) -> Iterator[Choice]:
+    def _before_lower(self, pool: Pool, bound: Collection[Pool]) -> Iterator[Choice]:
         """Yield tasks of a job below its share, for workers where tasks of lower index wait."""
-        workers = crowded.below(pool.index)
-        sent_to: set[WorkerState] = set()
+        workers = self.crowded.below(pool.index)
         sent, more = True, True
         while sent and more and workers:
             sent = False
             for choice in self._sent_first(pool, math.inf, workers, bound):
                 sent = True
                 yield choice
-                # The task sent is not of lower index, but each thread may take one.
-                if has_room_first(self.slots, choice.ws):
-                    sent_to.add(choice.ws)
-                else:
-                    crowded.remove(choice.ws)
+                # The task sent is not of lower index, but each thread may take one: the crowded
+                # workers are updated only when the job has had its turn.
+                if not has_room_first(self.slots, choice.ws):
+                    self.crowded.leave_out(choice.ws)
                 more = pool.is_below_share() and pool.is_within_cap() and pool.may_start()
                 if not more:
                     break
-        for ws in sent_to:
-            crowded.update(ws)
+        self.crowded.update()
 
     def _any_as_long_as(
         self, seconds: float, bound: Collection[Pool], found: dict[float, bool]

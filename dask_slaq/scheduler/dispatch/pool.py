@@ -83,6 +83,9 @@ class Pool:
         Time at which the job last had a ready or running task, in seconds of the monotonic clock.
     gap : float
         Running mean of the seconds without any ready or running task; infinite before the first.
+    widest, was_widest : int
+        Maximum number of ready and running tasks since the job came back from its last gap, and
+        between the gap before and that one.
     made_at : Counter of str
         Tasks without a home sent to each worker. Spreading them evenly lets later tasks find
         threads near their inputs once the job has the cluster to itself.
@@ -116,6 +119,8 @@ class Pool:
     is_new: bool = True
     left_at: float = -math.inf
     gap: float = math.inf
+    widest: int = 0
+    was_widest: int = 0
     durations: Durations = field(default_factory=Durations)
     made_at: Counter[str] = field(default_factory=Counter)
     made: int = 0
@@ -188,6 +193,7 @@ class Pool:
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
         self.ready[entry.ts] = entry
+        self.widest = max(self.widest, len(self.ready) + len(self.running))
         kind = self.kinds.get(entry.kind)
         if kind is None:
             kind = self.kinds[entry.kind] = Ready()

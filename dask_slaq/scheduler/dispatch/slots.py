@@ -50,6 +50,11 @@ class Slots:
         Only read, never changed.
     ahead : float
         Seconds before the expected end of a task at which its worker is sent another one.
+
+    Attributes
+    ----------
+    changed : set of str
+        Addresses of the workers whose tasks have changed; see `CrowdedWorkers`, which empties it.
     """
 
     def __init__(self, scheduler: Scheduler, ahead: float) -> None:
@@ -57,8 +62,7 @@ class Slots:
         self.ahead = ahead
         self._on: dict[str, _On] = {}
         self._where: dict[TaskState, str] = {}
-        # Workers that have, or had, more tasks than threads.
-        self._crowded: set[WorkerState] = set()
+        self.changed: set[str] = set()
 
     def __len__(self) -> int:
         """Return the number of recorded tasks on workers."""
@@ -94,11 +98,13 @@ class Slots:
         on.sent[ts] = sent
         on.waits += sent.start is None
         self._where[ts] = ws.address
+        self.changed.add(ws.address)
 
     def ended(self, ts: TaskState) -> None:
         """Remove a task that left its worker or gave up its slot."""
         address = self._where.pop(ts, None)
         if address is not None:
+            self.changed.add(address)
             on = self._on[address]
             on.waits -= on.sent.pop(ts).start is None
             if not on.sent:
@@ -138,6 +144,7 @@ class Slots:
 
     def thread_freed(self, address: str) -> None:
         """Record that a thread of a worker starts its next task, if one waits."""
+        self.changed.add(address)
         ws, on = self.scheduler.workers.get(address), self._on.get(address, _NOTHING)
         if on.waits and ws is not None and len(on.sent) - on.waits < ws.nthreads:
             first = min(on.waiting(), key=lambda sent: sent.rank)
@@ -217,15 +224,6 @@ class Slots:
         now = monotonic()
         sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
         return sum(1 for s in sent if s.start is not None and s.left(now) <= seconds)
-
-    def sent_any(self, workers: Iterable[WorkerState]) -> None:
-        """Record that workers were sent tasks, through slots or not."""
-        self._crowded.update(ws for ws in workers if len(ws.processing) > ws.nthreads)
-
-    def queueing(self) -> set[WorkerState]:
-        """Return the running workers on which tasks wait."""
-        self._crowded = {ws for ws in self._crowded if len(ws.processing) > ws.nthreads}
-        return {ws for ws in self._crowded & self.scheduler.running if load(ws) > ws.nthreads}
 
     def open_worker(self, ws: WorkerState) -> OpenWorker | None:
         """Return the record of a worker with a free or soon free thread, else None."""

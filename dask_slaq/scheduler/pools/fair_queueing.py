@@ -47,7 +47,7 @@ class FairQueueing:
         Parameters
         ----------
         pool : Pool
-            Its `gap` is updated too.
+            Its `gap` and `was_widest` are updated too.
         pools : collection of Pool
             All pools.
         threads : int
@@ -56,6 +56,7 @@ class FairQueueing:
         now = monotonic()
         if math.isfinite(pool.left_at):
             away = now - pool.left_at
+            pool.was_widest, pool.widest = pool.widest, 0
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
         weights = sum(p.weight for p in pools if p.unfinished) or pool.weight
         pool.service = max(pool.service, self.served - OWED * threads / weights)

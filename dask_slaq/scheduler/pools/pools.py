@@ -135,7 +135,7 @@ class Pools:
         owner : str
         """
         if not self.pools:
-            self.slots.sent_any(self.scheduler.workers.values())
+            self.dispatcher.crowded.forget()
             self.durations = Durations()
         pool = self.pools[name] = Pool(
             name, client, reports, gang, weight, durations=Durations(self.durations)
@@ -219,6 +219,7 @@ class Pools:
             pool.group = group = self.groups[owner_of[name]]
             group.pools.append(pool)
             group.tokens -= sum(pool.running.values())
+        self.dispatcher.crowded.forget()
         self.wakeups.soon()
 
     def tick(self, factor: float) -> int:

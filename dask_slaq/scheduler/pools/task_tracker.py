@@ -95,7 +95,7 @@ class TaskTracker:
             if start == "processing":
                 self._freed(kwargs.get("worker"))
             elif finish == "processing" and (ws := self.scheduler.tasks[key].processing_on):
-                self.slots.sent_any([ws])
+                self.slots.changed.add(ws.address)
             return
         ts = self.scheduler.tasks[key]
         if start == "no-worker":
@@ -209,8 +209,7 @@ class TaskTracker:
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
         assert ws is not None, f"{ts} is processing on no worker"
-        if len(ws.processing) > ws.nthreads:
-            self.slots.sent_any([ws])
+        self.slots.changed.add(ws.address)
         choice = self._pools.filling.sending
         if choice is None or choice.entry.ts is not ts:
             pool.passed.setdefault(ws.address, set()).add(ts)
