@@ -113,10 +113,11 @@ class Anticipation:
         weight = pool.weight + sum(other.weight for other in owed)
         kept = 0.0
         for other in owed:
-            due = threads * other.weight / weight if self.fair else other.share
-            # Its own slots, which are about to be free, and no more than it can use.
-            wide = max(other.widest, other.was_widest)
-            kept += max(min(due, wide) - len(other.running), 0.0)
+            running = len(other.running)
+            # With `fair`, a job that is behind is given more than its due to catch up.
+            due = threads * other.weight / weight if self.fair else other.share - running
+            can_use = max(other.widest, other.was_widest) - running
+            kept += max(min(due, can_use), 0.0)
         return math.ceil(kept)
 
     def _goes_before(self, one: Pool, other: Pool, threads: int) -> bool:

@@ -67,7 +67,7 @@ class Dispatcher:
         self.anticipation = Anticipation(scheduler, slots, fair=fair)
         self.crowded = CrowdedWorkers(scheduler, slots)
         self.overtaking = Overtaking(
-            scheduler, slots, self.crowded, lend=lend, short=short, fair=fair
+            scheduler, slots, self.crowded, self.matching, lend=lend, short=short, fair=fair
         )
         self.left: set[str] = set()
         self.kept = False
@@ -254,7 +254,8 @@ class Dispatcher:
         if not self.slots.waiting(ws.address):
             return now
         waiting = self.slots.waiting_tasks(ws.address, pool)
-        later = [sent.rank for ts, sent in waiting if (ts.priority or ()) > entry.priority]
+        priority = entry.ts.priority or ()
+        later = [sent.rank for ts, sent in waiting if (ts.priority or ()) > priority]
         return min(later, default=now)
 
     def _together(self, pool: Pool) -> bool:

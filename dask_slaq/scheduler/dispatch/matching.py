@@ -158,7 +158,7 @@ class Matching:
             return False
         if entry.rootish:
             in_time = worker.rootish or worker.takes_at_once(entry.like)
-            if not (in_time and self._keeps_up(pool, ws)):
+            if not (in_time and self.keeps_up(pool, ws)):
                 return False
         if kind is ANY:
             return True
@@ -189,11 +189,16 @@ class Matching:
         most = pool.made / self.scheduler.total_nthreads + ahead
         return pool.made_at[ws.address] <= most * ws.nthreads
 
-    def _keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
+    def keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
         """Return whether a worker has threads left after the job's tasks that need a resource.
 
         Under plain Dask, tasks that need a resource wait on workers, where they keep further
         root tasks away.
+
+        Parameters
+        ----------
+        pool : Pool
+        ws : distributed.scheduler.WorkerState
         """
         waits = 0
         for kind, ready in pool.kinds.items():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers, has_room_first
 from dask_slaq.scheduler.dispatch.durations import TRIVIAL
+from dask_slaq.scheduler.dispatch.matching import Matching
 from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Choice, Pool
 from dask_slaq.scheduler.dispatch.ready import Entry
@@ -36,6 +37,7 @@ class Overtaking:
         Only read, never changed.
     slots : Slots
     crowded : CrowdedWorkers
+    matching : Matching
     lend : bool
         Whether a job may use workers outside its worker set.
     short : float
@@ -50,6 +52,7 @@ class Overtaking:
         scheduler: Scheduler,
         slots: Slots,
         crowded: CrowdedWorkers,
+        matching: Matching,
         *,
         lend: bool,
         short: float,
@@ -58,6 +61,7 @@ class Overtaking:
         self.scheduler = scheduler
         self.slots = slots
         self.crowded = crowded
+        self.matching = matching
         self.lend = lend
         self.short = short
         self.fair = fair
@@ -172,6 +176,8 @@ class Overtaking:
             if not entry.kind.suits(ws) or not (self.lend or ws.address in pool.workers):
                 continue
             if bound and self.slots.goes_on_with_others(ws, pool, bound):
+                continue
+            if entry.rootish and not self.matching.keeps_up(pool, ws):
                 continue
             if has_room_first(self.slots, ws):
                 yield ws

@@ -127,10 +127,15 @@ class Pool:
     bytes_at: dict[str, float] = field(default_factory=dict)
 
     @property
+    def on_workers(self) -> int:
+        """Number of tasks on workers, except seceded ones, whether sent through slots or not."""
+        running = len(self.running)
+        return running + sum(map(len, self.passed.values())) if self.passed else running
+
+    @property
     def demand(self) -> int:
         """Number of tasks that are ready or on workers, except seceded ones."""
-        slots = len(self.ready) + len(self.running)
-        return slots + sum(map(len, self.passed.values())) if self.passed else slots
+        return len(self.ready) + self.on_workers
 
     @property
     def needs_resources(self) -> bool:
@@ -157,8 +162,8 @@ class Pool:
         return first and len(self.running) < self.most
 
     def is_below_share(self) -> bool:
-        """Return whether the job has a share of a thread or more and runs fewer tasks than that."""
-        return 1 <= self.share > len(self.running)
+        """Return whether the job has a share of a thread or more and fewer tasks on workers."""
+        return 1 <= self.share > self.on_workers
 
     def is_short_of_floor(self) -> bool:
         """Return whether the job is below its cap and behind on an explicit floor."""

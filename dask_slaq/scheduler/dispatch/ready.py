@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """Ready task in a pool. Entries sort in Dask's order."""
+    """Ready task in a pool. Entries sort in the order in which Dask would send them."""
 
-    priority: tuple[Any, ...]
+    order: tuple[Any, ...]  # see `order_of`
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nothing uses
     ts: TaskState
     kind: Kind
@@ -26,6 +26,22 @@ class Entry(NamedTuple):
     expected: float  # compute time, seconds
     like: Like  # compute times of similar tasks
     rootish: bool  # whether Dask would queue it
+
+
+def order_of(priority: tuple[Any, ...] | None, rootish: bool) -> tuple[Any, ...]:
+    """Return the sort key of a ready task: Dask's priority, but with root tasks after the others.
+
+    Dask sends other tasks to workers as soon as they are ready, while root tasks wait in its queue.
+    In the order of priorities alone, results would stay in memory until all roots before them ran.
+
+    Parameters
+    ----------
+    priority : tuple, optional
+        Priority of the task; its first element comes from the user.
+    rootish : bool
+        Whether Dask would queue the task.
+    """
+    return (priority[0], rootish, *priority[1:]) if priority else ()
 
 
 class Kind(NamedTuple):
@@ -49,7 +65,7 @@ class Kind(NamedTuple):
 
 ANY = Kind(None, None)
 
-_Place = tuple[tuple[Any, ...], int]  # priority and count of an entry
+_Place = tuple[tuple[Any, ...], int]  # order and count of an entry
 
 
 class Ready:
@@ -70,7 +86,7 @@ class Ready:
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
-        place = entry.priority, entry.count
+        place = entry.order, entry.count
         self._entries[entry.count] = entry
         if not entry.homes:
             self.count_at[""] += 1
@@ -101,7 +117,7 @@ class Ready:
         """Check that each task is found where it has its home. Raises `AssertionError`."""
         anywhere, at = set(self._anywhere), {home: set(heap) for home, heap in self._at.items()}
         for entry in self._entries.values():
-            place = entry.priority, entry.count
+            place = entry.order, entry.count
             lists = [at.get(home, ()) for home in entry.homes] or [anywhere]
             assert all(place in known for known in lists), f"{entry.ts} is not to be found"
 

@@ -215,9 +215,16 @@ class Slots:
 
     def all_end_in(self, pool: Pool) -> float:
         """Return the expected seconds until all tasks of a pool on workers have ended."""
-        now = monotonic()
-        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
-        return max((s.left(now) for s in sent), default=0.0)
+        now, latest = monotonic(), 0.0
+        for ts in pool.running:
+            if (address := self._where.get(ts)) is None:
+                continue
+            sent = self._on[address].sent[ts]
+            left = sent.left(now)
+            if sent.start is None:
+                left += self.next_end(self.scheduler.workers[address])
+            latest = max(latest, left)
+        return latest
 
     def ends_within(self, pool: Pool, seconds: float) -> int:
         """Return the number of running tasks of a pool that are expected to end that soon."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.pool import Pool
-from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind
+from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind, order_of
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -61,7 +61,8 @@ class TaskHomes:
         like = pool.durations.like(ts)
         expected = self.expected(ts, like)
         rootish = kind is ANY and self._rootish(ts)
-        entry = Entry(ts.priority or (), count, ts, kind, (), (), 0.0, expected, like, rootish)
+        order = order_of(ts.priority, rootish)
+        entry = Entry(order, count, ts, kind, (), (), 0.0, expected, like, rootish)
         return self._at_home(pool, entry) if ts.dependencies else entry
 
     def _rootish(self, ts: TaskState) -> bool:
