@@ -107,7 +107,13 @@ class Dispatcher:
             yield from self._serve(pools, open_workers)
             if open_workers and any(pool.ready for pool in pools):
                 yield from self._serve(pools, open_workers, move=True)
-            yield from self._park(pools, open_workers)
+            parked = False
+            for choice in self._park(pools, open_workers):
+                parked = True
+                yield choice
+            if parked and open_workers:
+                # Root tasks that had to wait for the parked ones may run on the other workers.
+                yield from self._serve(pools, open_workers, move=True)
         yield from self.overtaking.choices(pools, bound, served)
         if self.kept:
             self.anticipation.end(open_workers.free)
