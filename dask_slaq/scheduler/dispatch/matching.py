@@ -187,7 +187,7 @@ class Matching:
             return True
         ahead = MOST_AHEAD if entry.like.is_trivial else 1
         most = pool.made / self.scheduler.total_nthreads + ahead
-        return pool.made_at[ws.address] <= most * ws.nthreads
+        return pool.made_at.get(ws.address, 0.0) <= most * ws.nthreads
 
     def keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
         """Return whether a worker has threads left after the job's tasks that need a resource.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
     from dask_slaq.core.grants import Terms
+
+#: Tasks per thread by which a worker that was sent fewer tasks is preferred at most.
+MOST_LESS = 1.0
 
 
 class Binding(NamedTuple):
@@ -86,10 +88,11 @@ class Pool:
     widest, was_widest : int
         Maximum number of ready and running tasks since the job came back from its last gap, and
         between the gap before and that one.
-    made_at : Counter of str
+    made_at : dict of str to float
         Tasks without a home sent to each worker. Spreading them evenly lets later tasks find
-        threads near their inputs once the job has the cluster to itself.
-    made : int
+        threads near their inputs once the job has the cluster to itself. What a worker that joined
+        late, or was busy, was not sent counts only up to `MOST_LESS`.
+    made : float
         Sum of `made_at`.
     bytes_at : dict of str to float
         Input bytes on each worker, decayed over time.
@@ -122,8 +125,8 @@ class Pool:
     widest: int = 0
     was_widest: int = 0
     durations: Durations = field(default_factory=Durations)
-    made_at: Counter[str] = field(default_factory=Counter)
-    made: int = 0
+    made_at: dict[str, float] = field(default_factory=dict)
+    made: float = 0.0
     bytes_at: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -204,14 +207,23 @@ class Pool:
             kind = self.kinds[entry.kind] = Ready()
         kind.push(entry)
 
-    def sent_homeless(self, address: str) -> None:
-        """Record that a task without a home was sent to a worker."""
-        self.made_at[address] += 1
-        self.made += 1
+    def sent_homeless(self, ws: WorkerState, threads: int) -> None:
+        """Record that a task without a home was sent to a worker.
+
+        Parameters
+        ----------
+        ws : distributed.scheduler.WorkerState
+        threads : int
+            Threads of the cluster.
+        """
+        before = self.made_at.get(ws.address, 0.0)
+        owed = (self.made / threads - MOST_LESS) * ws.nthreads
+        self.made_at[ws.address] = after = max(before, owed) + 1
+        self.made += after - before
 
     def forget_worker(self, address: str) -> None:
         """Forget what was sent to a worker that left."""
-        self.made -= self.made_at.pop(address, 0)
+        self.made -= self.made_at.pop(address, 0.0)
 
     def pop(self, ts: TaskState) -> Entry | None:
         """Remove a task that is no longer ready. Returns its entry, or None if it was not ready."""

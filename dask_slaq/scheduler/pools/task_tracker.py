@@ -219,7 +219,7 @@ class TaskTracker:
         self.slots.sent(ts, ws, pool, choice.entry, choice.rank)
         self._pools.queueing.sent(pool)
         if not choice.entry.homes:
-            pool.sent_homeless(ws.address)
+            pool.sent_homeless(ws, self.scheduler.total_nthreads)
         pool.running[ts] = expected
         pool.charge(expected)
         self._pools.bindings.append(Binding(time(), ts.key, pool.name, ws.address, choice.reason))
