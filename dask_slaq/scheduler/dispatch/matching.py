@@ -190,10 +190,10 @@ class Matching:
         return pool.made_at.get(ws.address, 0.0) <= most * ws.nthreads
 
     def keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
-        """Return whether a worker has threads left after the job's tasks that need a resource.
+        """Return whether a worker may be sent root tasks beside the job's tasks that need a resource.
 
         Under plain Dask, tasks that need a resource wait on workers, where they keep further
-        root tasks away.
+        root tasks away: no more are sent than ``worker-saturation`` allows.
 
         Parameters
         ----------
@@ -207,7 +207,8 @@ class Matching:
                 waits += ready.count_at[ws.address] + math.ceil(share)
         if not waits and not (ws.used_resources and _needs_resources(ws, pool)):
             return True
-        return len(ws.processing) - len(ws.long_running) + waits < ws.nthreads
+        most = self.scheduler.WORKER_SATURATION * ws.nthreads
+        return len(ws.processing) - len(ws.long_running) + waits < max(most, 1)
 
     def _homeless(
         self, pool: Pool, kind: Kind, ready: Ready, open_workers: OpenWorkers
