@@ -100,7 +100,7 @@ class Dispatcher:
         open_workers = OpenWorkers(
             self.slots, (workers[address] for address in addresses if address in workers)
         )
-        self.matching.bound = bound = [pool for pool in pools if pool.passed]
+        self.matching.bound = bound = self.slots.bound(pools)
         if open_workers:
             self.anticipation.begin(pools)
             yield from self._serve_scarce(pools, open_workers)
@@ -184,18 +184,18 @@ class Dispatcher:
                 heapq.heappush(queue, (next_turn, pool))
 
     def _serve_scarce(self, pools: Collection[Pool], open_workers: OpenWorkers) -> Iterator[Choice]:
-        """Yield choices of tasks that need a resource, up to the share of each job.
+        """Yield choices of tasks that need certain workers or a resource, up to each job's share.
 
-        Other tasks may run elsewhere. Served by turns alone, the threads beside a resource would
-        be shared by all jobs, although they are all that the tasks that need it can use.
+        Other tasks may run elsewhere. Served by turns alone, these workers would be shared by all
+        jobs, although they are all that the tasks that need them can use.
         """
         for pool in pools:
-            if not pool.needs_resources or pool.gang:
+            if not pool.is_restricted or pool.gang:
                 continue
             turn = self.turn(pool)
             if turn is None or turn[0] == OVER_CAP:
                 continue
-            using = sum(1 for ts in pool.running if ts.resource_restrictions)
+            using = self.slots.restricted(pool)
             while open_workers and using < max(pool.share, 1.0) and pool.is_within_cap():
                 found = self.matching.choose(pool, open_workers, False, scarce=True)
                 if found is None:

@@ -8,7 +8,7 @@ its inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -37,15 +37,15 @@ class Matching:
 
     Attributes
     ----------
-    bound : collection of Pool
-        Pools with tasks that were sent to workers without a slot.
+    bound : mapping of Pool to bool
+        Pools with tasks that were sent to workers without a slot; see `Slots.bound`.
     """
 
     def __init__(self, scheduler: Scheduler, slots: Slots, *, lend: bool) -> None:
         self.scheduler = scheduler
         self.slots = slots
         self.lend = lend
-        self.bound: Collection[Pool] = ()
+        self.bound: Mapping[Pool, bool] = {}
 
     def choose(
         self, pool: Pool, open_workers: OpenWorkers, move: bool, scarce: bool = False
@@ -60,7 +60,7 @@ class Matching:
         move : bool
             Whether a task may run away from its homes, so that its inputs must be moved.
         scarce : bool
-            Whether to consider tasks that need a resource only.
+            Whether to consider only tasks that need certain workers or a resource.
 
         Returns
         -------
@@ -69,7 +69,7 @@ class Matching:
         """
         best: tuple[Entry, WorkerState] | None = None
         for kind, ready in list(pool.kinds.items()):
-            if scarce and not kind.resources:
+            if scarce and kind is ANY:
                 continue
             found = self._choose_of_kind(pool, kind, ready, open_workers, move)
             if found is not None and (best is None or found[0] < best[0]):
@@ -190,7 +190,7 @@ class Matching:
         return pool.made_at.get(ws.address, 0.0) <= most * ws.nthreads
 
     def keeps_up(self, pool: Pool, ws: WorkerState) -> bool:
-        """Return whether a worker may be sent root tasks beside the job's tasks that need a resource.
+        """Return whether a worker may be sent root tasks beside tasks that need a resource.
 
         Under plain Dask, tasks that need a resource wait on workers, where they keep further
         root tasks away: no more are sent than ``worker-saturation`` allows.

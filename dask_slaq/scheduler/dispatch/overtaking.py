@@ -6,7 +6,7 @@ Without overtaking, their jobs would have to wait for whole tasks of other jobs.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -67,7 +67,7 @@ class Overtaking:
         self.fair = fair
 
     def choices(
-        self, pools: Collection[Pool], bound: Collection[Pool], served: float
+        self, pools: Collection[Pool], bound: Mapping[Pool, bool], served: float
     ) -> Iterator[Choice]:
         """Yield choices of tasks that overtake.
 
@@ -78,8 +78,8 @@ class Overtaking:
         Parameters
         ----------
         pools : collection of Pool
-        bound : collection of Pool
-            Pools with tasks that were sent to workers without a slot.
+        bound : mapping of Pool to bool
+            Pools with tasks that were sent to workers without a slot; see `Slots.bound`.
         served : float
             Service of the pool that was served last; see `FairQueueing`.
 
@@ -98,7 +98,7 @@ class Overtaking:
                 if not self._is_due(pool, served) or not self._any_as_long_as(TRIVIAL, bound, busy):
                     continue
                 everywhere = self.crowded.below()
-                for choice in islice(self._sent_first(pool, math.inf, everywhere, ()), 1):
+                for choice in islice(self._sent_first(pool, math.inf, everywhere, {}), 1):
                     yield choice
                     self.crowded.update()
             elif not self.fair and pool.is_below_share():
@@ -111,7 +111,7 @@ class Overtaking:
                     yield choice
                     self.crowded.update()
 
-    def _before_lower(self, pool: Pool, bound: Collection[Pool]) -> Iterator[Choice]:
+    def _before_lower(self, pool: Pool, bound: Mapping[Pool, bool]) -> Iterator[Choice]:
         """Yield tasks of a job below its share, for workers where tasks of lower index wait."""
         workers = self.crowded.below(pool.index)
         sent, more = True, True
@@ -130,7 +130,7 @@ class Overtaking:
         self.crowded.update()
 
     def _any_as_long_as(
-        self, seconds: float, bound: Collection[Pool], found: dict[float, bool]
+        self, seconds: float, bound: Mapping[Pool, bool], found: dict[float, bool]
     ) -> bool:
         """Return whether tasks on workers may take at least `seconds`; `found` is a cache."""
         if seconds not in found:
@@ -145,7 +145,7 @@ class Overtaking:
         pool: Pool,
         shorter_than: float,
         workers: Collection[WorkerState],
-        bound: Collection[Pool],
+        bound: Mapping[Pool, bool],
     ) -> Iterator[Choice]:
         """Yield choices of tasks of a pool, each for the worker where it can start soonest."""
         for entry in list(islice(pool.first_ready(), LOOKED_AT)):
@@ -165,7 +165,7 @@ class Overtaking:
         pool: Pool,
         entry: Entry,
         workers: Collection[WorkerState],
-        bound: Collection[Pool],
+        bound: Mapping[Pool, bool],
     ) -> Iterator[WorkerState]:
         """Yield the workers to which a task may be sent to overtake."""
         known = self.scheduler.workers

@@ -141,11 +141,9 @@ class Pool:
         return len(self.ready) + self.on_workers
 
     @property
-    def needs_resources(self) -> bool:
-        """Whether a ready task needs a resource of its worker."""
-        if len(self.kinds) == 1 and ANY in self.kinds:
-            return False
-        return any(kind.resources for kind in self.kinds)
+    def is_restricted(self) -> bool:
+        """Whether a ready task needs certain workers or a resource."""
+        return len(self.kinds) > 1 or (bool(self.kinds) and ANY not in self.kinds)
 
     def may_start(self) -> bool:
         """Return whether the job is not paused and its owner is below its limit."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from dask_slaq.scheduler.dispatch.ready import ANY
 from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker, SentTask
 
 if TYPE_CHECKING:
@@ -226,6 +227,11 @@ class Slots:
             latest = max(latest, left)
         return latest
 
+    def restricted(self, pool: Pool) -> int:
+        """Return the number of tasks of a pool on workers that need certain ones or a resource."""
+        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
+        return sum(1 for s in sent if s.entry.kind is not ANY)
+
     def ends_within(self, pool: Pool, seconds: float) -> int:
         """Return the number of running tasks of a pool that are expected to end that soon."""
         now = monotonic()
@@ -261,13 +267,39 @@ class Slots:
         """Return the number of tasks that wait on a worker but were not sent through a slot."""
         return load(ws) - ws.nthreads - self.waiting(ws.address)
 
-    def goes_on_with_others(self, ws: WorkerState, pool: Pool, bound: Iterable[Pool]) -> bool:
-        """Return whether a worker has a backlog of a `bound` pool with less service than `pool`.
+    def bound(self, pools: Iterable[Pool]) -> dict[Pool, bool]:
+        """Return the pools with tasks that were sent to workers without a slot.
 
-        Tasks of `bound` pools were sent without a slot, and can only run on their worker.
+        Returns
+        -------
+        dict of Pool to bool
+            Whether the pool uses no more threads than its share.
         """
-        less = any(o.service < pool.service and ws.address in o.passed for o in bound)
-        return less and self.backlog(ws) > 0
+        known = self.scheduler.workers
+        found = {}
+        for pool in pools:
+            if pool.passed:
+                threads = sum(
+                    min(len(tasks), known[address].nthreads)
+                    for address, tasks in pool.passed.items()
+                    if address in known
+                )
+                found[pool] = threads + len(pool.running) <= pool.share
+        return found
+
+    def goes_on_with_others(self, ws: WorkerState, pool: Pool, bound: Mapping[Pool, bool]) -> bool:
+        """Return whether a worker has a backlog of another pool that is due before `pool`.
+
+        It is due if it uses no more than its share, or has less service: see `bound`. Its tasks can
+        only run on their worker.
+        """
+        due = any(
+            ws.address in other.passed
+            and other is not pool
+            and (within or other.service < pool.service)
+            for other, within in bound.items()
+        )
+        return due and self.backlog(ws) > 0
 
     def check(self, pools: Mapping[str, Pool]) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""
