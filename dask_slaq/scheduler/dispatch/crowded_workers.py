@@ -80,22 +80,22 @@ class CrowdedWorkers:
         """Return the workers on which only tasks of a lower index wait; by default all."""
         return LowerWorkers(self, self._ordered, self._highest_on, index)
 
-    def leave_out(self, ws: WorkerState) -> None:
+    def leave_out(self, address: str) -> None:
         """Leave a worker out for the rest of this dispatch."""
-        self._remove(ws.address)
-        self._left_out.add(ws.address)
+        self._remove(address)
+        self._left_out.add(address)
 
     def open(self, address: str) -> WorkerState | None:
         """Return a worker, or leave it out and return None if no job may overtake there.
 
-        None may while the worker is paused, nor may tasks of a job that is behind on its floor be
-        overtaken. Both may change at any time.
+        None may if the worker is paused or has left, nor before tasks of a job that is behind on
+        its floor. Both may change at any time.
         """
-        ws = self._scheduler.workers[address]
+        ws = self._scheduler.workers.get(address)
         behind = any(sent.pool.is_behind() for sent in self._slots.all_waiting(address))
-        if not behind and ws in self._scheduler.running:
+        if not behind and ws is not None and ws in self._scheduler.running:
             return ws
-        self.leave_out(ws)
+        self.leave_out(address)
         return None
 
     def _insert(self, ws: WorkerState) -> None:

@@ -123,7 +123,7 @@ class Overtaking:
                 # The task sent is not of lower index, but each thread may take one: the crowded
                 # workers are updated only when the job has had its turn.
                 if not has_room_first(self.slots, choice.ws):
-                    self.crowded.leave_out(choice.ws)
+                    self.crowded.leave_out(choice.ws.address)
                 more = pool.is_below_share() and pool.is_within_cap() and pool.may_start()
                 if not more:
                     break

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.grants import Terms
 
-#: Tasks per thread by which a worker that was sent fewer tasks is preferred at most.
+#: Tasks per thread that a worker is owed at most if it was sent fewer tasks than the others.
 MOST_LESS = 1.0
 
 
@@ -215,7 +215,8 @@ class Pool:
             Threads of the cluster.
         """
         before = self.made_at.get(ws.address, 0.0)
-        owed = (self.made / threads - MOST_LESS) * ws.nthreads
+        others = (self.made - before) / max(threads - ws.nthreads, 1)
+        owed = (others - MOST_LESS) * ws.nthreads
         self.made_at[ws.address] = after = max(before, owed) + 1
         self.made += after - before
 

@@ -222,8 +222,9 @@ class Slots:
                 continue
             sent = self._on[address].sent[ts]
             left = sent.left(now)
-            if sent.start is None:
-                left += self.next_end(self.scheduler.workers[address])
+            ws = self.scheduler.workers.get(address)
+            if sent.start is None and ws is not None:
+                left += self.next_end(ws)
             latest = max(latest, left)
         return latest
 

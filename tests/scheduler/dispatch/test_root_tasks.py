@@ -1,0 +1,76 @@
+"""Guards root tasks: they neither fill the memory nor leave threads idle, as under plain Dask."""
+
+import asyncio
+import contextlib
+
+import pytest
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+import dask_slaq as slaq
+from dask_slaq.simulation import virtual
+
+POLICIES = ["fair", "max-total"]
+
+
+class InMemory(SchedulerPlugin):
+    """Counts the loaded inputs in memory at once."""
+
+    name = "in-memory"
+
+    def __init__(self):
+        self.held, self.most = set(), 0
+
+    def transition(self, key, start, finish, *args, **kwargs):
+        if str(key).startswith("load-"):
+            (self.held.add if finish == "memory" else self.held.discard)(key)
+            self.most = max(self.most, len(self.held))
+
+
+async def work(seconds, *_):
+    return await virtual.work(seconds=seconds)
+
+
+async def load(n):
+    return await virtual.work(seconds=0.05)
+
+
+async def use(_, seconds):
+    return await virtual.work(seconds=seconds)
+
+
+async def load_and_use(client, gpus, n=60):
+    """Load inputs, and use each: in two graphs, so that by priority all are loaded first."""
+    loaded = client.map(load, range(n), pure=False)
+    await asyncio.sleep(0.2)  # what is submitted later comes later in the order of priorities
+    used = client.map(use, loaded, seconds=0.05, resources={"GPU": 1} if gpus else None)
+    del loaded
+    await client.gather(used)
+
+
+async def beside_another_job(policy, gpus):
+    """Return the seconds that loading and using took, and how many inputs were in memory."""
+    cluster = virtual.Cluster([2, 2], resources=[{"GPU": 1}] * 2)
+    async with cluster, cluster.client() as one, cluster.client() as two:
+        if policy != "none":
+            await one.register_plugin(slaq.SlaqPlugin(policy=policy))
+        counted = InMemory()
+        cluster.scheduler.add_plugin(counted)
+
+        def job(name, client):
+            none = contextlib.nullcontext()
+            return none if policy == "none" else slaq.job(name, client=client)
+
+        async with job("short", two), job("long", one):
+            begin = virtual.now()
+            others = two.map(work, [0.03] * 20, pure=False)
+            await asyncio.gather(load_and_use(one, gpus), two.gather(others))
+            return virtual.now() - begin, counted.most
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("gpus", [False, True])
+def test_inputs_are_used_as_soon_and_as_fast_as_under_plain_dask(policy, gpus):
+    plain_seconds, plain_most = virtual.run(beside_another_job, "none", gpus)
+    seconds, most = virtual.run(beside_another_job, policy, gpus)
+    assert most <= 1.1 * plain_most + 4
+    assert seconds <= 1.02 * plain_seconds + 0.05  # one task more
