@@ -63,7 +63,7 @@ class Dispatcher:
         self.lend = lend
         self.fair = fair
         self.homes = TaskHomes(scheduler)
-        self.matching = Matching(scheduler, slots, lend=lend)
+        self.matching = Matching(scheduler, slots, lend=lend, fair=fair)
         self.anticipation = Anticipation(scheduler, slots, fair=fair)
         self.crowded = CrowdedWorkers(scheduler, slots)
         self.overtaking = Overtaking(
@@ -74,7 +74,8 @@ class Dispatcher:
 
     def set_fair(self, fair: bool) -> None:
         """Serve jobs by their service alone from now on, or no longer."""
-        self.fair = self.anticipation.fair = self.overtaking.fair = fair
+        self.fair = fair
+        self.matching.fair = self.anticipation.fair = self.overtaking.fair = fair
 
     def choices(
         self, pools: Collection[Pool], addresses: Iterable[str], served: float

@@ -309,7 +309,8 @@ async def test_a_busy_worker_gets_a_task_ahead_only_of_little_work(c, s, a):
             durations = plugin.pools.pools["a"].durations
             durations.observe(durations.like(s.tasks["quick-0"]), 0.0)
             # In one message: once the first is overdue, nothing is sent ahead behind it.
-            quick = [c.submit(wait_for, "go", key=f"quick-{n}") for n in (1, 2)]
+            # Three tasks alike are root tasks here, which would come last without a priority.
+            quick = [c.submit(wait_for, "go", key=f"quick-{n}", priority=1) for n in (1, 2)]
             long = [c.submit(wait_for, "go", key=f"long-{n}") for n in (1, 2)]
             await state_of(s, quick[1], "processing")
             await state_of(s, long[0], "processing")  # there is little work yet
