@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.dispatch.anticipation import Anticipation
@@ -179,7 +178,7 @@ class Dispatcher:
                 reason = "floor"
             yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
             while (more := self._next_trivial(pool, entry, ws, open_workers)) is not None:
-                yield Choice(pool, more, ws, reason, monotonic())
+                yield Choice(pool, more, ws, reason, self.slots.next_rank())
             next_turn = self.turn(pool) if pool.ready else None
             if next_turn is not None:
                 heapq.heappush(queue, (next_turn, pool))
@@ -257,7 +256,7 @@ class Dispatcher:
 
         A task takes the rank of a waiting task of its own job that it precedes in Dask's order.
         """
-        now = monotonic()
+        now = self.slots.next_rank()
         if not self.slots.waiting(ws.address):
             return now
         waiting = self.slots.waiting_tasks(ws.address, pool)

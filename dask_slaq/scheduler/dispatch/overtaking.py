@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers, has_room_first
@@ -158,7 +157,7 @@ class Overtaking:
             if found := list(islice(self._possible(pool, entry, workers, bound), LOOKED_AT)):
                 ws = min(found, key=lambda ws: (self.slots.next_end(ws), ws.address))
                 reason = "granted" if ws.address in pool.workers else "lent"
-                yield Choice(pool, entry, ws, reason, AT_ONCE + monotonic())
+                yield Choice(pool, entry, ws, reason, AT_ONCE + self.slots.next_rank())
 
     def _possible(
         self,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of tasks per thread that a worker is sent ahead.
 MOST_AHEAD = 8
+#: Minimum difference of two ranks, in seconds. Ranks of tasks that overtake are near -1e9.
+RANKS_APART = 1e-6
 
 
 class _On:
@@ -63,6 +65,7 @@ class Slots:
         self.ahead = ahead
         self._on: dict[str, _On] = {}
         self._where: dict[TaskState, str] = {}
+        self._rank = -math.inf
         self.changed: set[str] = set()
 
     def __len__(self) -> int:
@@ -76,6 +79,11 @@ class Slots:
         """Return the record of a task on a worker, or None."""
         address = self._where.get(ts)
         return None if address is None else self._on[address].sent[ts]
+
+    def next_rank(self) -> float:
+        """Return the time as a rank, higher than all before it, so that no two tasks are equal."""
+        self._rank = max(monotonic(), self._rank + RANKS_APART)
+        return self._rank
 
     def inherit(self, pool: Pool, heir: Pool) -> None:
         """Transfer the recorded tasks of `pool` to `heir`."""
@@ -215,18 +223,14 @@ class Slots:
         return min(left, default=math.inf if any(ws.used_resources.values()) else 0.0)
 
     def all_end_in(self, pool: Pool) -> float:
-        """Return the expected seconds until all tasks of a pool on workers have ended."""
-        now, latest = monotonic(), 0.0
-        for ts in pool.running:
-            if (address := self._where.get(ts)) is None:
-                continue
-            sent = self._on[address].sent[ts]
-            left = sent.left(now)
-            ws = self.scheduler.workers.get(address)
-            if sent.start is None and ws is not None:
-                left += self.next_end(ws)
-            latest = max(latest, left)
-        return latest
+        """Return the expected seconds until all tasks of a pool on workers have ended.
+
+        For tasks that wait there, this is their compute time alone: they may be moved to the slots
+        that are kept for the job.
+        """
+        now = monotonic()
+        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
+        return max((s.left(now) for s in sent), default=0.0)
 
     def restricted(self, pool: Pool) -> int:
         """Return the number of tasks of a pool on workers that need certain ones or a resource."""
