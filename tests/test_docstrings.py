@@ -18,7 +18,7 @@ FOREIGN = {"SchedulerPlugin", "TaskStreamPlugin", "Command", "App", "MetaPathFin
 COMMANDS = PACKAGE / "cli"
 #: Explained by nothing so far.
 NOT_YET = {
-    "Slots.sent", "Slots.ends_within", "Slots.goes_on_with_others", "TaskControl.moved",
+    "Slots.sent", "Slots.ends_within", "TaskControl.moved",
     "TaskControl.move",
 }  # fmt: skip
 

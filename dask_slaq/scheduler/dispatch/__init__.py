@@ -7,7 +7,8 @@ from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Pool
 from dask_slaq.scheduler.dispatch.ready import Entry, Kind
-from dask_slaq.scheduler.dispatch.slots import Slots, has_thread
+from dask_slaq.scheduler.dispatch.sent_tasks import has_thread
+from dask_slaq.scheduler.dispatch.slots import Slots
 
 __all__ = [
     "BACK_WITHIN",

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.dispatch.slots import load
+from dask_slaq.scheduler.dispatch.sent_tasks import load
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
+    from dask_slaq.scheduler.dispatch.pool import Pool
     from dask_slaq.scheduler.dispatch.slots import Slots
 
-__all__ = ["CrowdedWorkers", "LowerWorkers", "has_room_first"]
+__all__ = [
+    "CrowdedWorkers",
+    "LowerWorkers",
+    "backlog",
+    "bound_pools",
+    "goes_on_with_others",
+    "has_room_first",
+]
 
 
 def has_room_first(slots: Slots, ws: WorkerState) -> bool:
@@ -26,6 +34,67 @@ def has_room_first(slots: Slots, ws: WorkerState) -> bool:
     ws : distributed.scheduler.WorkerState
     """
     return slots.sent_first(ws.address) < ws.nthreads
+
+
+def backlog(slots: Slots, ws: WorkerState) -> int:
+    """Return the number of tasks that wait on a worker but were not sent through a slot.
+
+    Parameters
+    ----------
+    slots : Slots
+    ws : distributed.scheduler.WorkerState
+    """
+    return load(ws) - ws.nthreads - slots.waiting(ws.address)
+
+
+def bound_pools(scheduler: Scheduler, pools: Iterable[Pool]) -> dict[Pool, bool]:
+    """Return the pools with tasks that were sent to workers without a slot.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    pools : iterable of Pool
+
+    Returns
+    -------
+    dict of Pool to bool
+        Whether the pool uses no more threads than its share.
+    """
+    known, found = scheduler.workers, {}
+    for pool in pools:
+        if pool.passed:
+            threads = sum(
+                min(len(tasks), known[address].nthreads)
+                for address, tasks in pool.passed.items()
+                if address in known
+            )
+            found[pool] = threads + len(pool.running) <= pool.share
+    return found
+
+
+def goes_on_with_others(
+    slots: Slots, ws: WorkerState, pool: Pool, bound: Mapping[Pool, bool]
+) -> bool:
+    """Return whether a worker has a backlog of another pool that is due before `pool`.
+
+    It is due if it uses no more than its share, or has less service. Its tasks can only run on
+    their worker.
+
+    Parameters
+    ----------
+    slots : Slots
+    ws : distributed.scheduler.WorkerState
+    pool : Pool
+    bound : mapping of Pool to bool
+        See `bound_pools`.
+    """
+    due = any(
+        ws.address in other.passed
+        and other is not pool
+        and (within or other.service < pool.service)
+        for other, within in bound.items()
+    )
+    return due and backlog(slots, ws) > 0
 
 
 class CrowdedWorkers:

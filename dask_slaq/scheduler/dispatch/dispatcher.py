@@ -11,14 +11,15 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.dispatch.anticipation import Anticipation
-from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers
+from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers, bound_pools
 from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.matching import Matching
 from dask_slaq.scheduler.dispatch.open_workers import OpenWorkers
 from dask_slaq.scheduler.dispatch.overtaking import Overtaking
 from dask_slaq.scheduler.dispatch.pool import Choice, Pool
 from dask_slaq.scheduler.dispatch.ready import ANY, Entry
-from dask_slaq.scheduler.dispatch.slots import Slots, load
+from dask_slaq.scheduler.dispatch.sent_tasks import load
+from dask_slaq.scheduler.dispatch.slots import Slots
 from dask_slaq.scheduler.dispatch.task_homes import TaskHomes
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Dispatcher:
         open_workers = OpenWorkers(
             self.slots, (workers[address] for address in addresses if address in workers)
         )
-        self.matching.bound = bound = self.slots.bound(pools)
+        self.matching.bound = bound = bound_pools(self.scheduler, pools)
         if open_workers:
             self.anticipation.begin(pools)
             yield from self._serve_scarce(pools, open_workers)

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from dask_slaq.scheduler.dispatch.crowded_workers import goes_on_with_others
 from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT, OpenWorkers
 from dask_slaq.scheduler.dispatch.pool import Pool
 from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind, Ready
-from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker
-from dask_slaq.scheduler.dispatch.slots import MOST_AHEAD, Slots, blocked
+from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker, blocked
+from dask_slaq.scheduler.dispatch.slots import MOST_AHEAD, Slots
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
@@ -40,7 +41,7 @@ class Matching:
     Attributes
     ----------
     bound : mapping of Pool to bool
-        Pools with tasks that were sent to workers without a slot; see `Slots.bound`.
+        Pools with tasks that were sent to workers without a slot; see `bound_pools`.
     """
 
     def __init__(self, scheduler: Scheduler, slots: Slots, *, lend: bool, fair: bool) -> None:
@@ -157,7 +158,7 @@ class Matching:
             known = self.scheduler.workers
             if kind is ANY or any(kind.allows(known[a]) for a in pool.workers if a in known):
                 return False
-        if self.bound and self.slots.goes_on_with_others(ws, pool, self.bound):
+        if self.bound and goes_on_with_others(self.slots, ws, pool, self.bound):
             return False
         if entry.rootish:
             in_time = worker.rootish or worker.takes_at_once(entry.like)
@@ -223,8 +224,8 @@ class Matching:
         ]
         if not free:
             return None
-        work = ready.seconds_at
-        for home in sorted(ready.homes, key=lambda a: -work.get(a, 0.0))[:LOOKED_AT]:
+        work = {home: ready.seconds_at(home) for home in ready.homes}
+        for home in sorted(work, key=lambda home: -work[home])[:LOOKED_AT]:
             entry = ready.at(home)
             if entry is None:
                 continue
@@ -247,13 +248,16 @@ class Matching:
             return True
         if math.isinf(entry.moving):
             return False
-        missing = sum(dep.nbytes for dep in entry.ts.dependencies if ws not in (dep.who_has or ()))
-        moving = missing / self.scheduler.bandwidth
-        return all(
-            self.slots.next_end(home) + work.get(home.address, 0.0) / home.nthreads
-            > moving + entry.expected / home.nthreads
-            for home in homes
-        )
+        moving, at_once = self.slots.transfers.arrive_in(entry.ts, ws)
+        if not (at_once or entry.like.count):
+            return False  # other inputs are on their way, and the task may turn out to be short
+        expected = entry.like.mean if entry.like.count else entry.expected
+        for home in homes:
+            before = work.get(home.address, 0.0) - expected
+            free_in = self.slots.next_end(home) + before / home.nthreads
+            if max(free_in, self.slots.transfers.arrive_in(entry.ts, home)[0]) <= moving:
+                return False
+        return True
 
 
 def _needs_resources(ws: WorkerState, pool: Pool) -> bool:

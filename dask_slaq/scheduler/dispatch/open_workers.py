@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker
-from dask_slaq.scheduler.dispatch.slots import Slots, load
+from dask_slaq.scheduler.dispatch.crowded_workers import backlog
+from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker, load
+from dask_slaq.scheduler.dispatch.slots import Slots
 
 if TYPE_CHECKING:
     from distributed.scheduler import WorkerState
@@ -103,7 +104,7 @@ class OpenWorkers:
         """Drop workers that would continue with tasks of a pool without being sent any."""
         for address in pool.passed:
             worker = self.by_address.get(address)
-            if worker is not None and self._slots.backlog(worker.ws) > 0:
+            if worker is not None and backlog(self._slots, worker.ws) > 0:
                 self._drop(address)
 
     def _drop(self, address: str) -> None:

@@ -10,7 +10,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers, has_room_first
+from dask_slaq.scheduler.dispatch.crowded_workers import (
+    CrowdedWorkers,
+    goes_on_with_others,
+    has_room_first,
+)
 from dask_slaq.scheduler.dispatch.durations import TRIVIAL
 from dask_slaq.scheduler.dispatch.matching import Matching
 from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
@@ -78,7 +82,7 @@ class Overtaking:
         ----------
         pools : collection of Pool
         bound : mapping of Pool to bool
-            Pools with tasks that were sent to workers without a slot; see `Slots.bound`.
+            Pools with tasks that were sent to workers without a slot; see `bound_pools`.
         served : float
             Service of the pool that was served last; see `FairQueueing`.
 
@@ -174,7 +178,7 @@ class Overtaking:
         for ws in at:
             if not entry.kind.suits(ws) or not (self.lend or ws.address in pool.workers):
                 continue
-            if bound and self.slots.goes_on_with_others(ws, pool, bound):
+            if bound and goes_on_with_others(self.slots, ws, pool, bound):
                 continue
             if entry.rootish and not self.matching.keeps_up(pool, ws):
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.dispatch.durations import Like
@@ -68,6 +69,15 @@ ANY = Kind(None, None)
 _Place = tuple[tuple[Any, ...], int]  # order and count of an entry
 
 
+@dataclass(slots=True)
+class _Alike:
+    """Tasks at a home that are alike: a task with several homes counts in part at each."""
+
+    like: Like
+    expected: float  # compute time of each until one has ended, in seconds
+    tasks: float = 0.0
+
+
 class Ready:
     """Ready tasks of one kind, by home and in Dask's order.
 
@@ -81,7 +91,7 @@ class Ready:
         self._anywhere: list[_Place] = []
         self._at: dict[str, list[_Place]] = {}
         self._near: dict[str, list[_Place]] = {}
-        self.seconds_at: dict[str, float] = {}  # expected compute time of the tasks at each home
+        self._alike_at: dict[str, dict[int, _Alike]] = {}  # tasks at each home, by id of their like
         self.count_at: Counter[str] = Counter()  # tasks at each home; "" for those without a home
 
     def push(self, entry: Entry) -> None:
@@ -96,8 +106,10 @@ class Ready:
         for home in entry.homes:
             self.count_at[home] += 1
             heapq.heappush(self._at.setdefault(home, []), place)
-            part = entry.expected / len(entry.homes)
-            self.seconds_at[home] = self.seconds_at.get(home, 0.0) + part
+            alike = self._alike_at.setdefault(home, {})
+            if (known := alike.get(id(entry.like))) is None:
+                known = alike[id(entry.like)] = _Alike(entry.like, entry.expected)
+            known.tasks += 1 / len(entry.homes)
 
     def left(self, entry: Entry) -> None:
         """Remove a task that is no longer ready."""
@@ -106,8 +118,8 @@ class Ready:
             self.count_at[""] -= 1
         for home in entry.homes:
             self.count_at[home] -= 1
-            left = self.seconds_at.get(home, 0.0) - entry.expected / len(entry.homes)
-            self.seconds_at[home] = max(left, 0.0)
+            if (alike := self._alike_at.get(home)) is not None:
+                alike[id(entry.like)].tasks -= 1 / len(entry.homes)
 
     def has(self, entry: Entry) -> bool:
         """Return whether a task is ready."""
@@ -133,8 +145,15 @@ class Ready:
         entry = self._top(heap)
         if entry is None:
             del self._at[home]
-            self.seconds_at.pop(home, None)
+            self._alike_at.pop(home, None)
         return entry
+
+    def seconds_at(self, home: str) -> float:
+        """Return the expected compute time of the tasks at a home, by what is known of them now."""
+        return sum(
+            alike.tasks * (alike.like.mean if alike.like.count else alike.expected)
+            for alike in self._alike_at.get(home, {}).values()
+        )
 
     def near(self, address: str) -> Entry | None:
         """Return the first task without a home whose inputs a worker has, or None."""

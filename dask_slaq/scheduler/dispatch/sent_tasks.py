@@ -1,7 +1,8 @@
-"""Tasks that were sent to workers through slots, and workers that have a slot."""
+"""Tasks that were sent to workers through slots, workers that have a slot, and their load."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -85,3 +86,22 @@ class OpenWorker(NamedTuple):
     def takes_at_once(self, like: Like) -> bool:
         """Return whether tasks like `like` are trivial and would start and end at once."""
         return like.is_trivial and self.free_in < TRIVIAL
+
+
+def load(ws: WorkerState) -> int:
+    """Return the number of tasks on a worker, except seceded and `blocked` ones."""
+    there = len(ws.processing) - len(ws.long_running)
+    return there - blocked(ws) if ws.used_resources else there
+
+
+def blocked(ws: WorkerState) -> int:
+    """Return the number of tasks on a worker that wait there for a resource."""
+    if not ws.used_resources:
+        return 0
+    over = max(used - ws.resources.get(r, 0) for r, used in ws.used_resources.items())
+    return math.ceil(over) if over > 0 else 0
+
+
+def has_thread(ws: WorkerState) -> bool:
+    """Return whether a worker has fewer tasks than threads."""
+    return load(ws) < ws.nthreads

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.dispatch.ready import ANY
-from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker, SentTask
+from dask_slaq.scheduler.dispatch.sent_tasks import OpenWorker, SentTask, load
+from dask_slaq.scheduler.dispatch.transfers import Transfers
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -58,6 +59,7 @@ class Slots:
     ----------
     changed : set of str
         Addresses of the workers whose tasks have changed; see `CrowdedWorkers`, which empties it.
+    transfers : Transfers
     """
 
     def __init__(self, scheduler: Scheduler, ahead: float) -> None:
@@ -67,6 +69,7 @@ class Slots:
         self._where: dict[TaskState, str] = {}
         self._rank = -math.inf
         self.changed: set[str] = set()
+        self.transfers = Transfers(scheduler)
 
     def __len__(self) -> int:
         """Return the number of recorded tasks on workers."""
@@ -97,6 +100,8 @@ class Slots:
         known, now = entry.like, monotonic()
         start = now if load(ws) <= ws.nthreads else None
         fetches = any(ws not in (dep.who_has or ()) for dep in ts.dependencies)
+        if fetches:
+            self.transfers.sent(ts, ws)
         sent = SentTask(entry, pool, rank, known.typical, known.soonest, start, now, fetches)
         self._put(ts, ws, sent)
 
@@ -225,23 +230,24 @@ class Slots:
     def all_end_in(self, pool: Pool) -> float:
         """Return the expected seconds until all tasks of a pool on workers have ended.
 
-        For tasks that wait there, this is their compute time alone: they may be moved to the slots
-        that are kept for the job.
+        For tasks that wait there, this is their compute time alone.
         """
         now = monotonic()
-        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
-        return max((s.left(now) for s in sent), default=0.0)
+        return max((sent.left(now) for sent in self._of(pool)), default=0.0)
 
     def restricted(self, pool: Pool) -> int:
         """Return the number of tasks of a pool on workers that need certain ones or a resource."""
-        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
-        return sum(1 for s in sent if s.entry.kind is not ANY)
+        return sum(1 for sent in self._of(pool) if sent.entry.kind is not ANY)
 
     def ends_within(self, pool: Pool, seconds: float) -> int:
         """Return the number of running tasks of a pool that are expected to end that soon."""
         now = monotonic()
-        sent = (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
-        return sum(1 for s in sent if s.start is not None and s.left(now) <= seconds)
+        return sum(
+            1 for sent in self._of(pool) if sent.start is not None and sent.left(now) <= seconds
+        )
+
+    def _of(self, pool: Pool) -> Iterator[SentTask]:
+        return (self._on[self._where[ts]].sent[ts] for ts in pool.running if ts in self._where)
 
     def open_worker(self, ws: WorkerState) -> OpenWorker | None:
         """Return the record of a worker with a free or soon free thread, else None."""
@@ -268,44 +274,6 @@ class Slots:
         """
         return 2 * self.waiting(ws.address) <= MOST_AHEAD * ws.nthreads
 
-    def backlog(self, ws: WorkerState) -> int:
-        """Return the number of tasks that wait on a worker but were not sent through a slot."""
-        return load(ws) - ws.nthreads - self.waiting(ws.address)
-
-    def bound(self, pools: Iterable[Pool]) -> dict[Pool, bool]:
-        """Return the pools with tasks that were sent to workers without a slot.
-
-        Returns
-        -------
-        dict of Pool to bool
-            Whether the pool uses no more threads than its share.
-        """
-        known = self.scheduler.workers
-        found = {}
-        for pool in pools:
-            if pool.passed:
-                threads = sum(
-                    min(len(tasks), known[address].nthreads)
-                    for address, tasks in pool.passed.items()
-                    if address in known
-                )
-                found[pool] = threads + len(pool.running) <= pool.share
-        return found
-
-    def goes_on_with_others(self, ws: WorkerState, pool: Pool, bound: Mapping[Pool, bool]) -> bool:
-        """Return whether a worker has a backlog of another pool that is due before `pool`.
-
-        It is due if it uses no more than its share, or has less service: see `bound`. Its tasks can
-        only run on their worker.
-        """
-        due = any(
-            ws.address in other.passed
-            and other is not pool
-            and (within or other.service < pool.service)
-            for other, within in bound.items()
-        )
-        return due and self.backlog(ws) > 0
-
     def check(self, pools: Mapping[str, Pool]) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""
         there = {ts: address for address, on in self._on.items() for ts in on.sent}
@@ -316,22 +284,3 @@ class Slots:
             for ts, sent in on.sent.items():
                 assert pools.get(sent.pool.name) is sent.pool, f"{ts} is of a closed pool"
                 assert ts in sent.pool.running, f"{ts} does not run, but has a slot"
-
-
-def load(ws: WorkerState) -> int:
-    """Return the number of tasks on a worker, except seceded and `blocked` ones."""
-    there = len(ws.processing) - len(ws.long_running)
-    return there - blocked(ws) if ws.used_resources else there
-
-
-def blocked(ws: WorkerState) -> int:
-    """Return the number of tasks on a worker that wait there for a resource."""
-    if not ws.used_resources:
-        return 0
-    over = max(used - ws.resources.get(r, 0) for r, used in ws.used_resources.items())
-    return math.ceil(over) if over > 0 else 0
-
-
-def has_thread(ws: WorkerState) -> bool:
-    """Return whether a worker has fewer tasks than threads."""
-    return load(ws) < ws.nthreads
