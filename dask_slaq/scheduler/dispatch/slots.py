@@ -228,12 +228,15 @@ class Slots:
         return min(left, default=math.inf if any(ws.used_resources.values()) else 0.0)
 
     def all_end_in(self, pool: Pool) -> float:
-        """Return the expected seconds until all tasks of a pool on workers have ended.
-
-        For tasks that wait there, this is their compute time alone.
-        """
-        now = monotonic()
-        return max((sent.left(now) for sent in self._of(pool)), default=0.0)
+        """Return the expected seconds until all tasks of a pool on workers have ended."""
+        now, latest = monotonic(), 0.0
+        for ts in pool.running:
+            if (address := self._where.get(ts)) is None:
+                continue
+            sent, ws = self._on[address].sent[ts], self.scheduler.workers.get(address)
+            waits = self.next_end(ws) if sent.start is None and ws is not None else 0.0
+            latest = max(latest, waits + sent.left(now))
+        return latest
 
     def restricted(self, pool: Pool) -> int:
         """Return the number of tasks of a pool on workers that need certain ones or a resource."""
