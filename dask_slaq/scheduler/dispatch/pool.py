@@ -156,17 +156,12 @@ class Pool:
     def is_behind(self) -> bool:
         """Return whether the job is below its cap and must be served before others.
 
-        This holds if the job has no grant yet, if it has tokens left and runs fewer tasks than its
-        share, or if it runs nothing although its share is at least one thread: tokens come in
-        bursts, and it would have to wait for the next one.
+        This holds if the job has tokens left, has no grant yet, or runs nothing although its share
+        is at least one thread: tokens come in bursts, and it would have to wait for the next one.
         """
-        running = len(self.running)
-        first = (
-            (self.tokens > 0 and running < max(self.share, 1))
-            or self.index == math.inf
-            or (self.share >= 1 and not running)
-        )
-        return first and running < self.most
+        # Tokens are not spread over the epoch: unowned tasks may wait for each other.
+        first = self.tokens > 0 or self.index == math.inf or (self.share >= 1 and not self.running)
+        return first and len(self.running) < self.most
 
     def is_below_share(self) -> bool:
         """Return whether the job has a share of a thread or more and fewer tasks on workers."""
