@@ -58,7 +58,8 @@ class Anticipation:
         """Begin a dispatch: update the budget, and find the jobs with short gaps between tasks.
 
         A job with short gaps is likely to have a ready task in a moment, or soon after its running
-        tasks have ended.
+        tasks have ended. Slots kept for a job whose gaps are longer than what it runs between them
+        would idle most of the time.
         """
         now = monotonic()
         if not self.fair:
@@ -70,7 +71,7 @@ class Anticipation:
         self._coming = [
             pool
             for pool in pools
-            if pool.gap < BACK_WITHIN
+            if pool.gap < min(BACK_WITHIN, pool.spell)
             and (pool.ready or pool.running or now - pool.left_at < BACK_WITHIN)
         ]
 

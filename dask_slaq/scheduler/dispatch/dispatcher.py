@@ -190,22 +190,27 @@ class Dispatcher:
         Other tasks may run elsewhere. Served by turns alone, these workers would be shared by all
         jobs, although they are all that the tasks that need them can use.
         """
+        queue = []
         for pool in pools:
-            if not pool.is_restricted or pool.gang:
+            if pool.is_restricted and not pool.gang:
+                turn = self.turn(pool)
+                if turn is not None and turn[0] != OVER_CAP:
+                    queue.append((turn, pool, self.slots.restricted(pool)))
+        heapq.heapify(queue)
+        while queue and open_workers:
+            _, pool, using = heapq.heappop(queue)
+            if using >= max(pool.share, 1.0):
                 continue
+            found = self.matching.choose(pool, open_workers, False, scarce=True)
+            if found is None:
+                continue
+            entry, ws = found
+            reason = "granted" if ws.address in pool.workers else "lent"
+            yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
+            open_workers.refresh(ws)
             turn = self.turn(pool)
-            if turn is None or turn[0] == OVER_CAP:
-                continue
-            using = self.slots.restricted(pool)
-            while open_workers and using < max(pool.share, 1.0) and pool.is_within_cap():
-                found = self.matching.choose(pool, open_workers, False, scarce=True)
-                if found is None:
-                    break
-                entry, ws = found
-                reason = "granted" if ws.address in pool.workers else "lent"
-                yield Choice(pool, entry, ws, reason, self._rank(pool, entry, ws))
-                open_workers.refresh(ws)
-                using += 1
+            if turn is not None and turn[0] != OVER_CAP:
+                heapq.heappush(queue, (turn, pool, using + 1))
 
     def _park(self, pools: Collection[Pool], open_workers: OpenWorkers) -> Iterator[Choice]:
         """Yield choices of tasks that will wait on a worker for its resource.

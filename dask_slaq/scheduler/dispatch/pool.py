@@ -85,6 +85,10 @@ class Pool:
         Time at which the job last had a ready or running task, in seconds of the monotonic clock.
     gap : float
         Running mean of the seconds without any ready or running task; infinite before the first.
+    spell : float
+        Running mean of the seconds between two such gaps.
+    back_at : float
+        Time at which the job came back from its last gap, in seconds of the monotonic clock.
     widest, was_widest : int
         Maximum number of ready and running tasks since the job came back from its last gap, and
         between the gap before and that one.
@@ -122,6 +126,8 @@ class Pool:
     is_new: bool = True
     left_at: float = -math.inf
     gap: float = math.inf
+    spell: float = 0.0
+    back_at: float = math.inf
     widest: int = 0
     was_widest: int = 0
     durations: Durations = field(default_factory=Durations)

@@ -32,8 +32,9 @@ class Entry(NamedTuple):
 def order_of(priority: tuple[Any, ...] | None, rootish: bool) -> tuple[Any, ...]:
     """Return the sort key of a ready task: Dask's priority, but with root tasks after the others.
 
-    Dask sends other tasks to workers as soon as they are ready, while root tasks wait in its queue.
-    In the order of priorities alone, results would stay in memory until all roots before them ran.
+    Dask sends other tasks to workers as soon as they are ready, while root tasks wait in its queue,
+    whatever their priority. By priority alone, results would stay in memory until all root tasks
+    before their users had run.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def order_of(priority: tuple[Any, ...] | None, rootish: bool) -> tuple[Any, ...]
     rootish : bool
         Whether Dask would queue the task.
     """
-    return (priority[0], rootish, *priority[1:]) if priority else ()
+    return (rootish, *(priority or ()))
 
 
 class Kind(NamedTuple):

@@ -95,11 +95,17 @@ def load(ws: WorkerState) -> int:
 
 
 def blocked(ws: WorkerState) -> int:
-    """Return the number of tasks on a worker that wait there for a resource."""
-    if not ws.used_resources:
-        return 0
-    over = max(used - ws.resources.get(r, 0) for r, used in ws.used_resources.items())
-    return math.ceil(over) if over > 0 else 0
+    """Return the number of tasks on a worker that wait there for a resource.
+
+    Resources have any unit, such as bytes: the tasks that need one are taken to need equal amounts.
+    """
+    most = 0.0
+    for resource, used in ws.used_resources.items():
+        over = used - ws.resources.get(resource, 0)
+        if over > 0:
+            need = sum(resource in (ts.resource_restrictions or ()) for ts in ws.processing)
+            most = max(most, over / used * need)
+    return math.ceil(most - 1e-6)
 
 
 def has_thread(ws: WorkerState) -> bool:

@@ -23,6 +23,8 @@ __all__ = ["TaskHomes", "confined"]
 # Inputs are cheap to move within these seconds, or within this fraction of the compute time.
 CHEAP_SECONDS = 0.001
 CHEAP_FRACTION = 0.1
+# Inputs of at most these bytes may be other things than data, such as sockets.
+NOT_DATA = 10_000
 # A task with this many homes, or more, may run on any worker.
 MOST_HOMES = 16
 
@@ -124,8 +126,8 @@ class TaskHomes:
 def confined(pool: Pool, ts: TaskState) -> frozenset[str]:
     """Return the workers that a ready task should not leave; empty if it may run anywhere.
 
-    These workers hold all inputs that were made on a worker chosen by the user. Such inputs may be
-    impossible to move, like the sockets by which LightGBM's workers find each other.
+    These workers hold all small inputs that were made on a worker chosen by the user. Such inputs
+    may be impossible to move, like the sockets by which LightGBM's workers find each other.
 
     Parameters
     ----------
@@ -141,6 +143,8 @@ def confined(pool: Pool, ts: TaskState) -> frozenset[str]:
     made = [
         frozenset(ws.address for ws in dep.who_has or ())
         for dep in ts.dependencies
-        if len(pool.tasks.get(dep) or ()) == 1 and not dep.loose_restrictions
+        if len(pool.tasks.get(dep) or ()) == 1
+        and not dep.loose_restrictions
+        and dep.nbytes <= NOT_DATA
     ]
     return frozenset.intersection(*made) if made else frozenset()

@@ -47,7 +47,7 @@ class FairQueueing:
         Parameters
         ----------
         pool : Pool
-            Its `gap` and `was_widest` are updated too.
+            Its `gap`, `spell` and `was_widest` are updated too.
         pools : collection of Pool
             All pools.
         threads : int
@@ -58,6 +58,8 @@ class FairQueueing:
             away = now - pool.left_at
             pool.was_widest, pool.widest = pool.widest, 0
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
+            pool.spell += 0.5 * (max(pool.left_at - pool.back_at, 0.0) - pool.spell)
+        pool.back_at = now
         weights = sum(p.weight for p in pools if p.unfinished) or pool.weight
         pool.service = max(pool.service, self.served - OWED * threads / weights)
 

@@ -38,16 +38,17 @@ async def use(_, seconds):
     return await virtual.work(seconds=seconds)
 
 
-async def load_and_use(client, gpus, n=60):
+async def load_and_use(client, gpus, priority, n=60):
     """Load inputs, and use each: in two graphs, so that by priority all are loaded first."""
     loaded = client.map(load, range(n), pure=False)
     await asyncio.sleep(0.2)  # what is submitted later comes later in the order of priorities
-    used = client.map(use, loaded, seconds=0.05, resources={"GPU": 1} if gpus else None)
+    needs = {"GPU": 1} if gpus else None
+    used = client.map(use, loaded, seconds=0.05, resources=needs, priority=priority)
     del loaded
     await client.gather(used)
 
 
-async def beside_another_job(policy, gpus):
+async def beside_another_job(policy, gpus, priority):
     """Return the seconds that loading and using took, and how many inputs were in memory."""
     cluster = virtual.Cluster([2, 2], resources=[{"GPU": 1}] * 2)
     async with cluster, cluster.client() as one, cluster.client() as two:
@@ -63,14 +64,14 @@ async def beside_another_job(policy, gpus):
         async with job("short", two), job("long", one):
             begin = virtual.now()
             others = two.map(work, [0.03] * 20, pure=False)
-            await asyncio.gather(load_and_use(one, gpus), two.gather(others))
+            await asyncio.gather(load_and_use(one, gpus, priority), two.gather(others))
             return virtual.now() - begin, counted.most
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("gpus", [False, True])
-def test_inputs_are_used_as_soon_and_as_fast_as_under_plain_dask(policy, gpus):
-    plain_seconds, plain_most = virtual.run(beside_another_job, "none", gpus)
-    seconds, most = virtual.run(beside_another_job, policy, gpus)
+@pytest.mark.parametrize(("gpus", "priority"), [(False, 0), (True, 0), (False, -1)])
+def test_inputs_are_used_as_soon_and_as_fast_as_under_plain_dask(policy, gpus, priority):
+    plain_seconds, plain_most = virtual.run(beside_another_job, "none", gpus, priority)
+    seconds, most = virtual.run(beside_another_job, policy, gpus, priority)
     assert most <= 1.1 * plain_most + 4
     assert seconds <= 1.02 * plain_seconds + 0.05  # one task more

@@ -1,6 +1,7 @@
 """Guards where tasks run: neither piled up on one worker, nor kept from a thread they could use."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -78,3 +79,86 @@ def test_a_worker_that_was_sent_nothing_is_owed_one_task_a_thread():
     assert pool.made == sum(pool.made_at.values())
     pool.forget_worker("busy")
     assert pool.made == pool.made_at["back"]
+
+
+async def both_need(policy, threads, resources, needs, others):
+    """Return the seconds of two jobs of 40 tasks of 0.1 s, with the resources they need."""
+    cluster = virtual.Cluster(threads, resources=[resources] * len(threads))
+    async with cluster, cluster.client() as one, cluster.client() as two:
+        if policy != "none":
+            await one.register_plugin(slaq.SlaqPlugin(policy=policy))
+
+        async def job(client, name, count, needed):
+            block = cluster.client() if policy == "none" else slaq.job(name, client=client)
+            async with block:
+                begin = virtual.now()
+                tasks = client.map(work, [0.1] * count, pure=False, resources=needed)
+                await client.gather(tasks)
+                return virtual.now() - begin
+
+        return await asyncio.gather(
+            job(one, "one", 40, needs), job(two, "two", 40, needs if others is None else others)
+        )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_resources_may_come_in_any_amount(policy):
+    # Amounts were once taken for numbers of tasks, and all other tasks were sent at once.
+    memory = {"MEMORY": 100e9}
+    given = [2] * 2, memory, {"MEMORY": 70e9}, {}
+    plain = max(virtual.run(both_need, "none", *given))
+    assert max(virtual.run(both_need, policy, *given)) <= 1.02 * plain + 0.1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_jobs_that_need_the_same_resource_take_turns(policy):
+    one, two = virtual.run(both_need, policy, [4] * 2, {"GPU": 1}, {"GPU": 1}, None)
+    assert abs(one - two) <= 0.3, (one, two)
+
+
+async def pinned_input(policy):
+    """Return the seconds of 40 tasks of 0.1 s whose input was loaded on one of four workers."""
+    cluster = virtual.Cluster([1] * 4)
+    async with cluster, cluster.client() as one, cluster.client() as two:
+        await one.register_plugin(slaq.SlaqPlugin(policy=policy))
+        async with slaq.job("other", client=one), slaq.job("using", client=two):
+            other = one.map(work, [0.05] * 20, pure=False)
+            first = cluster.workers[0].address
+            loaded = two.submit(virtual.work, nbytes=10**6, key="loaded", workers=first)
+            begin = virtual.now()
+            await two.gather([two.submit(work, 0.1, loaded, pure=False) for _ in range(40)])
+            await one.gather(other)
+            return virtual.now() - begin
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_data_loaded_on_one_worker_may_be_used_on_others(policy):
+    assert virtual.run(pinned_input, policy) < 40 * 0.1 / 4 + 20 * 0.05 / 4 + 0.4
+
+
+async def short_jobs_beside_a_wide_one(policy):
+    """Return the core-seconds lost beside three jobs that rest longer than they run."""
+    cluster = virtual.Cluster([4])
+    async with cluster, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(cluster.client()) for _ in range(4)]
+        await clients[0].register_plugin(slaq.SlaqPlugin(policy=policy))
+
+        async def short(client, name):
+            async with slaq.job(name, client=client):
+                for _ in range(60):
+                    await client.submit(work, 0.004, pure=False)
+                    await asyncio.sleep(0.014)
+
+        async def wide(client):
+            async with slaq.job("wide", client=client):
+                await client.gather(client.map(work, [0.04] * 200, pure=False))
+
+        begin = virtual.now()
+        shorts = [short(client, f"short-{i}") for i, client in enumerate(clients[1:])]
+        await asyncio.gather(wide(clients[0]), *shorts)
+        return 4 * (virtual.now() - begin) - 200 * 0.04 - 3 * 60 * 0.004
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_threads_are_not_kept_for_jobs_that_mostly_rest(policy):
+    assert virtual.run(short_jobs_beside_a_wide_one, policy) < 1.0

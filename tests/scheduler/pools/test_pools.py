@@ -303,14 +303,14 @@ async def test_a_busy_worker_gets_a_task_ahead_only_of_little_work(c, s, a):
     plugin = await start_plugin(c, s, short_task=0, ahead="50ms")
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
-            known = c.submit(wait_for, "known", key="quick-0")
+            known = c.submit(wait_for, "known", key=("quick-0", 0))
             await Event("known").set()
             await known
             durations = plugin.pools.pools["a"].durations
-            durations.observe(durations.like(s.tasks["quick-0"]), 0.0)
+            durations.observe(durations.like(s.tasks[known.key]), 0.0)
             # In one message: once the first is overdue, nothing is sent ahead behind it.
-            # Three tasks alike are root tasks here, which would come last without a priority.
-            quick = [c.submit(wait_for, "go", key=f"quick-{n}", priority=1) for n in (1, 2)]
+            # In a group of two: three would be root tasks on a single thread, and come last.
+            quick = [c.submit(wait_for, "go", key=("quick-1", n)) for n in (1, 2)]
             long = [c.submit(wait_for, "go", key=f"long-{n}") for n in (1, 2)]
             await state_of(s, quick[1], "processing")
             await state_of(s, long[0], "processing")  # there is little work yet
