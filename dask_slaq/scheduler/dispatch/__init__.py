@@ -3,9 +3,8 @@
 from dask_slaq.scheduler.dispatch.anticipation import BACK_WITHIN
 from dask_slaq.scheduler.dispatch.dispatcher import Dispatcher
 from dask_slaq.scheduler.dispatch.durations import Durations, Like
-from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
-from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Pool
+from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Group, Pool
 from dask_slaq.scheduler.dispatch.ready import Entry, Kind
 from dask_slaq.scheduler.dispatch.sent_tasks import has_thread
 from dask_slaq.scheduler.dispatch.slots import Slots

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.dispatch.anticipation import Anticipation
 from dask_slaq.scheduler.dispatch.crowded_workers import CrowdedWorkers, bound_pools
-from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.matching import Matching
 from dask_slaq.scheduler.dispatch.open_workers import OpenWorkers
 from dask_slaq.scheduler.dispatch.overtaking import Overtaking
-from dask_slaq.scheduler.dispatch.pool import Choice, Pool
+from dask_slaq.scheduler.dispatch.pool import Choice, Group, Pool
 from dask_slaq.scheduler.dispatch.ready import ANY, Entry
 from dask_slaq.scheduler.dispatch.sent_tasks import load
 from dask_slaq.scheduler.dispatch.slots import Slots
@@ -63,7 +62,7 @@ class Dispatcher:
         self.lend = lend
         self.fair = fair
         self.homes = TaskHomes(scheduler)
-        self.matching = Matching(scheduler, slots, lend=lend, fair=fair)
+        self.matching = Matching(scheduler, slots, lend=lend)
         self.anticipation = Anticipation(scheduler, slots, fair=fair)
         self.crowded = CrowdedWorkers(scheduler, slots)
         self.overtaking = Overtaking(
@@ -74,8 +73,7 @@ class Dispatcher:
 
     def set_fair(self, fair: bool) -> None:
         """Serve jobs by their service alone from now on, or no longer."""
-        self.fair = fair
-        self.matching.fair = self.anticipation.fair = self.overtaking.fair = fair
+        self.fair = self.anticipation.fair = self.overtaking.fair = fair
 
     def choices(
         self, pools: Collection[Pool], addresses: Iterable[str], served: float

@@ -35,8 +35,6 @@ class Matching:
     slots : Slots
     lend : bool
         Whether a job may use slots outside its worker set.
-    fair : bool
-        Whether jobs are served by their service alone.
 
     Attributes
     ----------
@@ -44,11 +42,10 @@ class Matching:
         Pools with tasks that were sent to workers without a slot; see `bound_pools`.
     """
 
-    def __init__(self, scheduler: Scheduler, slots: Slots, *, lend: bool, fair: bool) -> None:
+    def __init__(self, scheduler: Scheduler, slots: Slots, *, lend: bool) -> None:
         self.scheduler = scheduler
         self.slots = slots
         self.lend = lend
-        self.fair = fair
         self.bound: Mapping[Pool, bool] = {}
 
     def choose(
@@ -178,8 +175,7 @@ class Matching:
 
         While many jobs compete, only a few workers have a slot at a time. Short root tasks would
         all run there, and so would the tasks that need their data. Trivial ones are sent in runs,
-        so a worker may be a run ahead of the others. Jobs that are served by their service alone
-        take the slots there are: where tasks of other jobs are long, they would lose their share.
+        so a worker may be a run ahead of the others.
 
         Parameters
         ----------
@@ -188,7 +184,7 @@ class Matching:
             One of its ready tasks.
         ws : distributed.scheduler.WorkerState
         """
-        if self.fair or entry.kind is not ANY or entry.ts.dependencies or not pool.made_at:
+        if entry.kind is not ANY or entry.ts.dependencies or not pool.made_at:
             return True
         ahead = MOST_AHEAD if entry.like.is_trivial else 1
         most = pool.made / self.scheduler.total_nthreads + ahead

@@ -1,4 +1,4 @@
-"""Pool of a job: its tasks and its grant."""
+"""Pool of a job: its tasks and its grant; and the jobs of one owner, which share a limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.dispatch.durations import Durations
-from dask_slaq.scheduler.dispatch.group import Group
 from dask_slaq.scheduler.dispatch.ready import ANY, Entry, Kind, Ready
 
 if TYPE_CHECKING:
@@ -38,6 +37,37 @@ class Choice(NamedTuple):
     ws: WorkerState
     reason: str  # see `Binding`
     rank: float  # order on the worker, lowest first; see `TaskControl.bind`
+
+
+@dataclass(eq=False)
+class Group:
+    """Pools of one owner.
+
+    Attributes
+    ----------
+    pools : list of Pool
+    most : float
+        Maximum number of tasks that hold a slot; inf for no limit.
+    tokens : float
+        Core-seconds to be served before any index.
+    """
+
+    pools: list[Pool] = field(default_factory=list)
+    most: float = math.inf
+    tokens: float = 0.0
+
+    def has_room(self) -> bool:
+        """Return whether another task may start."""
+        return self.most == math.inf or self.running + 1 <= self.most
+
+    @property
+    def running(self) -> int:
+        """Number of tasks that hold a slot."""
+        return sum(len(pool.running) for pool in self.pools)
+
+    def is_behind(self) -> bool:
+        """Return whether the owner must be served before the order by index."""
+        return self.tokens > 0
 
 
 @dataclass(eq=False)

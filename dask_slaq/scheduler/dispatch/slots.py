@@ -120,7 +120,10 @@ class Slots:
         if address is not None:
             self.changed.add(address)
             on = self._on[address]
-            on.waits -= on.sent.pop(ts).start is None
+            sent = on.sent.pop(ts)
+            on.waits -= sent.start is None
+            if sent.fetches:
+                self.transfers.ended(ts, address)
             if not on.sent:
                 del self._on[address]
 

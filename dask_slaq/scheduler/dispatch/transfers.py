@@ -33,7 +33,8 @@ class Transfers:
         # Times at which the last transfers end, by address.
         self._receives: dict[str, float] = {}
         self._sends: dict[str, float] = {}
-        self._arrives: dict[tuple[Any, str], float] = {}  # by key and address: time of arrival
+        # Time of arrival and the sender, by key and address.
+        self._arrives: dict[tuple[Any, str], tuple[float, str]] = {}
 
     def arrive_in(self, ts: TaskState, ws: WorkerState) -> tuple[float, bool]:
         """Return the seconds until a worker would have all inputs of a task that is sent now.
@@ -54,7 +55,7 @@ class Transfers:
         for dep in ts.dependencies:
             if ws in (dep.who_has or ()):
                 continue
-            arrival = self._arrives.get((dep.key, ws.address), now)
+            arrival, _ = self._arrives.get((dep.key, ws.address), (now, ""))
             if arrival <= now:
                 begin = max(end, self._free_at(dep, now), now)
                 at_once = at_once and begin <= now
@@ -69,16 +70,25 @@ class Transfers:
             seconds = dep.nbytes / self._scheduler.bandwidth
             if seconds < QUICK or ws in (dep.who_has or ()):
                 continue
-            if self._arrives.get((dep.key, ws.address), now) > now:
+            if self._arrives.get((dep.key, ws.address), (now, ""))[0] > now:
                 continue
             end = max(now, self._receives.get(ws.address, now), self._free_at(dep, now)) + seconds
-            self._arrives[dep.key, ws.address] = self._receives[ws.address] = end
-            if dep.who_has:
-                self._sends[self._sender(dep, now)] = end
+            sender = self._sender(dep, now) if dep.who_has else ""
+            self._arrives[dep.key, ws.address] = end, sender
+            self._receives[ws.address] = self._sends[sender] = end
         if len(self._arrives) > MOST:
-            self._arrives = {key: end for key, end in self._arrives.items() if end > now}
+            self._arrives = {key: at for key, at in self._arrives.items() if at[0] > now}
             self._sends = {address: end for address, end in self._sends.items() if end > now}
             self._receives = {address: end for address, end in self._receives.items() if end > now}
+
+    def ended(self, ts: TaskState, address: str) -> None:
+        """Record that a task left a worker: what it fetched has arrived, perhaps early."""
+        now = monotonic()
+        for dep in ts.dependencies:
+            arrival, sender = self._arrives.pop((dep.key, address), (now, ""))
+            if arrival > now:
+                for ends, at in ((self._receives, address), (self._sends, sender)):
+                    ends[at] = min(ends.get(at, now), max(ends.get(at, now) - (arrival - now), now))
 
     def _free_at(self, dep: TaskState, now: float) -> float:
         """Return the time at which a worker that has an input may send it."""
