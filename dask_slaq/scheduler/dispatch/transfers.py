@@ -82,7 +82,14 @@ class Transfers:
             self._receives = {address: end for address, end in self._receives.items() if end > now}
 
     def ended(self, ts: TaskState, address: str) -> None:
-        """Record that a task left a worker: what it fetched has arrived, perhaps early."""
+        """Record that a task left a worker: what it fetched has arrived, perhaps early.
+
+        Parameters
+        ----------
+        ts : distributed.scheduler.TaskState
+        address : str
+            Address of the worker.
+        """
         now = monotonic()
         for dep in ts.dependencies:
             arrival, sender = self._arrives.pop((dep.key, address), (now, ""))
