@@ -1,7 +1,7 @@
 """Quality-driven scheduling for machine learning on Dask.
 
 Worker threads go to the training jobs whose loss is predicted to fall most. ``SlaqPlugin`` runs on
-the scheduler. Training programs use ``job`` and ``report``. ``simulate`` compares policies on a
+the scheduler. Training programs use ``search``, ``job`` and ``report``. ``simulate`` compares policies on a
 simulated cluster.
 """
 
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from dask_slaq.client import progress as progress
     from dask_slaq.client import report as report
     from dask_slaq.client import resume as resume
+    from dask_slaq.client import search as search
     from dask_slaq.client import set_job as set
     from dask_slaq.client import set_policy as set_policy
     from dask_slaq.client import status as status
     from dask_slaq.client import stop as stop
     from dask_slaq.client import submit as submit
     from dask_slaq.core.errors import StopTraining as StopTraining
+    from dask_slaq.core.errors import TrialPruned as TrialPruned
     from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
     from dask_slaq.simulation import simulate as simulate
     from dask_slaq.versions import show_versions as show_versions
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "SlaqPlugin": "dask_slaq.scheduler.plugin",
     "StopTraining": "dask_slaq.core.errors",
+    "TrialPruned": "dask_slaq.core.errors",
     "alerts": "dask_slaq.client",
     "explain": "dask_slaq.client",
     "history": "dask_slaq.client",
@@ -43,6 +46,7 @@ _PUBLIC = {
     "progress": "dask_slaq.client",
     "report": "dask_slaq.client",
     "resume": "dask_slaq.client",
+    "search": "dask_slaq.client",
     "set_policy": "dask_slaq.client",
     "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
@@ -54,6 +58,7 @@ _PUBLIC = {
 __all__ = [
     "SlaqPlugin",
     "StopTraining",
+    "TrialPruned",
     "alerts",
     "explain",
     "history",
@@ -63,6 +68,7 @@ __all__ = [
     "progress",
     "report",
     "resume",
+    "search",
     "set",
     "set_policy",
     "show_versions",

@@ -8,6 +8,8 @@ from dask_slaq.client.progress import progress as progress
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import status as status
+from dask_slaq.client.search import Search as Search
+from dask_slaq.client.search import search as search
 from dask_slaq.client.steering import explain as explain
 from dask_slaq.client.steering import pause as pause
 from dask_slaq.client.steering import resume as resume

@@ -10,6 +10,7 @@ from dask_slaq.client.validation import seconds_of
 from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
+from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -113,24 +114,31 @@ def job(
 
 
 def report(loss: float) -> None:
-    """Report the loss of the next iteration of the current job; see `Job.report`.
+    """Report the loss of the next iteration: of the current job, or of the model of this task.
+
+    In a job block it returns at once; see `Job.report`. In a task of a `search` it may wait while
+    other models gain more. In another task it returns at once, with one warning.
 
     Parameters
     ----------
     loss : float
-        Finite loss; lower is better.
+        Lower is better, unless the search maximizes. It must be finite, except in a task: there
+        nan and infinity are the loss of a model that diverges.
 
     Raises
     ------
     NonFiniteLoss
-        The loss is not a finite number.
+        The loss is not a number, or not finite.
     UnknownJob
-        Called outside a job block, or in a thread started in one: use `Job.report` there.
+        Called neither in a job block nor in a task, or in a thread started there: use `Job.report`.
+    StopTraining
+        The job or search was stopped; `TrialPruned` if the search gave this model up.
     """
     current = running_job.get()
-    if current is None:
+    if current is not None:
+        current.report(loss)
+    elif not report_trial(loss):
         raise UnknownJob(
-            "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block, or "
-            "use job.report"
+            "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
+            "in a task of a 'with dask_slaq.search(name)' block, or use job.report"
         )
-    current.report(loss)

@@ -58,6 +58,9 @@ class Job:
         Number of losses reported since the block was entered.
     """
 
+    #: Whether fits of supported libraries in its block report to it.
+    _observes = True
+
     def __init__(
         self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
     ) -> None:
@@ -263,7 +266,7 @@ class Job:
         self._lost = self._described = False
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
-        if dask.config.get("slaq.instrument", True):
+        if self._observes and dask.config.get("slaq.instrument", True):
             self._stack.enter_context(observing(self.report, self._expect, self._describe))
         token = running_job.set(self)
         self._stack.callback(running_job.reset, token)

@@ -14,6 +14,7 @@ __all__ = [
     "NotAllowed",
     "SlaqError",
     "StopTraining",
+    "TrialPruned",
     "UnknownJob",
     "UnknownPolicy",
 ]
@@ -57,3 +58,7 @@ class NotAllowed(SlaqError, PermissionError):
 
 class StopTraining(SlaqError):
     """Request to end a training loop, raised by the next report of a job that was stopped."""
+
+
+class TrialPruned(StopTraining):
+    """Request to end the training of a model that its search gave up; see `dask_slaq.search`."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.scheduler.pools import Pools, TaskOwners
+    from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class PluginHooks(SchedulerPlugin):
     scheduler: Scheduler
     jobs: ScheduledJobs
     pools: Pools
+    searches: Searches
     task_owners: TaskOwners
     scaling: Scaling
     hooks: StreamHooks
@@ -107,6 +109,8 @@ class PluginHooks(SchedulerPlugin):
         try:
             if self.activity is not None:
                 self.activity.moved(self.pools.tracker.job_of(key), key, finish, monotonic())
+            if self.searches.running:
+                self.searches.transition(key, start, finish)
             self.pools.tracker.transition(key, start, finish, kwargs)
             if self.scheduler.validate:
                 check_task(self.pools, key)

@@ -31,6 +31,7 @@ from dask_slaq.scheduler.memory import Memory
 from dask_slaq.scheduler.plugin_replacement import others_to_replace
 from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
 from dask_slaq.scheduler.requests import Messages
+from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_json, add_metrics
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ log_files
         self.jobs = ScheduledJobs(
             scheduler, self.engine, self.pools, chosen, self.changed, self.memory
         )
+        self.searches = Searches(self)
         self.task_owners = TaskOwners(self.jobs)
         self.adoption = Adoption(self.jobs, self.task_owners, self.fall_back)
         self.decisions = Decisions(self.jobs, chosen.reserve)
@@ -197,6 +199,7 @@ log_files
         self.timer.stop()
         self.timer.cancel()
         self.adoption.cancel()
+        self.searches.release_all()
         self.pools.hold(False)
         self.memory.stop()
         self.jobs.forget_all()
@@ -208,6 +211,7 @@ log_files
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self.timer.stop()
         self.timer.cancel()
+        self.searches.release_all()
         await self.memory.close()
         self._close_journal()
 
@@ -227,6 +231,7 @@ log_files
             )
             self.timer.stop()
             self.adoption.cancel()
+            self.searches.release_all()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
             self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
@@ -274,6 +279,7 @@ log_files
         outcome : {"done", "stopped", "failed"}, optional
             None if its client was lost.
         """
+        self.searches.end(name)
         self._remember(name)
         self.memory.end(name, outcome)
         self.jobs.forget(name, outcome)

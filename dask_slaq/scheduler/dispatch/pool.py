@@ -128,6 +128,8 @@ class Pool:
         late, or was busy, was not sent counts only up to `MOST_LESS`.
     made : float
         Sum of `made_at`.
+    waiting : int
+        Tasks that wait in a report.
     bytes_at : dict of str to float
         Input bytes on each worker, decayed over time.
     """
@@ -163,6 +165,7 @@ class Pool:
     durations: Durations = field(default_factory=Durations)
     made_at: dict[str, float] = field(default_factory=dict)
     made: float = 0.0
+    waiting: int = 0
     bytes_at: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -173,8 +176,8 @@ class Pool:
 
     @property
     def demand(self) -> int:
-        """Number of tasks that are ready or on workers, except seceded ones."""
-        return len(self.ready) + self.on_workers
+        """Number of tasks that have a thread or could use one."""
+        return len(self.ready) + self.on_workers + self.waiting
 
     @property
     def is_restricted(self) -> bool:

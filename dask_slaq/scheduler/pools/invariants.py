@@ -86,9 +86,8 @@ def check_all(pools: Pools) -> None:
             f"{ts} lost"
         )
     pools.slots.check(pools.pools)
-    assert pools.tracker.seceded_at.keys() <= pools.tracker.owner.keys(), (
-        "a secession of an unknown task"
-    )
+    for known in (pools.tracker.seceded_at, pools.tracker.charged_until):
+        assert known.keys() <= pools.tracker.owner.keys(), "a record of an unknown task"
     workers = pools.scheduler.workers
     assert all(not w or w in workers for w in pools.wakeups.timers), (
         "a timer for a worker that is gone"
@@ -103,6 +102,7 @@ def left_over(pools: Pools) -> list[str]:
     found = [f"pool {name}" for name in pools.pools]
     found += [f"owner of {key}" for key in pools.tracker.owner]
     found += [f"time of secession of {key}" for key in pools.tracker.seceded_at]
+    found += [f"charges of {key}" for key in pools.tracker.charged_until]
     found += [f"timer for {worker}" for worker in pools.wakeups.timers if worker]
     if len(pools.slots):
         found.append(f"{len(pools.slots)} tasks on workers")

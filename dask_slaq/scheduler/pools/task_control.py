@@ -162,6 +162,30 @@ class TaskControl:
         if stealing is not None and ts.processing_on is not None:
             stealing.move_task_request(ts, ts.processing_on, ws)
 
+    def rest(self, ts: TaskState) -> bool:
+        """Count a task that waits in a report as seceded. Returns whether it was not, before."""
+        ws = ts.processing_on
+        if ws is None or ts in ws.long_running:
+            return False
+        ws.add_to_long_running(ts)
+        self.scheduler.check_idle_saturated(ws)
+        self.scheduler.stimulus_queue_slots_maybe_opened(stimulus_id=f"slaq-rest-{time()}")
+        return True
+
+    def resume(self, ts: TaskState) -> bool:
+        """Count a seceded task as one that holds a thread again. Returns whether it was seceded.
+
+        Dask has no message for a thread that rejoined, and would send the worker another task.
+        """
+        ws = ts.processing_on
+        if ws is None or ts not in ws.long_running:
+            return False
+        ws.long_running.discard(ts)
+        for counts in (ws.task_prefix_count, self.scheduler._task_prefix_count_global):
+            counts[ts.prefix.name] = counts.get(ts.prefix.name, 0) + 1
+        self.scheduler.check_idle_saturated(ws)
+        return True
+
     def give_back(self, tasks: Mapping[TaskState, Any]) -> None:
         """Give held tasks back to Dask's own scheduling. Other tasks are left alone.
 

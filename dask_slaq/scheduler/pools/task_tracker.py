@@ -34,6 +34,9 @@ class TaskTracker:
     seceded_at : dict
         Running tasks that gave up their slot, by key: the Unix time at which they did, and the
         core-seconds charged so far.
+    charged_until : dict
+        Tasks that report what they compute, by key: the Unix time of their worker up to which they
+        were charged; None while they wait in a report.
     """
 
     def __init__(self, pools: Pools, charge: Callable[[str, float, int], None]) -> None:
@@ -44,6 +47,7 @@ class TaskTracker:
         self.control, self.slots, self.wakeups = pools.control, pools.slots, pools.wakeups
         self.owner: dict[Any, Pool] = {}
         self.seceded_at: dict[Any, tuple[float, float]] = {}
+        self.charged_until: dict[Any, float | None] = {}
 
     def job_of(self, key: Any) -> str | None:
         """Return the name of the job that owns a task, or None."""
@@ -70,8 +74,9 @@ class TaskTracker:
         """Disown the tasks of a pool that is closed."""
         for ts in tasks:
             self.owner.pop(ts.key, None)
-        for key in [key for key in self.seceded_at if key not in self.owner]:
-            del self.seceded_at[key]
+        for known in (self.seceded_at, self.charged_until):
+            for key in [key for key in known if key not in self.owner]:
+                del known[key]
 
     def user_of(self, ts: TaskState) -> Any:
         """Return the restrictions that the user set for a task, or None."""
@@ -124,6 +129,7 @@ class TaskTracker:
         if pool is not None:
             ts = self.scheduler.tasks[key]
             self.seceded_at.pop(key, None)
+            self.charged_until.pop(key, None)
             self.slots.ended(ts)
             self.control.restore(ts, pool.tasks.get(ts))
             pool.drop(ts)
@@ -151,10 +157,41 @@ class TaskTracker:
             ts = self.scheduler.tasks[key]
             sent = self.slots.get(ts)
             used = monotonic() - sent.start if sent is not None and sent.start is not None else 0.0
+            if key in self.charged_until:
+                used = 0.0  # its reports were charged
             self.seceded_at[key] = time(), used
             self._left_slot(pool, ts, used)
         known = self.scheduler.tasks.get(key)
         self._freed(known.processing_on.address if known and known.processing_on else None)
+
+    def charge_part(self, pool: Pool, ts: TaskState, seconds: float, until: float | None) -> None:
+        """Charge the core-seconds that a task has reported to have computed.
+
+        Parameters
+        ----------
+        pool : Pool
+        ts : distributed.scheduler.TaskState
+        seconds : float
+        until : float or None
+            Unix time of the report; None if the task waits from then on.
+        """
+        self.charged_until[ts.key] = until
+        pool.charge(seconds)
+        self._charge(pool.name, seconds, pool.demand)
+
+    def rested(self, ts: TaskState) -> None:
+        """Free the thread of a task that waits in a report."""
+        pool, ws = self.owner.get(ts.key), ts.processing_on
+        if pool is not None and ws is not None and self.control.rest(ts):
+            self._left_slot(pool, ts, 0.0)
+            self._freed(ws.address)
+
+    def resumed(self, ts: TaskState) -> None:
+        """Take a thread for a task that goes on after it waited in a report."""
+        pool, ws = self.owner.get(ts.key), ts.processing_on
+        if pool is not None and ws is not None and self.control.resume(ts):
+            pool.passed.setdefault(ws.address, set()).add(ts)
+            self.slots.changed.add(ws.address)
 
     @contextlib.contextmanager
     def moving(self, key: Any) -> Iterator[None]:
@@ -226,6 +263,15 @@ class TaskTracker:
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
         (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
+        if ts.key in self.charged_until:
+            since = self.charged_until.pop(ts.key)
+            stops = [run["stop"] for run in startstops if run["action"] == "compute"]
+            if since is not None and stops:
+                seconds = max(stops[-1] - since, 0.0)
+            at_once = pool.demand
+            self._left_slot(pool, ts, seconds)
+            self._charge(pool.name, seconds, at_once)
+            return
         # A key that is computed again on the same worker brings its earlier runs along.
         for run in reversed(list(startstops)):
             if run["action"] == "compute":

@@ -41,6 +41,8 @@ class Messages:
         self._requests: dict[str, Callable[..., Any]] = {
             "slaq_open": self.open_job,
             "slaq_close": self.close_job,
+            "slaq_leave": self.leave_search,
+            "slaq_trials": self.trials,
             "slaq_status": self.status,
             "slaq_history": self.history,
             "slaq_bindings": self.bindings,
@@ -57,6 +59,7 @@ class Messages:
         scheduler.stream_handlers["slaq-report"] = self.report
         scheduler.stream_handlers["slaq-expect"] = self.expect
         scheduler.stream_handlers["slaq-kind"] = self.kind
+        scheduler.stream_handlers["slaq-trial"] = self.trial
 
     @property
     def current(self) -> bool:
@@ -79,9 +82,12 @@ class Messages:
         self.plugin.check_registered()
         connected = self.plugin.scheduler.client_comms.__contains__
         checked, memory = check_opening(name, client, given, connected), self.plugin.memory
+        search = checked.pop("search")
         await memory.prepare(name, checked["kind"])
         check_opening(name, client, given, connected)  # the client may have left meanwhile
         self.plugin.jobs.open(name, client, **checked)
+        if search is not None:
+            self.plugin.searches.begin(name, checked["run"], search)
         memory.begin(name, checked["owner"])
         # The client's own subscription travels on its stream, and may come after a request.
         self.plugin.scheduler.subscribe_topic(STEER_TOPIC, client)
@@ -120,6 +126,25 @@ class Messages:
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
+
+    async def leave_search(self, name: str, client: str, run: str, failed: bool = False) -> None:
+        """Record that the block of a search was left; see `Searches.leave`."""
+        jobs = self.plugin.jobs
+        if jobs.runs(name, run):
+            jobs.owned(name, client)
+            self.plugin.searches.leave(name, "failed" if failed else "done")
+
+    async def trials(self, run: Any) -> list[dict[str, Any]]:
+        """Return the trials of a search by the identifier of its block; see `Search.trials`."""
+        self.plugin.check_registered()
+        return self.plugin.searches.trials(run)
+
+    def trial(self, /, key: Any = None, worker: str = "", **message: Any) -> None:
+        """Follow the message of a trial; see `Searches.message`."""
+        try:
+            self.plugin.searches.message(key, worker, **message)
+        except Exception as error:
+            self._dropped.add("trial", worker, error)
 
     async def status(self) -> dict[str, Any]:
         """Return the state of the scheduler and of every job; see `status_of_job`."""

@@ -17,6 +17,8 @@ from dask_slaq.core.settings import (
     shown,
 )
 
+from dask_slaq.core.trials import SearchSettings
+
 __all__ = ["Dropped", "check_opening"]
 
 logger = logging.getLogger(__name__)
@@ -24,8 +26,9 @@ logger = logging.getLogger(__name__)
 #: Settings that a request to open a job may contain alongside the name and the client.
 ALLOWED = (
     *("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources"),
-    *("run", "owner", "target_kind", "by", "stop", "kind"),
+    *("run", "owner", "target_kind", "by", "stop", "kind", "search"),
 )
+_CHECKED_HERE = ("resources", "run", "owner", "kind", "search")
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
@@ -51,7 +54,8 @@ def check_opening(
     Returns
     -------
     dict
-        The settings as plain Python values, with ``resources``, ``run`` and ``kind``.
+        The settings as plain Python values, with ``resources``, ``run``, ``kind`` and ``search``
+        (`SearchSettings`, None for a job that is no search).
 
     Raises
     ------
@@ -69,7 +73,7 @@ def check_opening(
     run = given.get("run")
     if not (run is None or (isinstance(run, str) and len(run) <= 64)):
         raise InvalidSetting(f"run must be a string of at most 64 characters, not {shown(run)}")
-    settings = {k: v for k, v in given.items() if k not in ("resources", "run", "owner", "kind")}
+    settings = {k: v for k, v in given.items() if k not in _CHECKED_HERE}
     check_job_settings(**settings)
     return {
         **plain(settings),
@@ -77,7 +81,17 @@ def check_opening(
         "run": run,
         "owner": check_owner(given.get("owner")),
         "kind": read_kind(given.get("kind")),
+        "search": _read_search(given.get("search")),
     }
+
+
+def _read_search(given: object) -> SearchSettings | None:
+    if given is None:
+        return None
+    try:
+        return SearchSettings(**given)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise InvalidSetting(f"search must be settings of a search, not {shown(given)}") from error
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,8 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
         return "stops at its next report"
     if pool.paused:
         return "paused: resume it to start its tasks"
+    if (trials := plugin.searches.describe(name)) is not None:
+        return trials
     if not (pool.ready or pool.running or pool.passed):
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
         return "its tasks wait for inputs" if waits else "its driver computes: it has no ready task"

@@ -1,0 +1,164 @@
+"""Searches: blocks in which many models are submitted, one task each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import dask
+
+from dask_slaq.client.connection import request
+from dask_slaq.client.job_block import Job
+from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.settings import check_job_settings, check_name, check_owner, check_resources
+from dask_slaq.core.trials import SearchSettings
+from dask_slaq.worker import report_trial
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Search", "search"]
+
+
+class Search(Job):
+    """Search for a good model among many, used as a ``with`` or ``async with`` block.
+
+    Create it with `search`, which documents the parameters.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    _observes = False
+    _entered_with: Client | None = None
+
+    def trials(self) -> Any:
+        """Return what the trials of the search do, also after its block was left.
+
+        Returns
+        -------
+        list of dict
+            Per trial: ``key`` of its task, ``trial`` (its number, where one task trains several
+            models), ``worker`` (address), ``iteration`` (reports), ``loss`` (the last one),
+            ``predicted``, ``low`` and ``high`` (predicted final loss, with its 80 % band; nan
+            without a forecast), ``state`` (``ready``, ``training``, ``waiting`` in a report,
+            ``done``, ``pruned``, ``stopped``, ``failed``), ``computed`` and ``waited`` (seconds).
+            Losses are as they were reported. With an asynchronous client, an awaitable is returned.
+
+        Raises
+        ------
+        SlaqError
+            The block was not entered yet.
+        NoPlugin
+            The scheduler no longer runs the plugin.
+        """
+        if self._entered_with is None:
+            raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
+        return self._entered_with.sync(self._trials, self._entered_with)
+
+    def report(self, loss: float) -> None:
+        """Report the loss of the running task's model; see `report`."""
+        # Tasks of an in-process cluster may run in the context of the block.
+        if not report_trial(loss):
+            raise SlaqError(
+                f"report() was called in the block of search {self.name!r}: call it in the "
+                "function that trains a model, in its task"
+            )
+
+    async def _trials(self, client: Client) -> list[dict[str, Any]]:
+        if self._plain:
+            return []
+        found: list[dict[str, Any]] = await request(client, "slaq_trials", run=self._run)
+        return found
+
+    def _enter(self, client: Client) -> Search:
+        super()._enter(client)
+        self._entered_with = client
+        if not self._plain:
+            self._stack.enter_context(dask.annotate(slaq_search=self._run))
+        return self
+
+    async def _close(self, client: Client, outcome: str = "done") -> None:
+        if client.status == "running" and not self._plain and not self._over(client):
+            known = {"name": self.name, "client": client.id, "run": self._run}
+            await request(client, "slaq_leave", **known, failed=outcome == "failed")
+
+
+def search(
+    name: str,
+    *,
+    goal: str = "best",
+    steps: int | None = None,
+    maximize: bool = False,
+    prune: bool = False,
+    max_waiting: int = 100,
+    weight: float = 1.0,
+    min_share: float | None = None,
+    max_share: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    owner: str | None = None,
+    client: Client | None = None,
+) -> Search:
+    """Create a search: a block in which many models are submitted, one task each.
+
+    The tasks that call `report` are its trials. In a report, a model may wait while its thread goes
+    to another that gains more; no result changes. Leaving the block does not end the search: it
+    ends with its last task. If an exception leaves the block, everything that waits goes on at once.
+
+    Parameters
+    ----------
+    name : str
+        Name of the search, unique among the jobs running on the scheduler.
+    goal : {"best", "all"}
+        Threads go to the models with the lowest predicted final loss, so that the best ones are
+        ready soon, or to those whose loss falls fastest, so that all are good soon.
+    steps : int, optional
+        Maximum number of reports of a model. Forecasts are better with it.
+    maximize : bool
+        Whether what is reported is a score, higher for better models.
+    prune : bool
+        Whether the report of a model without hope raises `TrialPruned`: after eight reports, if
+        the lower end of its predicted final loss is above the best loss of the search by more than
+        a tenth of the distance from its own first loss to the best.
+    max_waiting : int
+        Models that may have begun and wait. Each keeps its memory. A worker above 60 % of its
+        memory limit lets no further ones wait.
+    weight : float
+        Relative importance among jobs and searches, > 0.
+    min_share, max_share : float, optional
+        Floor and cap of the search's share, in threads.
+    resources : Mapping of str to float, optional
+        Worker resources that each task needs, such as ``{"GPU": 1}``.
+    owner : str, optional
+        Who the search belongs to. Defaults to the ``slaq.owner`` setting, or else ``user@host``.
+    client : distributed.Client, optional
+        Defaults to the current client.
+
+    Returns
+    -------
+    Search
+        A context manager. Entering it raises `DuplicateJob` if the name is taken. If the scheduler
+        does not run the plugin, the tasks run under plain Dask with one warning per client.
+
+    Raises
+    ------
+    InvalidSetting
+
+    Examples
+    --------
+    >>> with search("grid", steps=40) as grid_search:  # doctest: +SKIP
+    ...     futures = client.map(train, grid)
+    >>> grid_search.trials()  # doctest: +SKIP
+    """
+    check_name(name)
+    check_job_settings(weight, min_share, max_share)
+    options = SearchSettings(goal, steps, maximize, prune, max_waiting)
+    settings = {
+        "weight": weight,
+        "min_share": min_share,
+        "max_share": max_share,
+        "resources": check_resources(resources),
+        "search": {name: getattr(options, name) for name in options.__dataclass_fields__},
+    }
+    return Search(name, settings, check_owner(owner), client)

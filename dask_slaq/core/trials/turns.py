@@ -1,0 +1,105 @@
+"""Choice of the trials that have the threads of their worker.
+
+A task cannot leave its worker, so the choice is made per worker. All trials are explored first, as
+long as few enough wait. Then the trials with the lowest score have the threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from dask_slaq.core.trials.trials import Trial, Trials
+
+__all__ = ["Room", "Turns", "choose"]
+
+
+@dataclass(slots=True)
+class Room:
+    """Room for the trials of one search on one worker.
+
+    Attributes
+    ----------
+    threads : int
+        Threads that the search may use there.
+    begun : int
+        Tasks of the search on the worker that have not reported, running or not.
+    crowded : bool
+        Whether the worker's memory is above its target: no further trial should wait.
+    """
+
+    threads: int
+    begun: int = 0
+    crowded: bool = False
+
+
+@dataclass(slots=True)
+class Turns:
+    """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
+
+    Trials that are not in `order` train on. `pruned` lists those that should end.
+    """
+
+    order: list[Hashable]
+    width: int
+    pruned: list[Hashable]
+
+
+def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
+    """Choose which trials of a search train on each worker.
+
+    Parameters
+    ----------
+    trials : Trials
+    rooms : mapping of str to Room
+        By worker. Workers without trials may be among them.
+    unstarted : int
+        Tasks of the search that are ready and on no worker yet.
+
+    Returns
+    -------
+    dict of str to Turns
+        For each worker in `rooms`.
+    """
+    trials.forecast()
+    at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
+    for trial in trials.alive.values():
+        if trial.worker in at:
+            at[trial.worker].append(trial)
+    may_wait = trials.settings.max_waiting - trials.waiting
+    found = {}
+    # The workers that will be idle first take the next new trials.
+    load = {w: sum(map(trials.seconds_left, some)) for w, some in at.items()} if unstarted else {}
+    for worker in sorted(rooms, key=lambda w: (load.get(w, 0.0), w)):
+        room = rooms[worker]
+        compared = [trial for trial in at[worker] if trial.explored]
+        young = len(at[worker]) - len(compared)
+        training = sum(not trial.waits for trial in compared)
+        # Tasks beyond the threads that others leave have not begun.
+        running = min(room.begun, max(room.threads - young - training, 0))
+        width = max(room.threads - young - running, 0)
+        new = room.begun - running
+        reserved = 0 if room.crowded else min(unstarted, max(width - new, 0))
+        explored = max(width - new - reserved, 0)
+        # A trial yields to a new one only if another may wait.
+        yields = max(min(training, width) - explored, 0)
+        allowed = 0 if room.crowded else max(min(yields, may_wait), 0)
+        if yields > allowed:
+            explored = min(training, width) - allowed
+        else:
+            unstarted -= reserved
+        may_wait -= allowed
+        compared.sort(key=lambda t, crowded=room.crowded: _rank(trials, t, crowded))  # type: ignore[misc]
+        order = [trial.key for trial in compared]
+        pruned = [trial.key for trial in at[worker] if trial.hopeless]
+        found[worker] = Turns(order, explored, pruned)
+    return found
+
+
+def _rank(trials: Trials, trial: Trial, crowded: bool) -> tuple[bool, float, str]:
+    """Return the sort key of a trial on its worker, first served first."""
+    if crowded:
+        return (trial.waits, trials.seconds_left(trial), trial.name)
+    score = trial.score if not math.isnan(trial.score) else math.inf
+    return (not trial.in_turn, score, trial.name)

@@ -1,0 +1,428 @@
+"""Searches on one scheduler: trials report, and wait while others of their worker train.
+
+Workers follow the last `Turns` that they were sent, by themselves. They are sent some at least
+every `BEAT` seconds, and let all trials train when they hear nothing for longer. So whatever fails
+here, nothing stays waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from distributed.core import Status
+from tornado.ioloop import PeriodicCallback
+
+from dask_slaq.core.trials import Account, Room, SearchSettings, Trial, Trials, choose
+from dask_slaq.scheduler.dispatch import load
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState, WorkerState
+
+    from dask_slaq.scheduler.dispatch import Pool
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["Search", "Searches"]
+
+#: Seconds between two messages to a worker on which trials wait.
+BEAT = 0.5
+#: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
+PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
+#: Number of ended searches whose trials are remembered.
+REMEMBERED = 100
+#: Part of a worker's memory limit above which no further trial should wait there.
+CROWDED = 0.6
+
+
+class Search:
+    """Search that runs.
+
+    Attributes
+    ----------
+    pool : Pool
+    run : str
+        Identifier of its block.
+    trials : Trials
+    begun : dict of key to str
+        Worker of each of its tasks that is on a worker and has not reported.
+    account : Account
+    outcome : str or None
+        How its block was left; None while it is open.
+    """
+
+    def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
+        self.pool, self.run = pool, run
+        self.trials = Trials(settings)
+        self.begun: dict[Any, str] = {}
+        self.account = Account()
+        self.outcome: str | None = None
+        self.bound: int | None = None
+
+    @property
+    def training(self) -> int:
+        """Number of its trials that train."""
+        return len(self.trials) - self.trials.waiting
+
+    def unstarted(self, queued: Iterable[TaskState], holding: bool) -> int:
+        """Return the number of its tasks that are ready and on no worker."""
+        if holding:
+            return len(self.pool.ready)
+        tasks = self.pool.tasks
+        return sum(ts in tasks for ts in queued)
+
+    def describe(self, ready: int) -> str:
+        """Return in words what its trials do; `ready` more have not begun."""
+        counts = {
+            "done": len(self.trials.ended),
+            "train": self.training + len(self.begun),
+            "wait in their report": self.trials.waiting,
+            "have not begun": ready,
+        }
+        return "search: " + ", ".join(
+            f"{n} {what}" for what, n in counts.items() if n or "d" in what
+        )
+
+
+class Searches:
+    """Searches of one scheduler.
+
+    Parameters
+    ----------
+    plugin : SlaqPlugin
+    """
+
+    def __init__(self, plugin: SlaqPlugin) -> None:
+        self._plugin, self._scheduler = plugin, plugin.scheduler
+        self.running: dict[str, Search] = {}
+        self.ended: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        self._beat = PeriodicCallback(self._guarded(self._decide), BEAT * 1000)
+        self._next: asyncio.Handle | None = None
+        self._rested = self._decided = 0.0
+        self._told: set[str] = set()
+        # Connections to the workers on which a trial has reported.
+        self._desks: dict[str, Any] = {}
+
+    def _guarded(self, call: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                if self._plugin.failed is None and self._plugin.registered:
+                    call()
+                elif self.running:
+                    self.release_all()
+            except Exception as error:
+                self._plugin.fall_back(error)
+
+        return run
+
+    # Coming and going
+
+    def begin(self, name: str, run: str, settings: SearchSettings) -> None:
+        """Begin a search whose job was opened."""
+        self.running[name] = Search(self._plugin.pools.pools[name], run, settings)
+        self._beat.start()
+
+    def leave(self, name: str, outcome: str) -> None:
+        """Record that a search's block was left: it ends with its last task, or at once if failed.
+
+        Parameters
+        ----------
+        name : str
+        outcome : {"done", "failed"}
+        """
+        search = self.running.get(name)
+        if search is not None:
+            search.outcome = outcome
+        if search is None or outcome == "failed" or not search.pool.unfinished:
+            self._plugin.end_job(name, outcome)
+
+    def end(self, name: str) -> None:
+        """Forget a search whose job ends, and let its trials train on."""
+        search = self.running.pop(name, None)
+        if search is None:
+            return
+        self.ended[search.run] = search.trials.as_dicts()
+        while len(self.ended) > REMEMBERED:
+            self.ended.popitem(last=False)
+        self._decide()
+        if not self.running:
+            self._beat.stop()
+
+    def release_all(self) -> None:
+        """Let all trials train on, and make no further choice."""
+        self._beat.stop()
+        for worker in self._told:
+            self._send(worker, [])
+        self._told.clear()
+        for name, search in self.running.items():
+            self.ended[search.run] = search.trials.as_dicts()
+            if search.outcome is not None:  # nobody else will end its job
+                loop = asyncio.get_running_loop()
+                loop.call_soon(self._plugin.end_job, name, search.outcome)
+        self.running.clear()
+
+    def trials(self, run: str) -> list[dict[str, Any]]:
+        """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
+        for search in self.running.values():
+            if search.run == run:
+                known = search.trials.as_dicts()
+                seen = {trial["key"] for trial in known}
+                rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
+                return known + [{**_UNKNOWN, "key": key} for key in rest]
+        return self.ended.get(run, [])
+
+    def describe(self, name: str) -> str | None:
+        """Return in words what the trials of a search do; None for another job."""
+        search = self.running.get(name)
+        return None if search is None else search.describe(self._unstarted(search))
+
+    # What happens
+
+    def message(
+        self,
+        key: Any,
+        worker: str,
+        what: str,
+        losses: list[float],
+        computed: float,
+        waited: float,
+        at: float,
+        number: Any = None,
+    ) -> None:
+        """Follow the message of a trial.
+
+        Parameters
+        ----------
+        key : str or tuple
+            Key of its task.
+        worker : str
+        what : {"reports", "waits", "goes"}
+            What it does from now on.
+        losses : list of float
+        computed, waited : float
+            Seconds since the message before.
+        at : float
+            Unix time of the worker.
+        number : hashable, optional
+            See `Trials.at`.
+        """
+        tracker, ts = self._plugin.pools.tracker, self._scheduler.tasks.get(key)
+        pool = tracker.owner.get(key)
+        search = None if pool is None else self.running.get(pool.name)
+        if ts is None or pool is None or search is None:
+            return
+        if ts.processing_on is None or ts.processing_on.address != worker:
+            return  # it runs elsewhere by now
+        self._desks[worker] = self._scheduler.stream_comms.get(worker)
+        search.begun.pop(key, None)
+        trial = search.trials.at(key, worker, number)
+        search.trials.report(trial, losses, computed)
+        trial.waited += waited
+        tracker.charge_part(pool, ts, computed, at if what != "waits" else None)
+        if math.isfinite(search.trials.best):
+            for _ in losses:
+                self._plugin.jobs.report(pool.name, search.trials.best)
+        if what == "waits":
+            trial.waits = True
+            tracker.rested(ts)
+        elif what == "goes" or trial.waits:
+            trial.waits, trial.turn = False, trial.reports
+            tracker.resumed(ts)
+        pool.waiting = search.trials.waiting
+        self._soon()
+
+    def transition(self, key: Any, start: str, finish: str) -> None:
+        """Follow the transition of a task. Call it before the pool forgets the task."""
+        pool = self._plugin.pools.tracker.owner.get(key)
+        search = None if pool is None else self.running.get(pool.name)
+        if search is None:
+            self._soon()  # it may leave a thread to trials, or take one
+            return
+        if finish == "processing":
+            ts = self._scheduler.tasks[key]
+            if ts.processing_on is not None:
+                search.begun[key] = ts.processing_on.address
+        elif start == "processing":
+            search.begun.pop(key, None)
+            outcome = {"memory": "done", "erred": "failed"}.get(finish, "")
+            if key in search.trials.alive:
+                trial = search.trials.alive[key]
+                if outcome == "failed" and search.pool.name in self._plugin.jobs.stopping:
+                    outcome = "stopped"
+                elif outcome and trial.hopeless:
+                    outcome = "pruned"
+                search.trials.end(key, outcome)
+                search.pool.waiting = search.trials.waiting
+        if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
+            asyncio.get_running_loop().call_soon(self._end_if_over, search)
+        self._soon()
+
+    def _end_if_over(self, search: Search) -> None:
+        name = search.pool.name
+        if self.running.get(name) is search and not search.pool.unfinished:
+            self._plugin.end_job(name, search.outcome)
+
+    # Choices
+
+    def _soon(self) -> None:
+        if self._next is None and self.running:
+            delay = max(self._rested - monotonic(), PAUSE)
+            self._next = asyncio.get_running_loop().call_later(delay, self._guarded(self._decide))
+
+    def _decide(self) -> None:
+        """Choose the trials that train on every worker, and tell the workers."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        begin = monotonic()
+        turns: dict[str, list[dict[str, Any]]] = {}
+        wanted = self._wanted_by_others()
+        used = self._used()
+        for name, search in self.running.items():
+            self._bound(name, search)
+            search.account.update(
+                search.pool.share, search.training + len(search.begun), begin - self._decided
+            )
+            rooms = self._rooms(search, used, wanted[name])
+            unstarted = 0 if search.pool.paused else self._unstarted(search)
+            stop = name in self._plugin.jobs.stopping
+            for worker, chosen in choose(search.trials, rooms, unstarted).items():
+                turn = {"run": search.run, "order": chosen.order, "width": chosen.width}
+                turn.update(prune=chosen.pruned, stop=stop)
+                turns.setdefault(worker, []).append(turn)
+        self._decided = begin
+        for worker in self._told - turns.keys():
+            self._send(worker, [])
+        for worker, some in turns.items():
+            self._send(worker, some)
+        self._told = set(turns)
+        end = monotonic()
+        self._rested = end + max(PAUSE, PAUSE_PER_SECOND * (end - begin))
+
+    def _bound(self, name: str, search: Search) -> None:
+        """Set the number of reports that a search will make, if its trials have a bound."""
+        steps = search.trials.settings.steps
+        bound = (steps or 0) * len(search.pool.tasks)
+        if bound and bound != search.bound:
+            search.bound = bound
+            self._plugin.engine.set_max_iter(name, bound)
+
+    def _unstarted(self, search: Search) -> int:
+        return search.unstarted(self._scheduler.queued, self._plugin.pools.holding.on)
+
+    def _wanted_by_others(self) -> dict[str, bool]:
+        """Return whether other jobs want the threads of each search."""
+        ready = [p.name for p in self._plugin.pools.pools.values() if p.ready and not p.paused]
+        waits = [n for n, s in self.running.items() if s.trials.waiting and not s.pool.paused]
+        wanting = {*ready, *waits}
+        return {name: bool(wanting - {name}) for name in self.running}
+
+    def _used(self) -> dict[str, dict[str, int]]:
+        """Return the threads that each search uses or is about to use, per worker."""
+        used: dict[str, dict[str, int]] = {name: {} for name in self.running}
+        for name, search in self.running.items():
+            at = used[name]
+            for trial in search.trials.alive.values():
+                if not trial.waits:
+                    at[trial.worker] = at.get(trial.worker, 0) + 1
+            for worker in search.begun.values():
+                at[worker] = at.get(worker, 0) + 1
+        return used
+
+    def _rooms(
+        self, search: Search, used: Mapping[str, Mapping[str, int]], wanted: bool
+    ) -> dict[str, Room]:
+        """Return the room for a search on every worker on which it has tasks."""
+        pool, mine = search.pool, used[search.pool.name]
+        begun: dict[str, int] = {}
+        for worker in search.begun.values():
+            begun[worker] = begun.get(worker, 0) + 1
+        waits: dict[str, int] = {}
+        for trial in search.trials.alive.values():
+            if trial.waits:
+                waits[trial.worker] = waits.get(trial.worker, 0) + 1
+        rooms = {}
+        for address in {*mine, *waits}:
+            ws = self._scheduler.workers.get(address)
+            if ws is None:
+                continue
+            others = max(load(ws) - mine.get(address, 0), 0)
+            threads = 0 if pool.paused else max(ws.nthreads - others, 0)
+            rooms[address] = Room(threads, begun.get(address, 0), _is_crowded(ws))
+        if not pool.paused:
+            self._limit(search, rooms, mine, waits, wanted)
+        return rooms
+
+    def _limit(
+        self,
+        search: Search,
+        rooms: dict[str, Room],
+        mine: Mapping[str, int],
+        waits: Mapping[str, int],
+        wanted: bool,
+    ) -> None:
+        """Limit the room of a search to what it is due, or let it claim threads that it is due."""
+        pool, most = search.pool, self._most(search)
+        due = most
+        if wanted:
+            due = min(max(search.account.due(pool.share), int(pool.is_behind())), most)
+        total = sum(room.threads for room in rooms.values())
+        # Where other tasks are, threads are given up last: they come back there last.
+        for address in sorted(rooms, key=lambda a: (-rooms[a].threads, a)):
+            over = total - due
+            if over <= 0:
+                break
+            cut = min(over, rooms[address].threads)
+            rooms[address].threads -= cut
+            total -= cut
+        if not wanted or total >= due:
+            return
+        for address in sorted(rooms, key=lambda a: (-waits.get(a, 0), a)):
+            more = min(
+                due - total,
+                waits.get(address, 0),
+                self._scheduler.workers[address].nthreads - rooms[address].threads,
+            )
+            if more > 0:
+                rooms[address].threads += more
+                total += more
+
+    def _most(self, search: Search) -> int:
+        """Return the maximum number of threads of a search, by its cap and its owner's limit."""
+        pool, most = search.pool, 10**9
+        if pool.most < most:
+            most = max(int(pool.most), 1)
+        group = pool.group
+        if group is not None and group.most < most:
+            others = group.running - pool.on_workers
+            most = max(min(most, int(group.most) - others), 0)
+        return most
+
+    def _send(self, worker: str, turns: list[dict[str, Any]]) -> None:
+        comm = self._scheduler.stream_comms.get(worker)
+        # A message for which a worker has no handler would end its connection.
+        if comm is not None and comm is self._desks.get(worker) and not comm.closed():
+            comm.send({"op": "slaq-turns", "turns": turns})
+
+
+_UNKNOWN: dict[str, Any] = {
+    "key": None,
+    "trial": None,
+    "worker": "",
+    "iteration": 0,
+    **dict.fromkeys(("loss", "predicted", "low", "high"), float("nan")),
+    "state": "ready",
+    "computed": 0.0,
+    "waited": 0.0,
+}
+
+
+def _is_crowded(ws: WorkerState) -> bool:
+    """Return whether no further trial should wait on a worker."""
+    if ws.status != Status.running:
+        return True
+    limit = ws.memory_limit
+    return bool(limit) and ws.memory.process > CROWDED * limit

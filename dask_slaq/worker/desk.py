@@ -1,0 +1,193 @@
+"""Desk of a worker: which of its trials train, and which wait in their report.
+
+The scheduler sends turns, an order of trials and the number of them that may train, and the desk
+follows the last ones by itself. Law: nothing waits unless the scheduler was heard of within
+`SILENCE` seconds, over an open connection, on a worker that runs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from distributed.core import Status
+from distributed.diagnostics.plugin import WorkerPlugin
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+__all__ = ["Desk", "Seat", "desk_of"]
+
+#: Seconds without a word of the scheduler after which all trials train on.
+SILENCE = 1.5
+#: Seconds between two looks of a waiting trial at what it waits for.
+LOOK = 0.5
+#: Minimum seconds between two messages of a trial that trains.
+PAUSE = 0.01
+
+_desks: WeakKeyDictionary[Worker, Desk] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def desk_of(worker: Worker) -> Desk:
+    """Return the desk of a worker, which is made at first."""
+    with _making:
+        desk = _desks.get(worker)
+        if desk is None:
+            desk = _desks[worker] = Desk(worker)
+        return desk
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """Task of a trial at a desk.
+
+    Attributes
+    ----------
+    key : hashable
+    run : str
+        Search that the trial belongs to.
+    number : hashable
+        Distinguishes the trials that one task makes one after the other.
+    may_go : threading.Event
+        Set while the trial need not wait.
+    since : float
+        Monotonic seconds at which its latest stretch of computing began.
+    sent : float
+        Monotonic seconds of its last message.
+    losses : list of float
+        Losses that were not sent yet.
+    computed : float
+        Seconds that were not sent yet.
+    """
+
+    key: Hashable
+    run: str
+    number: Hashable = None
+    may_go: threading.Event = field(default_factory=threading.Event)
+    since: float = 0.0
+    sent: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    computed: float = 0.0
+    waits: bool = False
+
+
+class Desk:
+    """Desk of one worker.
+
+    Parameters
+    ----------
+    worker : distributed.Worker
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.seats: dict[Hashable, Seat] = {}
+        self._turns: list[dict[str, Any]] = []
+        self._held: set[Hashable] = set()
+        self._heard = 0.0
+        self._lock = threading.Lock()
+        worker.stream_handlers["slaq-turns"] = self.take
+        worker.loop.add_callback(worker.plugin_add, plugin=_Ends(self), name=_Ends.name)
+
+    def sit(self, key: Hashable, run: str, number: Hashable) -> Seat:
+        """Return the seat of a task, which is made at its first report."""
+        with self._lock:
+            seat = self.seats.get(key)
+            if seat is None:
+                seat = self.seats[key] = Seat(key, run, number, since=monotonic())
+            seat.number = number
+            return seat
+
+    def leave(self, key: Hashable) -> None:
+        """Remove the seat of a task that ended; the next trial in order may go on."""
+        if key in self.seats:
+            with self._lock:
+                if (seat := self.seats.pop(key, None)) is not None:
+                    seat.may_go.set()
+                self._settle()
+
+    def take(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
+        """Follow new turns: those of all searches with trials on this worker."""
+        with self._lock:
+            self._turns, self._heard = list(turns or ()), monotonic()
+            self._settle()
+
+    def _settle(self) -> None:
+        held: set[Hashable] = set()
+        for turn in self._turns:
+            if not turn.get("stop"):
+                alive = [key for key in turn["order"] if key in self.seats]
+                held.update(alive[turn["width"] :])
+                held.difference_update(turn["prune"])
+        self._held = held
+        for key, seat in self.seats.items():
+            if key in held:
+                seat.may_go.clear()
+            else:
+                seat.may_go.set()
+
+    def must_wait(self, seat: Seat) -> bool:
+        """Return whether a trial must wait in its report."""
+        if seat.key not in self._held or monotonic() - self._heard > SILENCE:
+            return False
+        worker = self.worker
+        return worker.status == Status.running and not worker.batched_stream.closed()
+
+    def verdict(self, seat: Seat) -> str:
+        """Return ``"stop"`` or ``"prune"`` if a trial should end, else an empty string."""
+        for turn in self._turns:
+            if turn["run"] == seat.run and turn.get("stop"):
+                return "stop"
+            if seat.key in turn["prune"]:
+                return "prune"
+        return ""
+
+    def is_cancelled(self, seat: Seat) -> bool:
+        """Return whether nobody wants the result of the task any more."""
+        ts = self.worker.state.tasks.get(seat.key)
+        return ts is None or ts.state in ("cancelled", "released", "forgotten")
+
+    def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
+        """Tell the scheduler what a trial does from now on, and what it has not told before."""
+        losses, computed = seat.losses, seat.computed
+        seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
+        message: Mapping[str, Any] = {
+            "op": "slaq-trial",
+            "key": seat.key,
+            "what": what,
+            "losses": losses,
+            "computed": computed,
+            "waited": waited,
+            "at": time(),
+            "number": seat.number,
+        }
+        self.worker.loop.add_callback(self._post, message)
+
+    def _post(self, message: Mapping[str, Any]) -> None:
+        stream = self.worker.batched_stream
+        if not stream.closed():
+            stream.send(message)
+
+
+class _Ends(WorkerPlugin):
+    """Frees the seats of tasks that end."""
+
+    name = "slaq-trials"
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        """Follow a task of the worker."""
+        if (
+            start in ("executing", "long-running", "cancelled", "resumed")
+            and key in self._desk.seats
+        ):
+            # A trial whose task was cancelled looks for itself, and ends.
+            if finish not in ("executing", "long-running", "resumed", "cancelled"):
+                self._desk.leave(key)

@@ -1,0 +1,168 @@
+"""Reports of losses from inside tasks: yield points at which a model waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Hashable
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.errors import NonFiniteLoss, StopTraining, TrialPruned
+from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+__all__ = ["ANNOTATION", "in_trial", "report_trial"]
+
+logger = logging.getLogger(__name__)
+
+#: Annotation of the tasks of a search: the identifier of its block.
+ANNOTATION = "slaq_search"
+
+_warned = False
+
+
+def in_trial() -> bool:
+    """Return whether the running code is in a task of a search."""
+    found = _task_here()
+    return found is not None and _run_of(*found) is not None
+
+
+def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
+    """Report the loss of the running task's model, and wait while other models gain more.
+
+    Parameters
+    ----------
+    loss : float
+        A loss that is not finite is that of a model that diverges, which comes last.
+    trial : hashable, optional
+        Distinguishes the models that one task trains one after the other.
+
+    Returns
+    -------
+    bool
+        Whether the code runs in a task. Outside of a search nothing is reported, with one warning.
+
+    Raises
+    ------
+    NonFiniteLoss
+        The loss is not a number. Nothing is reported.
+    StopTraining
+        The search was stopped; `TrialPruned` if it gave this model up. The loss was reported.
+    """
+    found = _task_here()
+    if found is None:
+        return False
+    value = _number(loss)
+    worker, key = found
+    run = _run_of(worker, key)
+    if run is None:
+        _warn_once()
+        return True
+    desk = desk_of(worker)
+    seat = desk.sit(key, run, trial)
+    now = monotonic()
+    seat.computed += now - seat.since
+    seat.losses.append(value)
+    # A task on the event loop, or one that gave up its thread itself, has no thread to give.
+    if desk.must_wait(seat) and _has_thread():
+        _wait(desk, seat)
+    elif now - seat.sent >= PAUSE:
+        desk.send(seat, "reports")
+    seat.since = monotonic()
+    _raise_verdict(desk, seat)
+    return True
+
+
+def _wait(desk: Desk, seat: Seat) -> None:
+    """Give up the thread until the trial may go on."""
+    from distributed.threadpoolexecutor import rejoin
+
+    begin = monotonic()
+    _secede(seat)
+    desk.send(seat, "waits")
+    while desk.must_wait(seat) and not desk.is_cancelled(seat):
+        seat.may_go.wait(LOOK)
+    desk.send(seat, "goes", monotonic() - begin)
+    rejoin()
+
+
+def _secede(seat: Seat) -> None:
+    from distributed.threadpoolexecutor import secede as leave_pool
+    from distributed.worker import secede
+
+    # Dask is told the first time. From then on it counts the task as long-running, and the
+    # scheduler follows the messages of the trial.
+    if seat.waits:
+        leave_pool()
+    else:
+        seat.waits = True
+        secede()
+
+
+def _raise_verdict(desk: Desk, seat: Seat) -> None:
+    verdict = desk.verdict(seat)
+    if not verdict and not desk.is_cancelled(seat):
+        return
+    if seat.losses:
+        desk.send(seat, "reports")
+    if verdict == "stop":
+        raise StopTraining("the search was stopped: end the training loop")
+    if verdict == "prune":
+        raise TrialPruned("the search gave this model up: end the training loop")
+    from distributed import Reschedule
+
+    # Nobody waits for the task, so it ends. Should somebody want it again, it runs again.
+    raise Reschedule
+
+
+def _task_here() -> tuple[Worker, Any] | None:
+    """Return the worker that runs this code in a task, and the key of the task, or None."""
+    from distributed import get_worker
+
+    try:
+        worker = get_worker()
+        return worker, worker.get_current_task()
+    except (ValueError, KeyError):
+        return None
+
+
+def _run_of(worker: Worker, key: Any) -> str | None:
+    ts = worker.state.tasks.get(key)
+    found = ((ts.annotations if ts is not None else None) or {}).get(ANNOTATION)
+    return found if isinstance(found, str) else None
+
+
+def _has_thread() -> bool:
+    """Return whether this code runs in a thread of the worker's pool."""
+    from distributed.threadpoolexecutor import thread_state
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return bool(getattr(thread_state, "proceed", False))
+    return False
+
+
+def _number(loss: Any) -> float:
+    if not isinstance(loss, str | bytes | bool):
+        try:
+            return float(loss)
+        except OverflowError:
+            return math.inf
+        except (TypeError, ValueError):
+            pass
+    raise NonFiniteLoss(f"a loss must be a number, not {loss!r}")
+
+
+def _warn_once() -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        logger.warning(
+            "a task reports a loss, but belongs to no search that the scheduler knows: submit it "
+            "in a 'with dask_slaq.search(name)' block, on a scheduler that runs SlaqPlugin"
+        )
