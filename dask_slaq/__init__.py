@@ -1,8 +1,8 @@
 """Quality-driven scheduling for machine learning on Dask.
 
 Worker threads go to the training jobs whose loss is predicted to fall most. ``SlaqPlugin`` runs on
-the scheduler. Training programs use ``search``, ``job`` and ``report``. ``simulate`` compares policies on a
-simulated cluster.
+the scheduler. Training programs use ``search``, ``job`` and ``report``. ``simulate`` compares
+policies on a simulated cluster.
 """
 
 from __future__ import annotations

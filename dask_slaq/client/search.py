@@ -104,7 +104,7 @@ def search(
 
     The tasks that call `report` are its trials. In a report, a model may wait while its thread goes
     to another that gains more; no result changes. Leaving the block does not end the search: it
-    ends with its last task. If an exception leaves the block, everything that waits goes on at once.
+    ends with its last task. If an exception leaves the block, what waits goes on at once.
 
     Parameters
     ----------

@@ -29,6 +29,9 @@ LOOK = 0.5
 #: Minimum seconds between two messages of a trial that trains.
 PAUSE = 0.01
 
+#: States of a task that runs in a thread, or did when it was cancelled.
+_ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
+
 _desks: WeakKeyDictionary[Worker, Desk] = WeakKeyDictionary()
 _making = threading.Lock()
 
@@ -184,10 +187,6 @@ class _Ends(WorkerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         """Follow a task of the worker."""
-        if (
-            start in ("executing", "long-running", "cancelled", "resumed")
-            and key in self._desk.seats
-        ):
-            # A trial whose task was cancelled looks for itself, and ends.
-            if finish not in ("executing", "long-running", "resumed", "cancelled"):
-                self._desk.leave(key)
+        # A trial whose task was cancelled looks for itself, and ends.
+        if key in self._desk.seats and start in _ON and finish not in _ON:
+            self._desk.leave(key)

@@ -98,15 +98,17 @@ class Trials:
     alive : dict of hashable to Trial
         Trials that have not ended, by the key of their task.
     ended : list of Trial
-    best : float
-        Lowest loss reported so far, infinite before the first.
+    best, best_final : float
+        Lowest loss reported so far, and with which a trial ended; infinite before the first.
+    longest : int
+        Most reports of a trial that ended.
     """
 
     def __init__(self, settings: SearchSettings) -> None:
         self.settings = settings
         self.alive: dict[Hashable, Trial] = {}
         self.ended: list[Trial] = []
-        self.best = math.inf
+        self.best = self.best_final = math.inf
         self.longest = 0
         self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
@@ -181,6 +183,8 @@ class Trials:
             self.ended.append(trial)
         if outcome == "done":
             self.longest = max(self.longest, trial.reports)
+            if math.isfinite(trial.loss):
+                self.best_final = min(self.best_final, trial.loss)
 
     def forecast(self) -> None:
         """Predict the final losses of the trials that have reported since the last call."""

@@ -90,16 +90,27 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         else:
             unstarted -= reserved
         may_wait -= allowed
-        compared.sort(key=lambda t, crowded=room.crowded: _rank(trials, t, crowded))  # type: ignore[misc]
+        if room.crowded:  # those that are done first free their memory
+            compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
+        elif 1 < explored < len(compared) <= 2 * explored and _is_over(trials, compared):
+            compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
+        else:
+            compared.sort(key=_rank)
         order = [trial.key for trial in compared]
         pruned = [trial.key for trial in at[worker] if trial.hopeless]
         found[worker] = Turns(order, explored, pruned)
     return found
 
 
-def _rank(trials: Trials, trial: Trial, crowded: bool) -> tuple[bool, float, str]:
+def _rank(trial: Trial) -> tuple[bool, float, str]:
     """Return the sort key of a trial on its worker, first served first."""
-    if crowded:
-        return (trial.waits, trials.seconds_left(trial), trial.name)
     score = trial.score if not math.isnan(trial.score) else math.inf
     return (not trial.in_turn, score, trial.name)
+
+
+def _is_over(trials: Trials, last: list[Trial]) -> bool:
+    """Return whether none of the last trials of a worker is expected to be the best.
+
+    Then the longest come first, so that the threads of the worker end together.
+    """
+    return all(trial.score > trials.best_final for trial in last)

@@ -86,8 +86,8 @@ def check_all(pools: Pools) -> None:
             f"{ts} lost"
         )
     pools.slots.check(pools.pools)
-    for known in (pools.tracker.seceded_at, pools.tracker.charged_until):
-        assert known.keys() <= pools.tracker.owner.keys(), "a record of an unknown task"
+    for records in (pools.tracker.seceded_at, pools.tracker.charged_until):
+        assert records.keys() <= pools.tracker.owner.keys(), "a record of an unknown task"
     workers = pools.scheduler.workers
     assert all(not w or w in workers for w in pools.wakeups.timers), (
         "a timer for a worker that is gone"

@@ -16,7 +16,6 @@ from dask_slaq.core.settings import (
     check_resources,
     shown,
 )
-
 from dask_slaq.core.trials import SearchSettings
 
 __all__ = ["Dropped", "check_opening"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.trials import Account, Room, SearchSettings, Trial, Trials, choose
+from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
 from dask_slaq.scheduler.dispatch import load
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Searches:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
-        self._desks[worker] = self._scheduler.stream_comms.get(worker)
+        self._desks[worker] = self._comm(worker)
         search.begun.pop(key, None)
         trial = search.trials.at(key, worker, number)
         search.trials.report(trial, losses, computed)
@@ -401,11 +401,14 @@ class Searches:
             most = max(min(most, int(group.most) - others), 0)
         return most
 
+    def _comm(self, worker: str) -> Any:
+        return self._scheduler.stream_comms.get(worker)
+
     def _send(self, worker: str, turns: list[dict[str, Any]]) -> None:
-        comm = self._scheduler.stream_comms.get(worker)
         # A message for which a worker has no handler would end its connection.
-        if comm is not None and comm is self._desks.get(worker) and not comm.closed():
-            comm.send({"op": "slaq-turns", "turns": turns})
+        desk = self._desks.get(worker)
+        if desk is not None and desk is self._comm(worker) and not desk.closed():
+            desk.send({"op": "slaq-turns", "turns": turns})
 
 
 _UNKNOWN: dict[str, Any] = {
