@@ -81,8 +81,9 @@ class Search(Job):
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
-            known = {"name": self.name, "client": client.id, "run": self._run}
-            await request(client, "slaq_leave", **known, failed=outcome == "failed")
+            # On the stream of the submitted tasks, after which it must arrive.
+            message = {"op": "slaq-leave", "job": self.name, "run": self._run}
+            client._send_to_scheduler({**message, "failed": outcome == "failed"})
 
 
 def search(

@@ -66,6 +66,10 @@ class Seat:
         Losses that were not sent yet.
     computed : float
         Seconds that were not sent yet.
+    seceded : bool
+        Whether the task has given up its thread before.
+    waits : bool
+        Whether it waits in its report.
     """
 
     key: Hashable
@@ -76,6 +80,7 @@ class Seat:
     sent: float = 0.0
     losses: list[float] = field(default_factory=list)
     computed: float = 0.0
+    seceded: bool = False
     waits: bool = False
 
 
@@ -107,12 +112,17 @@ class Desk:
             return seat
 
     def leave(self, key: Hashable) -> None:
-        """Remove the seat of a task that ended; the next trial in order may go on."""
-        if key in self.seats:
-            with self._lock:
-                if (seat := self.seats.pop(key, None)) is not None:
-                    seat.may_go.set()
-                self._settle()
+        """Remove the seat of a task that ended; the next trial in order may go on.
+
+        Called on the event loop before Dask sends the end of the task.
+        """
+        with self._lock:
+            seat = self.seats.pop(key, None)
+            self._settle()
+        if seat is not None:
+            seat.may_go.set()
+            if seat.losses:
+                self._post(self._message(seat, "reports"))
 
     def take(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
         """Follow new turns: those of all searches with trials on this worker."""
@@ -157,9 +167,12 @@ class Desk:
 
     def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
         """Tell the scheduler what a trial does from now on, and what it has not told before."""
+        self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
+
+    def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
         losses, computed = seat.losses, seat.computed
         seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
-        message: Mapping[str, Any] = {
+        return {
             "op": "slaq-trial",
             "key": seat.key,
             "what": what,
@@ -169,7 +182,6 @@ class Desk:
             "at": time(),
             "number": seat.number,
         }
-        self.worker.loop.add_callback(self._post, message)
 
     def _post(self, message: Mapping[str, Any]) -> None:
         stream = self.worker.batched_stream

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 from collections.abc import Hashable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -84,8 +85,10 @@ def _wait(desk: Desk, seat: Seat) -> None:
     begin = monotonic()
     _secede(seat)
     desk.send(seat, "waits")
+    seat.waits = True
     while desk.must_wait(seat) and not desk.is_cancelled(seat):
         seat.may_go.wait(LOOK)
+    seat.waits = False
     desk.send(seat, "goes", monotonic() - begin)
     rejoin()
 
@@ -96,10 +99,10 @@ def _secede(seat: Seat) -> None:
 
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
-    if seat.waits:
+    if seat.seceded:
         leave_pool()
     else:
-        seat.waits = True
+        seat.seceded = True
         secede()
 
 
@@ -120,14 +123,17 @@ def _raise_verdict(desk: Desk, seat: Seat) -> None:
 
 
 def _task_here() -> tuple[Worker, Any] | None:
-    """Return the worker that runs this code in a task, and the key of the task, or None."""
+    """Return the worker that runs this code in a task, and the key of the task, or None.
+
+    The key is None on the event loop, where Dask does not tell which coroutine is running.
+    """
     from distributed import get_worker
 
     try:
         worker = get_worker()
-        return worker, worker.get_current_task()
-    except (ValueError, KeyError):
+    except ValueError:
         return None
+    return worker, worker.active_threads.get(threading.get_ident())
 
 
 def _run_of(worker: Worker, key: Any) -> str | None:
@@ -163,6 +169,7 @@ def _warn_once() -> None:
     if not _warned:
         _warned = True
         logger.warning(
-            "a task reports a loss, but belongs to no search that the scheduler knows: submit it "
-            "in a 'with dask_slaq.search(name)' block, on a scheduler that runs SlaqPlugin"
+            "a task reports a loss, but belongs to no search that the scheduler knows: submit it, "
+            "as a function and not as a coroutine, in a 'with dask_slaq.search(name)' block, on a "
+            "scheduler that runs SlaqPlugin"
         )

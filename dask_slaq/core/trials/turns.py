@@ -73,7 +73,8 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     load = {w: sum(map(trials.seconds_left, some)) for w, some in at.items()} if unstarted else {}
     for worker in sorted(rooms, key=lambda w: (load.get(w, 0.0), w)):
         room = rooms[worker]
-        compared = [trial for trial in at[worker] if trial.explored]
+        # Without any thread, trials wait that were not explored, too.
+        compared = [trial for trial in at[worker] if trial.explored or not room.threads]
         young = len(at[worker]) - len(compared)
         training = sum(not trial.waits for trial in compared)
         # Tasks beyond the threads that others leave have not begun.

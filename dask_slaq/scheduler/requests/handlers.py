@@ -41,7 +41,6 @@ class Messages:
         self._requests: dict[str, Callable[..., Any]] = {
             "slaq_open": self.open_job,
             "slaq_close": self.close_job,
-            "slaq_leave": self.leave_search,
             "slaq_trials": self.trials,
             "slaq_status": self.status,
             "slaq_history": self.history,
@@ -60,6 +59,7 @@ class Messages:
         scheduler.stream_handlers["slaq-expect"] = self.expect
         scheduler.stream_handlers["slaq-kind"] = self.kind
         scheduler.stream_handlers["slaq-trial"] = self.trial
+        scheduler.stream_handlers["slaq-leave"] = self.leave
 
     @property
     def current(self) -> bool:
@@ -127,17 +127,20 @@ class Messages:
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
 
-    async def leave_search(self, name: str, client: str, run: str, failed: bool = False) -> None:
-        """Record that the block of a search was left; see `Searches.leave`."""
-        jobs = self.plugin.jobs
-        if jobs.runs(name, run):
-            jobs.owned(name, client)
-            self.plugin.searches.leave(name, "failed" if failed else "done")
-
     async def trials(self, run: Any) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`."""
         self.plugin.check_registered()
         return self.plugin.searches.trials(run)
+
+    def leave(
+        self, /, job: Any = None, run: Any = None, failed: Any = False, client: str = "", **_: Any
+    ) -> None:
+        """Record that the block of a search was left; see `Searches.leave`."""
+        try:
+            self.plugin.jobs.owned(job, client, run)
+            self.plugin.searches.leave(job, "failed" if failed else "done")
+        except Exception as error:
+            self._dropped.add("end of a block", client, error)
 
     def trial(self, /, key: Any = None, worker: str = "", **message: Any) -> None:
         """Follow the message of a trial; see `Searches.message`."""

@@ -1,0 +1,173 @@
+"""Whatever fails while trials wait in their report, they go on, and all results arrive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from distributed import Client, Nanny, Status
+from distributed.utils_test import captured_logger
+from driving import assert_nothing_left, gen_cluster, start_plugin, until
+
+import dask_slaq as slaq
+from dask_slaq.worker.desk import desk_of
+
+TWO = [("127.0.0.1", 1)] * 2
+STEPS = 40
+
+
+def train(offset: float, steps: int = STEPS) -> float:
+    for k in range(steps):
+        time.sleep(0.005)
+        slaq.report(offset + 1 / (k + 1))
+    return offset
+
+
+async def begin(client, scheduler, plugin, models=8, **settings):
+    """A search of which some trials wait: the plugin's record of it, and its futures."""
+    async with slaq.search("grid", client=client, steps=STEPS, **settings):
+        futures = client.map(train, range(models), pure=False)
+    await until(lambda: plugin.searches.running["grid"].trials.waiting >= 3)
+    return plugin.searches.running["grid"], futures
+
+
+def waiting(*workers) -> int:
+    return sum(seat.waits for worker in workers for seat in desk_of(worker).seats.values())
+
+
+async def check_all_go_on(client, futures, *workers):
+    await until(lambda: not waiting(*workers), timeout=20)
+    assert await client.gather(futures) == list(range(len(futures)))
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_plugin_fails(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    _, futures = await begin(c, s, plugin)
+    with captured_logger("dask_slaq"):
+        plugin.fall_back(RuntimeError("test"))
+        await check_all_go_on(c, futures, a, b)
+    assert not plugin.jobs.reports
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_choice_fails(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    search, futures = await begin(c, s, plugin)
+    search.trials.forecast = None  # not callable
+    with captured_logger("dask_slaq") as log:
+        await check_all_go_on(c, futures, a, b)
+    assert "every task is left to Dask" in log.getvalue()
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_plugin_is_unregistered(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    _, futures = await begin(c, s, plugin)
+    await c.unregister_scheduler_plugin("slaq")
+    await check_all_go_on(c, futures, a, b)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_scheduler_falls_silent(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    _, futures = await begin(c, s, plugin)
+    plugin.searches._send = lambda *args: None
+    await check_all_go_on(c, futures, a, b)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_block_is_left_by_an_exception(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    with pytest.raises(ZeroDivisionError):
+        async with slaq.search("grid", client=c):
+            futures = c.map(train, range(8), pure=False)
+            await until(lambda: plugin.searches.running["grid"].trials.waiting >= 3)
+            raise ZeroDivisionError
+    await until(lambda: not plugin.searches.running)
+    await check_all_go_on(c, futures, a, b)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_waiting_task_is_cancelled(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    search, futures = await begin(c, s, plugin)
+    waits = next(key for key, trial in search.trials.alive.items() if trial.waits)
+    await next(f for f in futures if f.key == waits).cancel()
+    await until(lambda: all(waits not in desk_of(w).seats for w in (a, b)))
+    rest = [f for f in futures if f.key != waits]
+    assert sorted(await c.gather(rest)) == sorted(i for i in range(8) if futures[i].key != waits)
+    await until(lambda: not plugin.searches.running)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_worker_is_paused(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    _, futures = await begin(c, s, plugin)
+    a.status = Status.paused
+    await until(lambda: not waiting(a), timeout=20)
+    a.status = Status.running
+    assert await c.gather(futures) == list(range(8))
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_worker_is_retired(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    _, futures = await begin(c, s, plugin)
+    await c.retire_workers([a.address])
+    assert await c.gather(futures) == list(range(8))
+    await until(lambda: not plugin.searches.running)
+    assert_nothing_left(s, plugin)
+
+
+@pytest.mark.slow
+@gen_cluster(client=True, nthreads=TWO, Worker=Nanny)
+async def test_a_worker_is_killed(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    search, futures = await begin(c, s, plugin)
+    pids = await c.run(os.getpid)
+    os.kill(pids[a.worker_address], signal.SIGKILL)
+    assert await c.gather(futures) == list(range(8))
+    await until(lambda: not plugin.searches.running)
+    done = [t for t in plugin.searches.ended[search.run] if t["state"] == "done"]
+    assert [t["iteration"] for t in done] == [STEPS] * 8
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_client_leaves(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    other = await Client(s.address, asynchronous=True, set_as_default=False)
+    _, futures = await begin(other, s, plugin)
+    await other.close()
+    await until(lambda: not plugin.searches.running and not s.tasks)
+    await until(lambda: not waiting(a, b))
+    assert_nothing_left(s, plugin)
+    assert await c.submit(sum, [1, 2]) == 3
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_plugin_is_registered_anew(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    _, futures = await begin(c, s, plugin)
+    plugin.failed = "test"  # a plugin that runs jobs and has not failed is not replaced
+    new = await start_plugin(c, s)
+    await check_all_go_on(c, futures, a, b)
+    assert_nothing_left(s, new)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_messages_that_make_no_sense_are_dropped(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    _, futures = await begin(c, s, plugin)
+    stream = a.batched_stream
+    with captured_logger("dask_slaq"):
+        stream.send({"op": "slaq-trial"})
+        stream.send({"op": "slaq-trial", "key": futures[0].key, "what": 3, "losses": "abc"})
+        stream.send({"op": "slaq-trial", "key": [], "what": "waits", "other": 1})
+        assert await c.gather(futures) == list(range(8))
+    assert plugin.failed is None

@@ -1,0 +1,317 @@
+"""Trials of searches on real workers: who trains, who waits, and what people see of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import dask
+import pytest
+from distributed import Client, Worker, as_completed
+from distributed.utils_test import captured_logger
+from driving import assert_nothing_left, gen_cluster, jobs, start_plugin, tasks_of, until
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
+
+ONE = [("127.0.0.1", 1)]
+TWO = [("127.0.0.1", 1)] * 2
+STEPS = 30
+
+
+def train(offset: float, steps: int = STEPS, sign: float = 1.0, seconds: float = 0.005) -> float:
+    for k in range(steps):
+        time.sleep(seconds)
+        slaq.report(sign * (offset + 1 / (k + 1)))
+    return offset
+
+
+def train_until_stopped(offset: float) -> tuple[str, int]:
+    for k in range(10_000):
+        time.sleep(0.002)
+        try:
+            slaq.report(offset + 1 / (k + 1))
+        except slaq.TrialPruned:
+            return "pruned", k
+        except slaq.StopTraining:
+            return "stopped", k
+    return "done", k
+
+
+def report_once(loss):
+    slaq.report(loss)
+    return loss
+
+
+async def order_of(futures) -> list[float]:
+    return [result async for _, result in as_completed(futures, with_results=True)]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    offsets = [8, 3, 9, 5, 0, 7, 2, 6, 1, 4]
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, offsets, pure=False)
+    order = await order_of(futures)
+    assert sorted(order) == sorted(offsets)
+    assert 0 in order[:3] and sum(order[:4]) < sum(order[-4:])
+    trials = await search.trials()
+    assert {t["state"] for t in trials} == {"done"}
+    assert {t["iteration"] for t in trials} == {STEPS}
+    assert sum(t["waited"] for t in trials) > sum(t["computed"] for t in trials)
+    assert sorted(t["loss"] for t in trials) == [o + 1 / STEPS for o in sorted(offsets)]
+    await until(lambda: not plugin.searches.running)
+    assert_nothing_left(s, plugin)
+    owner = plugin.jobs.usage.as_dict()
+    seconds = sum(usage["core_seconds"] for usage in owner.values())
+    assert seconds >= 0.005 * STEPS * len(offsets)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_no_more_trials_train_than_there_are_threads(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, range(12), pure=False)
+        seen = set()
+        while not all(future.done() for future in futures):
+            for ws in s.workers.values():
+                training = [ts for ts in ws.processing if ts not in ws.long_running]
+                seen.add(len(training))
+            states = [t["state"] for t in await search.trials()]
+            assert states.count("training") <= 4  # two, and two that have just been sent for
+            s.validate_state()
+    assert max(seen) <= 2  # as under plain Dask: one runs, and one waits on the worker
+    await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)])
+async def test_all_as_a_goal_serves_the_steepest(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c, steps=STEPS, goal="all"):
+        futures = c.map(train, range(6), pure=False)
+    assert await c.gather(futures) == list(range(6))
+    await until(lambda: not plugin.searches.running)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_scores_to_maximize(c, s, a):
+    await start_plugin(c, s)
+    offsets = [3, 1, 0, 4, 2]
+    async with slaq.search("grid", client=c, steps=STEPS, maximize=True) as search:
+        futures = [c.submit(train, o, sign=-1.0, pure=False) for o in offsets]
+    order = await order_of(futures)
+    assert order.index(0) < order.index(4)
+    for trial in await search.trials():
+        assert trial["loss"] < 0 and trial["low"] <= trial["predicted"] <= trial["high"]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_few_enough_wait(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c, steps=STEPS, max_waiting=2):
+        futures = c.map(train, [5, 4, 3, 2, 1, 0], pure=False)
+    most = 0
+    while not all(future.done() for future in futures):
+        for search in plugin.searches.running.values():
+            most = max(most, search.trials.waiting)
+        await asyncio.sleep(0.005)
+    assert 1 <= most <= 3  # one may be on its way
+    assert await c.gather(futures) == [5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.slow
+@gen_cluster(client=True, nthreads=TWO, worker_kwargs={"memory_limit": "200 GB"})
+async def test_two_hundred_models_on_two_workers(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c, steps=12, max_waiting=20) as search:
+        futures = [c.submit(train, i % 17, 12, pure=False) for i in range(200)]
+    most = 0
+    while not all(future.done() for future in futures):
+        for running in plugin.searches.running.values():
+            most = max(most, running.trials.waiting)
+        await asyncio.sleep(0.005)
+    assert 0 < most <= 22  # one per worker may be on its way
+    assert await c.gather(futures) == [i % 17 for i in range(200)]
+    assert len(await search.trials()) == 200
+
+
+@gen_cluster(client=True, nthreads=ONE, worker_kwargs={"memory_limit": "400 GB"})
+async def test_a_crowded_worker_lets_no_further_model_wait(c, s, a):
+    await start_plugin(c, s)
+    s.workers[a.address].memory_limit = 1  # so everything is too much
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, [2, 1, 0], pure=False)
+    assert await c.gather(futures) == [2, 1, 0]
+    assert sum(t["waited"] for t in await search.trials()) == 0
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_pause_resume_and_stop(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(train_until_stopped, range(6), pure=False)
+        running = plugin.searches.running["grid"]
+        await until(lambda: running.trials.waiting)
+        await slaq.pause("grid", client=c)
+        await until(lambda: not running.training and not running.begun)
+        assert (await slaq.explain("grid", client=c))["state"] == "paused"
+        before = [t["iteration"] for t in await search.trials()]
+        await asyncio.sleep(0.1)
+        assert [t["iteration"] for t in await search.trials()] == before
+        await slaq.resume("grid", client=c)
+        await until(lambda: running.training)
+        await slaq.stop("grid", client=c)
+        results = await c.gather(futures)
+    assert {why for why, _ in results} == {"stopped"}
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_models_without_hope_are_pruned(c, s, a):
+    await start_plugin(c, s)
+    async with slaq.search("grid", client=c, steps=10_000, prune=True) as search:
+        hopeless = [c.submit(train_until_stopped, o, pure=False) for o in (50, 90)]
+        good = c.submit(train, 0, 60, pure=False)
+    assert await good == 0
+    assert {why for why, _ in await c.gather(hopeless)} == {"pruned"}
+    assert sorted(t["state"] for t in await search.trials()) == ["done", "pruned", "pruned"]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_two_searches_and_two_elastic_jobs_share_the_workers(c, s, a, b):
+    plugin = await start_plugin(c, s, policy="fair", epoch="50ms")
+    async with slaq.search("one", client=c), slaq.search("two", client=c):
+        futures = []
+        for name in ("one", "two"):
+            with tasks_of(name), dask.annotate(slaq_search=plugin.searches.running[name].run):
+                futures += c.map(train, range(6), pure=False, key=name)
+        async with jobs(c, "a", "b") as elastic:
+            for k in range(12):
+                for job in elastic:
+                    with tasks_of(job.name):
+                        tasks = c.map(time.sleep, [0.01] * 3, pure=False)
+                    await c.gather(tasks)
+                    job.report(1 / (k + 1))
+            used = {n: plugin.engine.jobs[n].runtime.attained for n in plugin.jobs.reports}
+        assert await c.gather(futures) == [*range(6), *range(6)]
+    assert plugin.failed is None
+    assert min(used["one"], used["two"]) > 0.1 * max(used.values())
+    await until(lambda: not plugin.searches.running)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_cap_and_a_search_that_is_left_alone(c, s, a, b):
+    plugin = await start_plugin(c, s, lend=False)
+    async with slaq.search("grid", client=c, max_share=1):
+        futures = c.map(train, range(4), pure=False)
+    await until(lambda: len(plugin.searches.running["grid"].trials) > 1)
+    assert await c.gather(futures) == list(range(4))
+    await until(lambda: not plugin.searches.running)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_model_that_diverges_comes_last(c, s, a):
+    await start_plugin(c, s)
+
+    def diverge():
+        for _ in range(STEPS):
+            time.sleep(0.005)
+            slaq.report(math.nan)
+        return "diverged"
+
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = [c.submit(diverge, pure=False), *c.map(train, [1, 2], pure=False)]
+    assert (await order_of(futures))[-1] == "diverged"
+    assert len(await search.trials()) == 3
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_bad_reports_and_settings(c, s, a):
+    await start_plugin(c, s)
+    async with slaq.search("grid", client=c) as search:
+        with pytest.raises(NonFiniteLoss, match="'low'"):
+            await c.submit(report_once, "low")
+        with pytest.raises(DuplicateJob):
+            async with slaq.search("grid", client=c):
+                pass
+        with pytest.raises(SlaqError, match="in its task"):
+            search.report(1.0)
+    for wrong in ({"goal": "most"}, {"steps": 0}, {"prune": 1}, {"max_waiting": -1}):
+        with pytest.raises(InvalidSetting, match=next(iter(wrong))):
+            slaq.search("grid", **wrong)
+    with pytest.raises(SlaqError, match="has not begun"):
+        slaq.search("other", client=c).trials()
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_once(c, s, a):
+    from dask_slaq.worker import reports
+
+    reports._warned = False
+    with captured_logger("dask_slaq") as log:
+        assert await c.gather(c.map(report_once, [1.0, 2.0], pure=False)) == [1.0, 2.0]
+        assert log.getvalue().count("belongs to no search") == 1
+        async with slaq.search("grid", client=c) as search:
+            assert await c.submit(report_once, 3.0) == 3.0
+    assert await search.trials() == []
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_search_is_a_job_to_everybody_else(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c, weight=2, owner="ann", steps=STEPS):
+        futures = c.map(train, [1, 0, 2], pure=False)
+        await until(lambda: plugin.searches.running["grid"].trials.waiting)
+        status = (await slaq.status(c))["jobs"]["grid"]
+        assert (status["weight"], status["owner"], status["max_iter"]) == (2, "ann", 3 * STEPS)
+        assert status["iteration"] > 0 and status["reason"].startswith("search: ")
+        explained = await slaq.explain("grid", client=c)
+        assert "wait in their report" in explained["text"]
+        await slaq.set("grid", weight=3, client=c)
+        await c.gather(futures)
+    await until(lambda: not plugin.searches.running)
+    assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == 1
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, a):
+    await start_plugin(c, s)
+
+    async def coroutine(offset):
+        for k in range(12):
+            await asyncio.sleep(0.005)
+            slaq.report(offset + 1 / (k + 1))
+        return offset
+
+    def seceded(offset):
+        from distributed import secede
+
+        secede()
+        return train(offset, 12)
+
+    async with slaq.search("grid", client=c) as search:
+        futures = [c.submit(f, i, pure=False) for f in (coroutine, seceded) for i in range(3)]
+        assert await c.gather(futures) == [0, 1, 2] * 2
+        assert sum(t["waited"] for t in await search.trials()) == 0
+
+
+@gen_cluster(client=True, nthreads=[])
+async def test_trials_of_a_search_whose_workers_come_later(c, s):
+    await start_plugin(c, s)
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(train, [1, 0], pure=False)
+        assert {t["state"] for t in await search.trials()} <= {"ready"}
+        async with Worker(s.address, nthreads=1):
+            assert await c.gather(futures) == [1, 0]
+
+
+def test_a_synchronous_client(local_client: Client):
+    local_client.register_plugin(slaq.SlaqPlugin())
+    with slaq.search("grid", steps=STEPS) as search:
+        futures = local_client.map(train, [3, 0, 2, 1], pure=False)
+    assert local_client.gather(futures) == [3, 0, 2, 1]
+    assert {t["state"] for t in search.trials()} == {"done"}
