@@ -142,7 +142,7 @@ async def test_a_worker_is_killed(c, s, a, b):
 async def test_the_client_leaves(c, s, a, b):
     plugin = await start_plugin(c, s)
     other = await Client(s.address, asynchronous=True, set_as_default=False)
-    _, futures = await begin(other, s, plugin)
+    await begin(other, s, plugin)
     await other.close()
     await until(lambda: not plugin.searches.running and not s.tasks)
     await until(lambda: not waiting(a, b))

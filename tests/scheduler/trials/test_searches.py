@@ -71,7 +71,7 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_no_more_trials_train_than_there_are_threads(c, s, a, b):
-    plugin = await start_plugin(c, s)
+    await start_plugin(c, s)
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(train, range(12), pure=False)
         seen = set()
