@@ -112,3 +112,27 @@ def test_says_what_to_install(monkeypatch):
         _ = slaq.optuna.Pruner
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = slaq.optuna.Nothing
+
+
+def test_optunas_callbacks_of_other_libraries_report_too(search):
+    xgboost = pytest.importorskip("xgboost")
+    integration = pytest.importorskip("optuna_integration")
+    rows = xgboost.DMatrix([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
+
+    def boost(trial):
+        history = {}
+        xgboost.train(
+            {"nthread": 1, "min_child_weight": 0},
+            rows,
+            4,
+            evals=[(rows, "all")],
+            evals_result=history,
+            callbacks=[integration.XGBoostPruningCallback(trial, "all-rmse")],
+            verbose_eval=False,
+        )
+        assert search.losses[trial.number] == history["all"]["rmse"]
+        return history["all"]["rmse"][-1]
+
+    study = study_of()
+    study.optimize(boost, n_trials=1)
+    assert len(search.only) == 4
