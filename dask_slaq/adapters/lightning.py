@@ -66,7 +66,7 @@ def _made() -> type:
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             if trainer.current_epoch == 0:
-                self._trial = uuid.uuid4().hex
+                self._trial = uuid.uuid4().hex[:8]
             expect(trainer.max_epochs)
             with contextlib.suppress(Exception):  # optimizers of a kind of their own
                 steps = trainer.optimizers[:1]

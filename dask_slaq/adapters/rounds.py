@@ -43,10 +43,10 @@ class RoundReport:
 
     def begin(self) -> None:
         """Begin a trial: a model is trained from the start."""
-        self._trial = uuid.uuid4().hex
+        self._trial = uuid.uuid4().hex[:8]
 
     def report(self, scores: Scores) -> bool:
-        """Report the loss of a round; never raise.
+        """Report the loss of a round; see `publish`.
 
         Parameters
         ----------

@@ -90,7 +90,7 @@ class SlaqReport:
         return check_scoring(estimator, scoring)
 
 
-def fit_of(context: Any) -> tuple[Any, ...]:
+def fit_of(context: Any) -> str:
     """Return an identifier of the fit that an iteration belongs to, the same on all workers.
 
     Parameters
@@ -98,8 +98,7 @@ def fit_of(context: Any) -> tuple[Any, ...]:
     context : sklearn.callback.CallbackContext
         Context of the iteration. That of the fit is its parent, in turn a child of the search's.
     """
-    path = []
+    path = [context.root_uuid.hex[:8]]
     while (context := context.parent) is not None:
-        path.append(context.task_id)
-        root = context.root_uuid.hex
-    return (root, *reversed(path))
+        path.insert(1, str(context.task_id))
+    return "/".join(path)

@@ -54,7 +54,7 @@ def _made() -> type:
 
         def on_train_begin(self, net: Any, **kwargs: Any) -> None:
             if not net.history:
-                self._trial = uuid.uuid4().hex
+                self._trial = uuid.uuid4().hex[:8]
             describe_estimator("skorch", net)
 
         def on_epoch_end(self, net: Any, **kwargs: Any) -> None:

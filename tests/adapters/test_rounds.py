@@ -226,3 +226,12 @@ def test_says_what_to_install(monkeypatch):
         _ = xgboost.SlaqReport
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = xgboost.Nothing
+
+
+def test_a_cancelled_task_ends(data, search):
+    from distributed import Reschedule
+
+    search.end, search.ends_after = Reschedule, 2
+    with pytest.raises(Reschedule):
+        Xgboost().train(data, Xgboost().module.SlaqReport())
+    assert len(search.only) == 2

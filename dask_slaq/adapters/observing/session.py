@@ -152,7 +152,7 @@ def log_stop(block: ReportSession, library: str) -> None:
 
 
 def publish(loss: float, *, trial: Hashable = None) -> bool:
-    """Report `loss` to the innermost open block, or else to the search of this task; never raise.
+    """Report `loss` to the innermost open block, or else to the search of this task.
 
     For training loops and callbacks of this package, which report like the observed loops of other
     libraries. In a task of a search, the call waits while other models gain more. Elsewhere,
@@ -169,6 +169,11 @@ def publish(loss: float, *, trial: Hashable = None) -> bool:
     -------
     bool
         False if the training was stopped or pruned: end it with the model so far.
+
+    Raises
+    ------
+    distributed.Reschedule
+        The task was cancelled. Nothing else is raised.
     """
     block = current()
     if block is None:
@@ -180,12 +185,16 @@ def publish(loss: float, *, trial: Hashable = None) -> bool:
 
 
 def _publish_in_task(loss: float, trial: Hashable) -> bool:
+    from distributed import Reschedule
+
     from dask_slaq.worker import report_trial
 
     try:
         report_trial(loss, trial=trial)
     except StopTraining:
         return False
+    except Reschedule:
+        raise
     except Exception as error:
         name = type(error).__name__
         warn_once(name, f"a loss was not reported: {name}: {error}")
