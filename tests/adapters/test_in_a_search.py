@@ -203,7 +203,7 @@ def test_a_study(client, optuna, monkeypatch, per_task):
         ]
         client.gather(runs)
         trials = search.trials()
-    assert fetched == []
+    assert len(fetched) <= MODELS  # Optuna's own, at the start of each trial
     monkeypatch.undo()
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * MODELS
     assert len(trials) == MODELS

@@ -42,6 +42,23 @@ def test_weights_count(data, search):
     assert search.only[-1] == pytest.approx(expected)
 
 
+def test_of_many_rows_some_are_scored(search):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(2_500, 3))
+    y = (x[:, 0] + random.normal(size=2_500) > 0).astype(int)
+    model = LogisticRegression().set_callbacks(SlaqReport()).fit(x, y)
+    assert search.only[-1] == pytest.approx(log_loss(y[::3], model.predict_proba(x[::3])))
+
+
+def test_a_score_that_fails_costs_one_warning(data, search):
+    def fails(estimator, x, y):
+        raise ValueError("no such rows")
+
+    with pytest.warns(RuntimeWarning, match="was not computed: ValueError: no such rows") as said:
+        LogisticRegression().set_callbacks(SlaqReport(fails)).fit(*data)
+    assert len(said) == 1 and search.losses == {}
+
+
 def test_a_score_of_ones_own(data, search):
     def held_out(estimator, x, y):
         return estimator.score(data[0][100:], data[1][100:])
