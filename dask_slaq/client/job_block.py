@@ -21,7 +21,6 @@ from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.plotting import plot
-from dask_slaq.client.reporter import Reporter
 from dask_slaq.client.steering import (
     explain,
     owner_of_client,
@@ -34,6 +33,7 @@ from dask_slaq.client.stopping import listen
 from dask_slaq.client.validation import finite
 from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.memory import check_kind
+from dask_slaq.worker import Reporter
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -15,7 +15,7 @@ from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of
 if TYPE_CHECKING:
     from distributed import Worker
 
-__all__ = ["ANNOTATION", "in_trial", "report_trial"]
+__all__ = ["ANNOTATION", "in_trial", "number", "report_trial"]
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
     found = _task_here()
     if found is None:
         return False
-    value = _number(loss)
+    value = number(loss)
     worker, key = found
     run = _run_of(worker, key)
     if run is None:
@@ -147,7 +147,14 @@ def _has_thread() -> bool:
     return False
 
 
-def _number(loss: Any) -> float:
+def number(loss: Any) -> float:
+    """Convert a loss to a float, also one that is not finite.
+
+    Raises
+    ------
+    NonFiniteLoss
+        The loss is a string, bytes or a boolean, or does not convert to a number.
+    """
     if not isinstance(loss, str | bytes | bool):
         try:
             return float(loss)

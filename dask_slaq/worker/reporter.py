@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dask_slaq.adapters.observing import Address, is_stopping
-from dask_slaq.client.validation import finite
-from dask_slaq.core.errors import StopTraining
+from dask_slaq.core.errors import NonFiniteLoss, StopTraining
+from dask_slaq.worker.reports import number
 
 __all__ = ["Reporter"]
 
@@ -41,6 +42,9 @@ class Reporter:
         StopTraining
             The job was stopped, and its workers know. The loss was reported.
         """
-        self.address.report(finite(loss))
+        value = number(loss)
+        if not math.isfinite(value):
+            raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
+        self.address.report(value)
         if is_stopping(self.address):
             raise StopTraining(f"job {self.job!r} was stopped: end the training loop")
