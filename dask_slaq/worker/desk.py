@@ -103,7 +103,10 @@ class Desk:
             seat = self.seats.get(key)
             if seat is None:
                 seat = self.seats[key] = Seat(key, run, number, since=monotonic())
-            seat.number = number
+            if seat.number != number:
+                if seat.losses:  # of the trial that ends here
+                    self.send(seat, "reports")
+                seat.number = number
             return seat
 
     def leave(self, key: Hashable) -> None:
@@ -112,6 +115,8 @@ class Desk:
             with self._lock:
                 if (seat := self.seats.pop(key, None)) is not None:
                     seat.may_go.set()
+                    if seat.losses:  # before the worker's message that the task ended
+                        self._post(self._message(seat, "reports"))
                 self._settle()
 
     def take(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
@@ -157,9 +162,12 @@ class Desk:
 
     def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
         """Tell the scheduler what a trial does from now on, and what it has not told before."""
+        self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
+
+    def _message(self, seat: Seat, what: str, waited: float = 0.0) -> dict[str, Any]:
         losses, computed = seat.losses, seat.computed
         seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
-        message: Mapping[str, Any] = {
+        return {
             "op": "slaq-trial",
             "key": seat.key,
             "what": what,
@@ -169,7 +177,6 @@ class Desk:
             "at": time(),
             "number": seat.number,
         }
-        self.worker.loop.add_callback(self._post, message)
 
     def _post(self, message: Mapping[str, Any]) -> None:
         stream = self.worker.batched_stream
