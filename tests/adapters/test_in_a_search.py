@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -212,23 +214,20 @@ def test_a_study(client, optuna, monkeypatch, per_task):
     assert sorted(trial["loss"] for trial in trials) == pytest.approx(ends)
 
 
-def endless(trial: Any, begun: str) -> float:
+def endless(trial: Any, end: float = 0.0, begun: str | None = None) -> float:
     import optuna
 
-    step = 0
-    while True:
-        trial.report(1 / (step + 1), step)
+    for step in itertools.count():
+        trial.report(end + 1 / (step + 1), step)
         if trial.should_prune():
             raise optuna.TrialPruned
-        step += 1
-        if step == 5:
+        if step == 5 and begun is not None:
             Event(begun).set()
+    raise AssertionError
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_a_stopped_study_ends(client, optuna):
-    import functools
-
     from optuna_integration import DaskStorage
 
     study = optuna.create_study(storage=DaskStorage(client=client), pruner=slaq.optuna.Pruner())
@@ -239,6 +238,20 @@ def test_a_stopped_study_ends(client, optuna):
         slaq.stop("study")
         client.gather(runs)
     assert [trial.state.name for trial in study.trials] == ["PRUNED"] * 2
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_hopeless_trial_is_pruned(client, optuna):
+    from optuna_integration import DaskStorage
+
+    study = optuna.create_study(storage=DaskStorage(client=client), pruner=slaq.optuna.Pruner())
+    with slaq.search("study", prune=True) as search:
+        client.submit(study.optimize, objective, n_trials=1, pure=False).result()
+        aim = functools.partial(endless, end=5.0)
+        client.submit(study.optimize, aim, n_trials=2, pure=False).result()
+        states = [trial["state"] for trial in search.trials()]
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED", "PRUNED"]
+    assert sorted(states) == ["done", "pruned", "pruned"]
 
 
 def test_a_grid_search_of_scikit_learn(client, data):
