@@ -107,11 +107,11 @@ def _raise_verdict(desk: Desk, seat: Seat) -> None:
     verdict = desk.verdict(seat)
     if not verdict and not desk.is_cancelled(seat):
         return
-    if seat.losses:
-        desk.send(seat, "reports")
-    if verdict == "stop":
+    if verdict or seat.losses:
+        desk.send(seat, verdict or "reports")
+    if verdict == "stopped":
         raise StopTraining("the search was stopped: end the training loop")
-    if verdict == "prune":
+    if verdict == "pruned":
         raise TrialPruned("the search gave this model up: end the training loop")
     from distributed import Reschedule
 

@@ -232,11 +232,12 @@ def test_a_stopped_study_ends(client, optuna):
 
     study = optuna.create_study(storage=DaskStorage(client=client), pruner=slaq.optuna.Pruner())
     aim = functools.partial(endless, begun="study-begun")
-    with slaq.search("study"):
+    with slaq.search("study") as search:
         runs = [client.submit(study.optimize, aim, n_trials=5, pure=False) for _ in range(2)]
         assert Event("study-begun", client=client).wait(PATIENCE)
         slaq.stop("study")
         client.gather(runs)
+        assert [trial["state"] for trial in search.trials()] == ["stopped"] * 2
     assert [trial.state.name for trial in study.trials] == ["PRUNED"] * 2
 
 
@@ -249,9 +250,11 @@ def test_a_hopeless_trial_is_pruned(client, optuna):
         client.submit(study.optimize, objective, n_trials=1, pure=False).result()
         aim = functools.partial(endless, end=5.0)
         client.submit(study.optimize, aim, n_trials=2, pure=False).result()
-        states = [trial["state"] for trial in search.trials()]
+        trials = search.trials()
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED", "PRUNED"]
-    assert sorted(states) == ["done", "pruned", "pruned"]
+    assert sorted(trial["state"] for trial in trials) == ["done", "pruned", "pruned"]
+    # The verdict on the first does not end the second, in the same task.
+    assert all(trial["iteration"] >= 8 for trial in trials)
 
 
 def test_a_grid_search_of_scikit_learn(client, data):
