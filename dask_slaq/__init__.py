@@ -84,6 +84,8 @@ def __getattr__(name: str) -> Any:
         return import_module("dask_slaq.scheduler.preload").dask_setup
     if name == "__version__":
         return import_module("importlib.metadata").version("dask-slaq")
+    if name == "optuna":  # what Optuna's studies need, and only if it is installed
+        return import_module("dask_slaq.adapters.optuna")
     if name == "set":  # an alias, as the module that defines it needs the builtin
         return import_module("dask_slaq.client").set_job
     if name in _PUBLIC:
@@ -92,4 +94,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC, "set", "__version__"])
+    return sorted([*globals(), *_PUBLIC, "optuna", "set", "__version__"])

@@ -91,3 +91,11 @@ def test_acceleration_saves_sweeps():
 def test_every_example_is_run():
     text = Path(__file__).read_text()
     assert all(f'run("{example.name}")' in text for example in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.slow
+def test_an_optuna_study_is_a_search():
+    pytest.importorskip("optuna_integration")
+    counts, best = run("optuna_search.py").splitlines()
+    assert counts == "12 trials, 180 reports"
+    assert float(re.search(r"loss (\S+) with", best)[1]) < 0.5

@@ -22,8 +22,8 @@ IMPURE = {
 }  # fmt: skip
 #: Slow or optional: imported where they are needed, never with the package.
 LAZY = {
-    "bokeh", "dask_glm", "dask_ml", "lightgbm", "lightning", "matplotlib", "rich", "scipy",
-    "sklearn", "skorch", "textual", "torch", "xarray", "xgboost",
+    "bokeh", "catboost", "dask_glm", "dask_ml", "lightgbm", "lightning", "matplotlib", "optuna",
+    "rich", "scipy", "sklearn", "skorch", "textual", "torch", "xarray", "xgboost",
 }  # fmt: skip
 #: What a part may import with itself: workloads are scikit-learn estimators, and nothing else
 #: of ours imports them.

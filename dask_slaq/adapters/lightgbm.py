@@ -1,14 +1,14 @@
-"""Loss reports of lightgbm.dask: the ``DaskLGBM...`` estimators.
+"""Loss reports of LightGBM: of lightgbm.dask, and of models trained in one task (`SlaqReport`).
 
-Training is one long task per worker. A LightGBM callback reports the loss of each round from the
-first worker. LightGBM evaluates each worker's own rows, so the loss is that of the rows of the
-first worker.
+lightgbm.dask (the ``DaskLGBM...`` estimators) trains in one long task per worker. A callback
+reports the loss of each round from the first worker. LightGBM evaluates each worker's own rows, so
+the loss is that of the rows of the first worker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlparse
 
 from dask_slaq.adapters.observing import (
@@ -21,6 +21,12 @@ from dask_slaq.adapters.observing import (
     kind_of,
     sizes_of,
 )
+from dask_slaq.adapters.rounds import RoundReport
+
+__all__ = ["LOOPS", "SlaqReport"]
+
+#: Runs a callback after all others, so that the user's callbacks see the round.
+LAST = 1_000_000
 
 #: Parameters that shape the loss curve, and LightGBM's defaults for them.
 DEFAULTS = {"learning_rate": 0.1, "num_leaves": 31, "min_child_samples": 20, "reg_lambda": 0.0}
@@ -60,11 +66,12 @@ class Report:
         Address to report losses to.
     """
 
-    order = 5
+    when = 5
     before_iteration = False
 
     def __init__(self, route: Address) -> None:
         self.route = route
+        self.order = self.when  # LightGBM looks for it in the instance only
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return rebuild(), (type(self).__name__, self.route.inbox, self.route.topic)
@@ -85,7 +92,7 @@ class Stop(Report):
     It runs last, so that the user's callbacks see the round.
     """
 
-    order = 1_000_000
+    when = LAST
 
     def __call__(self, env: Any) -> None:
         try:
@@ -93,9 +100,14 @@ class Stop(Report):
         except Exception:
             return
         if stop:
-            from lightgbm.callback import EarlyStopException
+            end_training(env)
 
-            raise EarlyStopException(env.iteration, env.evaluation_result_list)
+
+def end_training(env: Any) -> NoReturn:
+    """End the training after this round, with all trees so far."""
+    from lightgbm.callback import EarlyStopException
+
+    raise EarlyStopException(env.iteration, env.evaluation_result_list)
 
 
 def rebuild() -> Callable[..., Any]:
@@ -146,6 +158,36 @@ def loss_of(results: Iterable[tuple[Any, ...]]) -> float | None:
     if losses:
         return float(losses[0])
     return -float(scores[0][0]) if scores else None
+
+
+class SlaqReport(RoundReport):
+    """Callback of ``lightgbm.train`` and LightGBM's estimators; see `RoundReport`.
+
+    Examples
+    --------
+    >>> from dask_slaq.adapters.lightgbm import SlaqReport
+    >>> lgb.train(
+    ...     params, train, 100, valid_sets=[valid], callbacks=[SlaqReport()]
+    ... )  # doctest: +SKIP
+    """
+
+    library = "lightgbm"
+    before_iteration = False
+
+    def __init__(
+        self, metric: str | None = None, data: str | None = None, maximize: bool | None = None
+    ) -> None:
+        super().__init__(metric, data, maximize)
+        self.order = LAST  # LightGBM looks for it in the instance only
+
+    def __call__(self, env: Any) -> None:
+        if env.iteration == 0:
+            self.begin()
+        scores: dict[str, dict[str, tuple[float, bool]]] = {}
+        for data, metric, value, higher, *_ in env.evaluation_result_list or ():
+            scores.setdefault(data, {})[metric] = (value, higher)
+        if not self.report(scores):
+            end_training(env)
 
 
 LOOPS = (Loop("lightgbm.dask", "_train", Training, fit="lightgbm.dask"),)

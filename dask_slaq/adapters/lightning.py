@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import uuid
 from typing import Any
 
 from dask_slaq.adapters.observing import describe, expect, kind_of, publish, warn_once
@@ -38,8 +39,9 @@ def _made() -> type:
     class SlaqReport(_base()):  # type: ignore[misc]
         """Callback that reports the mean training loss, or a logged metric, after each epoch.
 
-        The reports go to the job that is open where ``Trainer.fit`` is called; without an open job
-        nothing happens. *n* epochs give *n* reports, from the process of global rank 0 only.
+        The reports go to the job that is open where ``Trainer.fit`` is called, or else to the
+        search of the task that calls it; elsewhere nothing happens. *n* epochs give *n* reports,
+        from the process of global rank 0 only.
 
         Parameters
         ----------
@@ -55,6 +57,7 @@ def _made() -> type:
 
         def __init__(self, monitor: str | None = None) -> None:
             self.monitor = monitor
+            self._trial: str | None = None
             self._begin()
 
         def _begin(self) -> None:
@@ -62,6 +65,8 @@ def _made() -> type:
             self._steps = 0
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            if trainer.current_epoch == 0:
+                self._trial = uuid.uuid4().hex[:8]
             expect(trainer.max_epochs)
             with contextlib.suppress(Exception):  # optimizers of a kind of their own
                 steps = trainer.optimizers[:1]
@@ -90,9 +95,10 @@ def _made() -> type:
 
         def _publish(self, trainer: Any) -> bool:
             if self.monitor in trainer.callback_metrics:
-                return publish(float(trainer.callback_metrics[self.monitor]))
+                metric = float(trainer.callback_metrics[self.monitor])
+                return publish(metric, trial=self._trial)
             if self._steps:
-                return publish(float(self._sum) / self._steps)
+                return publish(float(self._sum) / self._steps, trial=self._trial)
             self._say_what_there_is(trainer)
             return True
 

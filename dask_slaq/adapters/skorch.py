@@ -7,6 +7,7 @@ so a net with this callback can be sent to workers.
 from __future__ import annotations
 
 import functools
+import uuid
 from typing import Any
 
 from dask_slaq.adapters.observing import describe_estimator, publish, warn_once
@@ -30,8 +31,9 @@ def _made() -> type:
     class SlaqReport(Callback):  # type: ignore[misc]
         """Callback that reports one entry of a skorch net's history after each epoch.
 
-        The reports go to the job that is open where ``fit`` or ``partial_fit`` runs; without an
-        open job nothing happens. *n* epochs give *n* reports.
+        The reports go to the job that is open where ``fit`` or ``partial_fit`` runs, or else to the
+        search of the task that trains the net, where each ``fit`` is a trial of its own; elsewhere
+        nothing happens. *n* epochs give *n* reports.
 
         Parameters
         ----------
@@ -45,16 +47,20 @@ def _made() -> type:
         >>> net = NeuralNetClassifier(Module, callbacks=[SlaqReport()])  # doctest: +SKIP
         """
 
+        _trial: str | None = None
+
         def __init__(self, loss: str = "train_loss") -> None:
             self.loss = loss
 
         def on_train_begin(self, net: Any, **kwargs: Any) -> None:
+            if not net.history:
+                self._trial = uuid.uuid4().hex[:8]
             describe_estimator("skorch", net)
 
         def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
             epoch = net.history[-1]
             if self.loss in epoch:
-                if not publish(epoch[self.loss]):
+                if not publish(epoch[self.loss], trial=self._trial):
                     # skorch's way to end a fit early, which keeps the net so far.
                     raise KeyboardInterrupt
                 return

@@ -1,11 +1,13 @@
-"""Loss reports of xgboost.dask: ``train`` and the ``DaskXGB...`` estimators.
+"""Loss reports of xgboost: of xgboost.dask, and of models trained in one task (`SlaqReport`).
 
-Training is one long task per worker. An xgboost callback reports the loss of each round from the
-worker of rank 0, after xgboost has summed the metric over all workers.
+xgboost.dask (``train`` and the ``DaskXGB...`` estimators) trains in one long task per worker. A
+callback reports the loss of each round from the worker of rank 0, after xgboost has summed the
+metric over all workers. `SlaqReport` is created on first access: its base class is xgboost's.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +20,9 @@ from dask_slaq.adapters.observing import (
     ends_with,
     kind_of,
 )
+from dask_slaq.adapters.rounds import RoundReport
+
+__all__ = ["LOOPS", "SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
@@ -144,9 +149,61 @@ def loss_of(log: Mapping[str, Sequence[float]]) -> float:
     (0.6, 0.25)
     """
     for name, values in log.items():
-        if name.partition("@")[0].rstrip("-") not in HIGHER_IS_BETTER:
+        if not higher_is_better(name):
             return float(values[-1])
     return 1.0 - float(next(iter(log.values()))[-1])
+
+
+def higher_is_better(metric: str) -> bool:
+    """Return whether xgboost maximizes a metric."""
+    return metric.partition("@")[0].rstrip("-") in HIGHER_IS_BETTER
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SlaqReport":
+        return _made()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@functools.cache
+def _made() -> type:
+    try:
+        from xgboost.callback import TrainingCallback
+    except ImportError as error:
+        raise ImportError("xgboost is not installed: pip install dask-slaq[xgboost]") from error
+
+    class SlaqReport(RoundReport, TrainingCallback):  # type: ignore[misc]
+        """Callback of ``xgboost.train`` and xgboost's estimators; see `RoundReport`.
+
+        Examples
+        --------
+        >>> from dask_slaq.adapters.xgboost import SlaqReport  # doctest: +SKIP
+        >>> xgb.train(params, dtrain, 100, evals=[(dvalid, "valid")], callbacks=[SlaqReport()])
+        """
+
+        library = "xgboost"
+        _stop = False
+
+        def before_training(self, model: Any) -> Any:
+            self._stop = False
+            if not model.num_boosted_rounds():
+                self.begin()
+            return model
+
+        def before_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            # Here, and not after a round: the user's callbacks see each round to its end.
+            return self._stop
+
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            scores = {
+                data: {name: (values[-1], higher_is_better(name)) for name, values in log.items()}
+                for data, log in evals_log.items()
+            }
+            self._stop = not self.report(scores)
+            return False
+
+    SlaqReport.__module__, SlaqReport.__qualname__ = __name__, "SlaqReport"
+    return SlaqReport
 
 
 LOOPS = (Loop("xgboost.dask", "_train_async", Training, fit="xgboost.dask"),)

@@ -18,6 +18,7 @@ import dask
 
 from dask_slaq.adapters import observing
 from dask_slaq.adapters.compat import repairs
+from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.plotting import plot
 from dask_slaq.client.steering import (
@@ -32,6 +33,7 @@ from dask_slaq.client.stopping import listen
 from dask_slaq.client.validation import finite
 from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.memory import check_kind
+from dask_slaq.worker import Reporter
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -78,6 +80,9 @@ class Job:
         self._described = False
         self._asked_to_stop = False
         self._plain = False
+        # Receives what tasks report; made on demand, once per block.
+        self._session: ReportSession | None = None
+        self._mailbox: Mailbox | None = None
 
     def report(self, loss: float) -> None:
         """Report the loss of the next iteration without blocking; lower is better.
@@ -104,6 +109,37 @@ class Job:
             self._asked_to_stop = True
         if self._asked_to_stop:
             raise StopTraining(f"job {self.name!r} was stopped: end the training loop")
+
+    def reporter(self) -> Reporter:
+        """Return a picklable function ``report(loss)`` for the tasks of the job on workers.
+
+        A loss travels through the job's client, and arrives before the result of the task that
+        reported it. Call it once per iteration, so in one of the tasks that train together. After
+        the job was stopped, `report` raises `StopTraining` as soon as the worker knows, some
+        reports later; a worker that joins after the stop does not know.
+
+        Returns
+        -------
+        Reporter
+
+        Raises
+        ------
+        UnknownJob
+            The job is not running: the call is outside its block.
+
+        Examples
+        --------
+        >>> with job("a") as a:  # doctest: +SKIP
+        ...     model = client.submit(train, data, a.reporter()).result()
+        """
+        client = self._client
+        if client is None:
+            raise UnknownJob(f"job {self.name!r} is not running: call reporter in its block")
+        if self._mailbox is None:
+            self._session = ReportSession(self.report, None)
+            with client.as_current():
+                self._mailbox = Mailbox(self._session, "its tasks")
+        return Reporter(self.name, self._mailbox.route)
 
     def ask_to_stop(self) -> None:
         """Let the next report raise `StopTraining`."""
@@ -288,6 +324,9 @@ class Job:
         client, self._client = self._client, None
         if client is None:
             raise SlaqError(f"job {self.name!r} does not run: its block was left already")
+        if self._session is not None:
+            self._session.open = False
+            self._session = self._mailbox = None
         try:
             self._stack.close()
         except Exception as error:

@@ -108,7 +108,10 @@ class Desk:
             seat = self.seats.get(key)
             if seat is None:
                 seat = self.seats[key] = Seat(key, run, number, since=monotonic())
-            seat.number = number
+            if seat.number != number:
+                if seat.losses:  # of the trial that ends here
+                    self.send(seat, "reports")
+                seat.number = number
             return seat
 
     def leave(self, key: Hashable) -> None:
@@ -136,7 +139,7 @@ class Desk:
             if not turn.get("stop"):
                 alive = [key for key in turn["order"] if key in self.seats]
                 held.update(alive[turn["width"] :])
-                held.difference_update(turn["prune"])
+                held.difference_update(key for key, _ in turn["prune"])
         self._held = held
         for key, seat in self.seats.items():
             if key in held:
@@ -152,12 +155,13 @@ class Desk:
         return worker.status == Status.running and not worker.batched_stream.closed()
 
     def verdict(self, seat: Seat) -> str:
-        """Return ``"stop"`` or ``"prune"`` if a trial should end, else an empty string."""
+        """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""
         for turn in self._turns:
             if turn["run"] == seat.run and turn.get("stop"):
-                return "stop"
-            if seat.key in turn["prune"]:
-                return "prune"
+                return "stopped"
+            # The next trial of the same task is not meant.
+            if (seat.key, seat.number) in turn["prune"]:
+                return "pruned"
         return ""
 
     def is_cancelled(self, seat: Seat) -> bool:

@@ -16,7 +16,7 @@ from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of
 if TYPE_CHECKING:
     from distributed import Worker
 
-__all__ = ["ANNOTATION", "in_trial", "report_trial"]
+__all__ = ["ANNOTATION", "in_trial", "number", "report_trial"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
     found = _task_here()
     if found is None:
         return False
-    value = _number(loss)
+    value = number(loss)
     worker, key = found
     run = _run_of(worker, key)
     if run is None:
@@ -110,11 +110,11 @@ def _raise_verdict(desk: Desk, seat: Seat) -> None:
     verdict = desk.verdict(seat)
     if not verdict and not desk.is_cancelled(seat):
         return
-    if seat.losses:
-        desk.send(seat, "reports")
-    if verdict == "stop":
+    if verdict or seat.losses:
+        desk.send(seat, verdict or "reports")
+    if verdict == "stopped":
         raise StopTraining("the search was stopped: end the training loop")
-    if verdict == "prune":
+    if verdict == "pruned":
         raise TrialPruned("the search gave this model up: end the training loop")
     from distributed import Reschedule
 
@@ -153,7 +153,14 @@ def _has_thread() -> bool:
     return False
 
 
-def _number(loss: Any) -> float:
+def number(loss: Any) -> float:
+    """Convert a loss to a float, also one that is not finite.
+
+    Raises
+    ------
+    NonFiniteLoss
+        The loss is a string, bytes or a boolean, or does not convert to a number.
+    """
     if not isinstance(loss, str | bytes | bool):
         try:
             return float(loss)

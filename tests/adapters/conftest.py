@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Hashable, Iterator
 
 import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+
+from dask_slaq.adapters.observing import session
+from dask_slaq.core.errors import StopTraining
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +23,37 @@ def client() -> Iterator[Client]:
         Client(cluster) as client,
     ):
         yield client
+
+
+class Search:
+    """Stands in for the search of the running task: keeps what trials report, and ends them."""
+
+    def __init__(self) -> None:
+        self.losses: dict[Hashable, list[float]] = {}
+        self.ends_after: float = math.inf
+        self.end: type[StopTraining] = StopTraining
+
+    def report_trial(self, loss: float, *, trial: Hashable = None) -> bool:
+        losses = self.losses.setdefault(trial, [])
+        losses.append(loss)
+        if len(losses) >= self.ends_after:
+            raise self.end("end")
+        return True
+
+    @property
+    def only(self) -> list[float]:
+        """Losses of the only trial."""
+        (losses,) = self.losses.values()
+        return losses
+
+
+@pytest.fixture
+def search(monkeypatch) -> Search:
+    search = Search()
+    monkeypatch.setattr("dask_slaq.worker.in_trial", lambda: True)
+    monkeypatch.setattr("dask_slaq.worker.report_trial", search.report_trial)
+    monkeypatch.setattr(session, "_said", set())
+    return search
 
 
 class Rows:

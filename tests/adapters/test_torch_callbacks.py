@@ -124,6 +124,21 @@ def test_a_loss_that_skorch_does_not_record_costs_one_warning(skorch_net, rows):
     assert "'loss'" in message and "train_loss, valid_loss" in message
 
 
+def test_a_skorch_net_reports_to_the_search_of_its_task(skorch_net, rows, search):
+    from dask_slaq.adapters.skorch import SlaqReport
+
+    net = skorch_net(SlaqReport()).fit(*rows)
+    assert search.only == net.history[:, "train_loss"]
+    net.partial_fit(*rows)
+    assert search.only == net.history[:, "train_loss"] and len(search.only) == 6
+    net.fit(*rows)  # from the start: another trial
+    assert [len(losses) for losses in search.losses.values()] == [6, 3]
+    search.losses.clear()
+    search.ends_after = 2
+    net = skorch_net(SlaqReport()).fit(*rows)
+    assert len(net.history) == len(search.only) == 2
+
+
 @pytest.fixture
 def fit_lightning(rows, tmp_path):
     torch = pytest.importorskip("torch")
@@ -224,3 +239,15 @@ def test_a_stopped_lightning_trainer_ends_after_the_epoch(fit_lightning):
         module, _ = fit_lightning(SlaqReport())
     assert len(losses) == 2
     assert len(module.seen) == 2 * 4
+
+
+def test_a_lightning_trainer_reports_to_the_search_of_its_task(fit_lightning, search):
+    from dask_slaq.adapters.lightning import SlaqReport
+
+    module, _ = fit_lightning(SlaqReport())
+    steps = np.array(module.seen).reshape(3, 4)
+    np.testing.assert_allclose(search.only, steps.mean(axis=1), rtol=1e-6)
+    search.losses.clear()
+    search.ends_after = 2
+    module, _ = fit_lightning(SlaqReport())
+    assert len(search.only) == 2 and len(module.seen) == 2 * 4

@@ -13,6 +13,7 @@ from dask_slaq.adapters.observing.patches import AfterImport, Patches, imported
 from dask_slaq.adapters.observing.session import (
     ReportSession,
     expect,
+    is_heard,
     log_stop,
     publish,
     stopped,
@@ -35,6 +36,7 @@ __all__ = [
     "ends_with",
     "expect",
     "imported",
+    "is_heard",
     "is_stopping",
     "kind_of",
     "kind_of_estimator",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from numbers import Integral
@@ -151,22 +151,61 @@ def log_stop(block: ReportSession, library: str) -> None:
     log_once(block, f"stop {library}", message)
 
 
-def publish(loss: float) -> bool:
-    """Report `loss` to the innermost open block, if any; never raise.
+def publish(loss: float, *, trial: Hashable = None) -> bool:
+    """Report `loss` to the innermost open block, or else to the search of this task.
 
     For training loops and callbacks of this package, which report like the observed loops of other
-    libraries.
+    libraries. In a task of a search, the call waits while other models gain more. Elsewhere,
+    without a block, it does nothing.
+
+    Parameters
+    ----------
+    loss : float
+        Lower is better.
+    trial : hashable, optional
+        Which of the trials in the task reports; see `dask_slaq.worker.report_trial`.
 
     Returns
     -------
     bool
-        False if the training was stopped: end it with the model so far.
+        False if the training was stopped or pruned: end it with the model so far.
+
+    Raises
+    ------
+    distributed.Reschedule
+        The task was cancelled. Nothing else is raised.
     """
     block = current()
-    if block is None or pass_on(block, loss):
+    if block is None:
+        return _publish_in_task(loss, trial)
+    if pass_on(block, loss):
         return True
     log_once(block, "stop", "the job was stopped: its fit ends with the model so far")
     return False
+
+
+def _publish_in_task(loss: float, trial: Hashable) -> bool:
+    from distributed import Reschedule
+
+    from dask_slaq.worker import report_trial
+
+    try:
+        report_trial(loss, trial=trial)
+    except StopTraining:
+        return False
+    except Reschedule:
+        raise
+    except Exception as error:
+        name = type(error).__name__
+        warn_once(name, f"a loss was not reported: {name}: {error}")
+    return True
+
+
+def is_heard() -> bool:
+    """Return whether `publish` reports to something, which makes a loss worth computing."""
+    from dask_slaq.worker import in_trial
+
+    return current() is not None or in_trial()
 
 
 def stopped() -> bool:

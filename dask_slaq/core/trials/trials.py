@@ -53,6 +53,8 @@ class Trial:
         Predicted final loss, and the ends of its 80 % band; nan without a forecast.
     score : float
         Order among the trials of a worker, lowest first.
+    verdict : str
+        ``"pruned"`` or ``"stopped"`` once its report has said so; empty before.
     outcome : str
         How it ended; empty while it has not.
     """
@@ -72,6 +74,7 @@ class Trial:
     low: float = math.nan
     high: float = math.nan
     score: float = math.inf
+    verdict: str = ""
     outcome: str = ""
     hopeless: bool = False
 
@@ -179,9 +182,9 @@ class Trials:
         self._predictor.remove(trial.name)
         self._reported.pop(trial.name, None)
         if outcome:
-            trial.outcome, trial.waits = outcome, False
+            trial.outcome, trial.waits = trial.verdict or outcome, False
             self.ended.append(trial)
-        if outcome == "done":
+        if trial.outcome == "done":
             self.longest = max(self.longest, trial.reports)
             if math.isfinite(trial.loss):
                 self.best_final = min(self.best_final, trial.loss)

@@ -38,12 +38,13 @@ class Room:
 class Turns:
     """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
 
-    Trials that are not in `order` train on. `pruned` lists those that should end.
+    Trials that are not in `order` train on. `pruned` lists key and number of those that
+    should end.
     """
 
     order: list[Hashable]
     width: int
-    pruned: list[Hashable]
+    pruned: list[tuple[Hashable, Hashable]]
 
 
 def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
@@ -98,7 +99,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         else:
             compared.sort(key=_rank)
         order = [trial.key for trial in compared]
-        pruned = [trial.key for trial in at[worker] if trial.hopeless]
+        pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
         found[worker] = Turns(order, explored, pruned)
     return found
 

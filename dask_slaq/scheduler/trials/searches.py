@@ -199,8 +199,8 @@ class Searches:
         key : str or tuple
             Key of its task.
         worker : str
-        what : {"reports", "waits", "goes"}
-            What it does from now on.
+        what : {"reports", "waits", "goes", "pruned", "stopped"}
+            What it does from now on, or why its report has ended it.
         losses : list of float
         computed, waited : float
             Seconds since the message before.
@@ -225,6 +225,8 @@ class Searches:
         if math.isfinite(search.trials.best):
             for _ in losses:
                 self._plugin.jobs.report(pool.name, search.trials.best)
+        if what in ("pruned", "stopped"):
+            trial.verdict = what
         if what == "waits":
             trial.waits = True
             tracker.rested(ts)
@@ -249,11 +251,6 @@ class Searches:
             search.begun.pop(key, None)
             outcome = {"memory": "done", "erred": "failed"}.get(finish, "")
             if key in search.trials.alive:
-                trial = search.trials.alive[key]
-                if outcome == "failed" and search.pool.name in self._plugin.jobs.stopping:
-                    outcome = "stopped"
-                elif outcome and trial.hopeless:
-                    outcome = "pruned"
                 search.trials.end(key, outcome)
                 search.pool.waiting = search.trials.waiting
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):

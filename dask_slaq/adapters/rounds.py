@@ -1,0 +1,86 @@
+"""Reports of boosting rounds: what the callbacks of xgboost, LightGBM and CatBoost share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from dask_slaq.adapters.observing import publish, warn_once
+
+__all__ = ["RoundReport", "Scores"]
+
+#: Latest value and whether higher is better, by metric, by evaluation set.
+Scores = Mapping[str, Mapping[str, tuple[float, bool]]]
+
+
+class RoundReport:
+    """Callback that reports a metric of an evaluation set after each round.
+
+    The reports go to the job that is open where the model is trained, or to the search of the
+    task that trains it. *n* rounds give *n* reports. A model that is trained from the start is a
+    trial of its own, also where one task trains several.
+
+    Parameters
+    ----------
+    metric : str, optional
+        Name of the metric. By default the first where lower is better, or else the first.
+    data : str, optional
+        Name of the evaluation set. By default the last one.
+    maximize : bool, optional
+        Whether higher is better; minus the metric is reported then. By default what the library
+        knows of the metric.
+    """
+
+    library = ""
+
+    def __init__(
+        self, metric: str | None = None, data: str | None = None, maximize: bool | None = None
+    ) -> None:
+        self.metric = metric
+        self.data = data
+        self.maximize = maximize
+        self._trial: str | None = None
+
+    def begin(self) -> None:
+        """Begin a trial: a model is trained from the start."""
+        self._trial = uuid.uuid4().hex[:8]
+
+    def report(self, scores: Scores) -> bool:
+        """Report the loss of a round; see `publish`.
+
+        Parameters
+        ----------
+        scores : Scores
+
+        Returns
+        -------
+        bool
+            False if the training was stopped or pruned.
+        """
+        loss = self._choose(scores)
+        return loss is None or publish(loss, trial=self._trial)
+
+    def _choose(self, scores: Scores) -> float | None:
+        data = self.data if self.data is not None else next(reversed(scores), None)
+        known = scores.get(data, {}) if data is not None else {}
+        metric = self.metric
+        if metric is None:
+            lower = (name for name, (_, higher) in known.items() if not higher)
+            metric = next(lower, next(iter(known), None))
+        if metric is None or metric not in known:
+            self._warn(scores)
+            return None
+        value, higher = known[metric]
+        if self.maximize is not None:
+            higher = self.maximize
+        return -float(value) if higher else float(value)
+
+    def _warn(self, scores: Scores) -> None:
+        wanted = f"metric {self.metric!r}" if self.metric else "metric"
+        where = f" of {self.data!r}" if self.data else ""
+        names = [f"{name} of {data}" for data, known in scores.items() for name in known]
+        there = ", ".join(names) or "nothing: pass it an evaluation set"
+        warn_once(
+            f"{self.library} {self.metric} {self.data}",
+            f"there is no {wanted}{where} to report; {self.library} evaluates {there}",
+        )

@@ -1,0 +1,291 @@
+"""Unmodified libraries train in tasks of a search on real workers: each fit is a trial of it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, Event, LocalCluster
+from driving import PATIENCE
+
+import dask_slaq as slaq
+
+MODELS, ROUNDS = 6, 10
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
+        yield client
+
+
+@pytest.fixture
+def data():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 4))
+    return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
+
+
+def boost_xgboost(rate: float, x: Any, y: Any) -> Any:
+    import xgboost
+
+    from dask_slaq.adapters.xgboost import SlaqReport
+
+    train, valid = xgboost.DMatrix(x[:150], y[:150]), xgboost.DMatrix(x[150:], y[150:])
+    history: dict[str, Any] = {}
+    xgboost.train(
+        {"objective": "binary:logistic", "nthread": 1, "eta": rate},
+        train,
+        ROUNDS,
+        evals=[(valid, "valid")],
+        evals_result=history,
+        callbacks=[SlaqReport()],
+        verbose_eval=False,
+    )
+    return history["valid"]["logloss"]
+
+
+def boost_lightgbm(rate: float, x: Any, y: Any) -> Any:
+    import lightgbm
+
+    from dask_slaq.adapters.lightgbm import SlaqReport
+
+    train = lightgbm.Dataset(x[:150], y[:150])
+    history: dict[str, Any] = {}
+    lightgbm.train(
+        {"objective": "binary", "num_threads": 1, "learning_rate": rate, "verbose": -1},
+        train,
+        ROUNDS,
+        valid_sets=[train.create_valid(x[150:], y[150:])],
+        callbacks=[SlaqReport(), lightgbm.record_evaluation(history)],
+    )
+    return history["valid_0"]["binary_logloss"]
+
+
+def boost_catboost(rate: float, x: Any, y: Any) -> Any:
+    from catboost import CatBoostClassifier
+
+    from dask_slaq.adapters.catboost import SlaqReport
+
+    model = CatBoostClassifier(
+        iterations=ROUNDS, learning_rate=rate, thread_count=1, verbose=0, allow_writing_files=False
+    )
+    model.fit(x[:150], y[:150], eval_set=(x[150:], y[150:]), callbacks=[SlaqReport()])
+    return model.evals_result_["validation"]["Logloss"]
+
+
+def train_skorch(rate: float, x: Any, y: Any) -> Any:
+    import torch
+    from skorch import NeuralNetRegressor
+
+    from dask_slaq.adapters.skorch import SlaqReport
+
+    net = NeuralNetRegressor(
+        torch.nn.Linear,
+        module__in_features=4,
+        module__out_features=1,
+        max_epochs=ROUNDS,
+        lr=rate / 10,
+        verbose=0,
+        callbacks=[SlaqReport()],
+    ).fit(x.astype("f4"), y[:, None].astype("f4"))
+    return net.history[:, "train_loss"]
+
+
+def train_lightning(rate: float, x: Any, y: Any) -> Any:
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+
+    from dask_slaq.adapters.lightning import SlaqReport
+
+    losses = []
+
+    class Line(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            loss = torch.nn.functional.mse_loss(self.line(batch[0]), batch[1])
+            losses.append(float(loss.detach()))
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=rate / 10)
+
+    rows = torch.utils.data.TensorDataset(
+        torch.from_numpy(x.astype("f4")), torch.from_numpy(y[:, None].astype("f4"))
+    )
+    Trainer(
+        max_epochs=ROUNDS,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[SlaqReport()],
+    ).fit(Line(), torch.utils.data.DataLoader(rows, batch_size=200))
+    return losses
+
+
+@pytest.mark.parametrize(
+    "library, train",
+    [
+        ("xgboost", boost_xgboost),
+        ("lightgbm", boost_lightgbm),
+        ("catboost", boost_catboost),
+        ("skorch", train_skorch),
+        ("lightning", train_lightning),
+    ],
+)
+def test_a_model_per_task(client, data, library, train):
+    pytest.importorskip(library)
+    rates = [0.05 * (k + 1) for k in range(MODELS)]
+    with slaq.search(library, steps=ROUNDS) as search:
+        futures = client.map(train, rates, x=data[0], y=data[1], pure=False)
+        histories = client.gather(futures)
+        trials = {trial["key"]: trial for trial in search.trials()}
+    assert len(trials) == MODELS
+    for history, trial in zip(histories, sorted_by_key(trials, futures), strict=True):
+        assert trial["iteration"] == len(history) == ROUNDS
+        assert trial["loss"] == pytest.approx(history[-1], rel=1e-6)
+
+
+def sorted_by_key(trials: dict[Any, Any], futures: Any) -> list[Any]:
+    return [next(t for key, t in trials.items() if f.key in str(key)) for f in futures]
+
+
+@pytest.fixture
+def optuna():
+    optuna = pytest.importorskip("optuna")
+    pytest.importorskip("optuna_integration")
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield optuna
+    optuna.logging.set_verbosity(before)
+
+
+def objective(trial: Any) -> float:
+    import optuna
+
+    x = trial.suggest_float("x", 0, 1)
+    for step in range(ROUNDS):
+        value = x + 1 / (step + 1)
+        trial.report(value, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return value
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("per_task", [1, 2])
+def test_a_study(client, optuna, monkeypatch, per_task):
+    from optuna_integration import DaskStorage
+
+    fetched = []
+    monkeypatch.setattr(DaskStorage, "get_all_trials", lambda *_, **__: fetched.append(1) or [])
+    study = optuna.create_study(
+        storage=DaskStorage(client=client),
+        sampler=optuna.samplers.RandomSampler(seed=0),
+        pruner=slaq.optuna.Pruner(),
+    )
+    with slaq.search("study", steps=ROUNDS) as search:
+        runs = [
+            client.submit(study.optimize, objective, n_trials=per_task, pure=False)
+            for _ in range(MODELS // per_task)
+        ]
+        client.gather(runs)
+        trials = search.trials()
+    assert len(fetched) <= MODELS  # Optuna's own, at the start of each trial
+    monkeypatch.undo()
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * MODELS
+    assert len(trials) == MODELS
+    assert [trial["iteration"] for trial in trials] == [ROUNDS] * MODELS
+    ends = sorted(trial.value for trial in study.trials)
+    assert sorted(trial["loss"] for trial in trials) == pytest.approx(ends)
+
+
+def endless(trial: Any, end: float = 0.0, begun: str | None = None) -> float:
+    import optuna
+
+    for step in itertools.count():
+        trial.report(end + 1 / (step + 1), step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+        if step == 5 and begun is not None:
+            Event(begun).set()
+    raise AssertionError
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_stopped_study_ends(client, optuna):
+    from optuna_integration import DaskStorage
+
+    study = optuna.create_study(storage=DaskStorage(client=client), pruner=slaq.optuna.Pruner())
+    aim = functools.partial(endless, begun="study-begun")
+    with slaq.search("study") as search:
+        runs = [client.submit(study.optimize, aim, n_trials=5, pure=False) for _ in range(2)]
+        assert Event("study-begun", client=client).wait(PATIENCE)
+        slaq.stop("study")
+        client.gather(runs)
+        assert [trial["state"] for trial in search.trials()] == ["stopped"] * 2
+    assert [trial.state.name for trial in study.trials] == ["PRUNED"] * 2
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_hopeless_trial_is_pruned(client, optuna):
+    from optuna_integration import DaskStorage
+
+    study = optuna.create_study(storage=DaskStorage(client=client), pruner=slaq.optuna.Pruner())
+    with slaq.search("study", prune=True) as search:
+        client.submit(study.optimize, objective, n_trials=1, pure=False).result()
+        aim = functools.partial(endless, end=5.0)
+        client.submit(study.optimize, aim, n_trials=2, pure=False).result()
+        trials = search.trials()
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED", "PRUNED"]
+    assert sorted(trial["state"] for trial in trials) == ["done", "pruned", "pruned"]
+    # The verdict on the first does not end the second, in the same task.
+    assert all(trial["iteration"] >= 8 for trial in trials)
+
+
+def test_a_grid_search_of_scikit_learn(client, data):
+    pytest.importorskip("sklearn.callback")
+    from joblib import parallel_config
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    from dask_slaq.adapters.sklearn import SlaqReport
+
+    grid = {"C": [0.01, 0.1, 1, 10]}
+    plain = GridSearchCV(LogisticRegression(), grid, cv=3).fit(*data)
+    model = LogisticRegression().set_callbacks(SlaqReport())
+    with slaq.search("grid") as search, parallel_config(backend="dask"):
+        found = GridSearchCV(model, grid, cv=3).fit(*data)
+        trials = search.trials()
+    assert len(trials) == 12 and min(trial["iteration"] for trial in trials) >= 2
+    for score in ("mean_test_score", "std_test_score"):
+        np.testing.assert_array_equal(found.cv_results_[score], plain.cv_results_[score])
+
+
+def test_one_fit_of_scikit_learn_per_task(client, data):
+    pytest.importorskip("sklearn.callback")
+    from sklearn.linear_model import LogisticRegression
+
+    from dask_slaq.adapters.sklearn import SlaqReport
+
+    def train(C: float) -> Any:
+        return LogisticRegression(C=C).set_callbacks(SlaqReport()).fit(*data)
+
+    with slaq.search("grid") as search:
+        models = client.gather(client.map(train, [0.1, 1, 10], pure=False))
+        trials = search.trials()
+    assert sorted(t["iteration"] for t in trials) == sorted(int(m.n_iter_[0]) for m in models)

@@ -1,0 +1,138 @@
+"""Optuna's trials report to their search where they ask whether they should be pruned."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import pytest
+
+import dask_slaq as slaq
+from dask_slaq.core import errors
+
+optuna = pytest.importorskip("optuna")
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(before)
+
+
+def objective(trial):
+    x = trial.suggest_float("x", 0, 1)
+    for step in range(5):
+        value = x + 1 / (step + 1)
+        trial.report(value, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    return value
+
+
+def study_of(*, wrapped=None, **settings):
+    return optuna.create_study(
+        sampler=optuna.samplers.RandomSampler(seed=0),
+        pruner=slaq.optuna.Pruner(wrapped),
+        **settings,
+    )
+
+
+def values_of(trial):
+    return list(trial.intermediate_values.values())
+
+
+def test_each_value_is_reported_for_its_trial(search):
+    study = study_of()
+    study.optimize(objective, n_trials=2)
+    assert search.losses == {trial.number: values_of(trial) for trial in study.trials}
+    assert [len(losses) for losses in search.losses.values()] == [5, 5]
+
+
+def test_the_direction_of_the_study_counts(search):
+    study = study_of(direction="maximize")
+    study.optimize(objective, n_trials=1)
+    assert search.only == [-value for value in values_of(study.trials[0])]
+
+
+def test_a_pruned_trial_ends(search):
+    search.ends_after, search.end = 2, errors.TrialPruned
+    study = study_of()
+    study.optimize(objective, n_trials=2)
+    assert [trial.state.name for trial in study.trials] == ["PRUNED"] * 2
+    assert [len(losses) for losses in search.losses.values()] == [2, 2]
+
+
+def test_a_stopped_search_ends_the_study(search):
+    search.ends_after = 2
+    study = study_of()
+    study.optimize(objective, n_trials=5)
+    assert [trial.state.name for trial in study.trials] == ["PRUNED"]
+    asked = study.ask()  # outside `optimize`, nothing else is to end
+    for step in range(2):
+        asked.report(1.0, step)
+        pruned = asked.should_prune()
+    assert pruned
+
+
+def test_a_value_is_reported_once(search):
+    study = study_of()
+    trial = study.ask()
+    assert not trial.should_prune() and search.losses == {}
+    trial.report(1.0, 0)
+    assert not trial.should_prune() and not trial.should_prune()
+    trial.report(0.5, 1)
+    assert not trial.should_prune()
+    assert search.only == [1.0, 0.5]
+
+
+def test_another_pruner_is_asked_after_the_wait(search):
+    study = study_of(wrapped=optuna.pruners.ThresholdPruner(upper=1.0))
+    study.optimize(objective, n_trials=1)
+    assert study.trials[0].state.name == "PRUNED"
+    assert search.only == values_of(study.trials[0]) and len(search.only) == 1
+
+
+def test_does_nothing_elsewhere():
+    study = study_of()
+    study.optimize(objective, n_trials=2)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 2
+
+
+def test_is_sent_to_workers():
+    pruner = pickle.loads(pickle.dumps(slaq.optuna.Pruner(optuna.pruners.MedianPruner())))
+    assert type(pruner) is slaq.optuna.Pruner and isinstance(pruner, optuna.pruners.BasePruner)
+
+
+def test_says_what_to_install(monkeypatch):
+    slaq.optuna._made.cache_clear()
+    monkeypatch.setitem(sys.modules, "optuna.pruners", None)
+    with pytest.raises(ImportError, match="optuna is not installed: pip install dask-slaq"):
+        _ = slaq.optuna.Pruner
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = slaq.optuna.Nothing
+
+
+def test_optunas_callbacks_of_other_libraries_report_too(search):
+    xgboost = pytest.importorskip("xgboost")
+    integration = pytest.importorskip("optuna_integration")
+    rows = xgboost.DMatrix([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
+
+    def boost(trial):
+        history = {}
+        xgboost.train(
+            {"nthread": 1, "min_child_weight": 0},
+            rows,
+            4,
+            evals=[(rows, "all")],
+            evals_result=history,
+            callbacks=[integration.XGBoostPruningCallback(trial, "all-rmse")],
+            verbose_eval=False,
+        )
+        assert search.losses[trial.number] == history["all"]["rmse"]
+        return history["all"]["rmse"][-1]
+
+    study = study_of()
+    study.optimize(boost, n_trials=1)
+    assert len(search.only) == 4

@@ -1,0 +1,237 @@
+"""xgboost, LightGBM and CatBoost models trained in one task report each round to their search."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dask_slaq.adapters import instrument
+
+ROUNDS = 8
+
+
+@pytest.fixture
+def data():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(200, 4))
+    return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
+
+
+class Library:
+    """Trains a classifier on 150 rows, evaluates all and the other 50, and keeps the history."""
+
+    #: Names of the two evaluation sets.
+    sets: tuple[str, str]
+    logloss: str
+    auc: str
+
+    def train(self, data: Any, *callbacks: Any, **how: Any) -> Any: ...
+
+    def rounds(self, model: Any) -> int: ...
+
+
+class Xgboost(Library):
+    sets, logloss, auc = ("all", "valid"), "logloss", "auc"
+
+    def __init__(self) -> None:
+        self.library = pytest.importorskip("xgboost")
+        from dask_slaq.adapters import xgboost
+
+        self.module = xgboost
+
+    def train(self, data, *callbacks, evaluate=True, model=None):
+        x, y = data
+        all_rows, train, valid = (
+            self.library.DMatrix(x[rows], y[rows])
+            for rows in (slice(None), slice(150), slice(150, None))
+        )
+        self.history: dict[str, Any] = {}
+        return self.library.train(
+            {
+                "objective": "binary:logistic",
+                "eval_metric": ["auc", "logloss"],
+                "nthread": 1,
+                "max_depth": 2,
+            },
+            train,
+            ROUNDS,
+            evals=[(all_rows, "all"), (valid, "valid")] if evaluate else [],
+            evals_result=self.history,
+            callbacks=list(callbacks),
+            verbose_eval=False,
+            xgb_model=model,
+        )
+
+    def rounds(self, model):
+        return model.num_boosted_rounds()
+
+
+class Lightgbm(Library):
+    sets, logloss, auc = ("all", "valid"), "binary_logloss", "auc"
+
+    def __init__(self) -> None:
+        self.library = pytest.importorskip("lightgbm")
+        from dask_slaq.adapters import lightgbm
+
+        self.module = lightgbm
+
+    def train(self, data, *callbacks, evaluate=True, model=None):
+        x, y = data
+        train = self.library.Dataset(x[:150], y[:150], free_raw_data=False)
+        sets = [train.create_valid(x, y), train.create_valid(x[150:], y[150:])]
+        self.history: dict[str, Any] = {}
+        return self.library.train(
+            {
+                "objective": "binary",
+                "metric": ["auc", "binary_logloss"],
+                "num_threads": 1,
+                "verbose": -1,
+            },
+            train,
+            ROUNDS,
+            valid_sets=sets if evaluate else None,
+            valid_names=["all", "valid"] if evaluate else None,
+            callbacks=[self.library.record_evaluation(self.history), *callbacks],
+            init_model=model,
+            keep_training_booster=True,
+        )
+
+    def rounds(self, model):
+        return model.num_trees()
+
+
+class Catboost(Library):
+    sets, logloss, auc = ("validation_0", "validation_1"), "Logloss", "AUC"
+
+    def __init__(self) -> None:
+        self.library = pytest.importorskip("catboost")
+        from dask_slaq.adapters import catboost
+
+        self.module = catboost
+
+    def train(self, data, *callbacks, evaluate=True, model=None, **settings):
+        x, y = data
+        classifier = self.library.CatBoostClassifier(
+            iterations=ROUNDS,
+            depth=2,
+            custom_metric=["AUC"],
+            thread_count=1,
+            verbose=0,
+            allow_writing_files=False,
+            use_best_model=False,
+            **settings,
+        )
+        sets = [(x, y), (x[150:], y[150:])] if evaluate else None
+        classifier.fit(
+            x[:150], y[:150], eval_set=sets, callbacks=list(callbacks) or None, init_model=model
+        )
+        self.history = classifier.evals_result_
+        return classifier
+
+    def rounds(self, model):
+        return model.tree_count_
+
+
+@pytest.fixture(params=[Xgboost, Lightgbm, Catboost])
+def library(request) -> Library:
+    return request.param()
+
+
+def test_each_round_reports_the_last_set_and_a_loss(library, data, search):
+    plain = library.train(data)
+    model = library.train(data, library.module.SlaqReport())
+    assert search.only == library.history[library.sets[1]][library.logloss]
+    assert len(search.only) == ROUNDS
+    assert library.rounds(model) == library.rounds(plain) == ROUNDS
+
+
+def test_the_metric_is_chosen_and_maximized_ones_are_turned(library, data, search):
+    report = library.module.SlaqReport
+    library.train(data, report(metric=library.auc, data=library.sets[0]))
+    assert search.only == [-value for value in library.history[library.sets[0]][library.auc]]
+    search.losses.clear()
+    library.train(data, report(metric=library.auc, maximize=False))
+    assert search.only == library.history[library.sets[1]][library.auc]
+
+
+@pytest.mark.parametrize("end", ["StopTraining", "TrialPruned"])
+def test_an_end_keeps_the_model_so_far(library, data, search, end):
+    from dask_slaq.core import errors
+
+    search.ends_after, search.end = 3, getattr(errors, end)
+    model = library.train(data, library.module.SlaqReport())
+    assert len(search.only) == library.rounds(model) == 3
+    assert len(library.history[library.sets[1]][library.logloss]) == 3
+    if library.library.__name__ != "xgboost":
+        assert len(model.predict(data[0])) == 200
+
+
+def test_each_fit_is_a_trial_but_a_continued_one(library, data, search):
+    report = library.module.SlaqReport()
+    library.train(data, report)
+    model = library.train(data, report)
+    assert [len(losses) for losses in search.losses.values()] == [ROUNDS, ROUNDS]
+    if library.library.__name__ != "catboost":  # which does not tell
+        library.train(data, report, model=model)
+        assert [len(losses) for losses in search.losses.values()] == [ROUNDS, 2 * ROUNDS]
+
+
+@pytest.mark.parametrize("how", [{"metric": "nothing"}, {"data": "nothing"}])
+def test_what_is_not_evaluated_costs_one_warning(library, data, search, how):
+    with pytest.warns(
+        RuntimeWarning, match=r"no metric .* evaluates .*(logloss|Logloss) of"
+    ) as all:
+        model = library.train(data, library.module.SlaqReport(**how))
+    assert len([w for w in all if "to report" in str(w.message)]) == 1
+    assert search.losses == {} and library.rounds(model) == ROUNDS
+
+
+def test_without_an_evaluation_set(library, data, search):
+    if library.library.__name__ == "catboost":  # evaluates the training data
+        library.train(data, library.module.SlaqReport(), evaluate=False)
+        assert search.only == library.history["learn"]["Logloss"]
+    else:
+        with pytest.warns(RuntimeWarning, match="pass it an evaluation set"):
+            library.train(data, library.module.SlaqReport(), evaluate=False)
+
+
+def test_reports_go_to_an_open_block_first(library, data, search):
+    losses: list[float] = []
+    with instrument(losses.append):
+        library.train(data, library.module.SlaqReport())
+    assert len(losses) == ROUNDS and search.losses == {}
+
+
+def test_is_sent_to_workers(library):
+    copy = pickle.loads(pickle.dumps(library.module.SlaqReport("auc", maximize=True)))
+    assert (copy.metric, copy.data, copy.maximize) == ("auc", None, True)
+
+
+def test_catboost_rounds_without_an_evaluation_report_nothing(data, search):
+    library = Catboost()
+    library.train(data, library.module.SlaqReport(), metric_period=3)
+    assert search.only == library.history["validation_1"]["Logloss"] and len(search.only) == 4
+
+
+def test_says_what_to_install(monkeypatch):
+    from dask_slaq.adapters import xgboost
+
+    xgboost._made.cache_clear()
+    monkeypatch.setitem(sys.modules, "xgboost.callback", None)
+    with pytest.raises(ImportError, match="xgboost is not installed: pip install dask-slaq"):
+        _ = xgboost.SlaqReport
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = xgboost.Nothing
+
+
+def test_a_cancelled_task_ends(data, search):
+    from distributed import Reschedule
+
+    search.end, search.ends_after = Reschedule, 2
+    with pytest.raises(Reschedule):
+        Xgboost().train(data, Xgboost().module.SlaqReport())
+    assert len(search.only) == 2
