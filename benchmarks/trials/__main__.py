@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.common.cluster import Lateness
 from benchmarks.common.metrics import LATE
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import Names, give, json_option
 from benchmarks.trials.spaces import Synthetic, recorded
 from benchmarks.trials.ways import STUDIES, WAYS, Outcome, Search, require_optuna, run
 from dask_slaq.simulation.workload import curves as curve_files
@@ -128,12 +128,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 @click.command()
-@click.option(
-    "--way", "ways", multiple=True, type=click.Choice(WAYS), help="Repeatable.  [default: all]"
-)
-@click.option(
-    "--case", "cases", multiple=True, type=click.Choice(CASES), help="Repeatable.  [default: all]"
-)
+@click.option("--ways", type=Names("way", WAYS), default=",".join(WAYS), show_default=True)
+@click.option("--cases", type=Names("case", CASES), default=",".join(CASES), show_default=True)
 @click.option("--models", default=40, show_default=True, type=click.IntRange(1))
 @click.option("--steps", default=40, show_default=True, type=click.IntRange(2), help="Per model.")
 @click.option("--step-seconds", default=0.02, show_default=True, type=click.FloatRange(0))
@@ -158,23 +154,22 @@ def _mean(values: Iterable[float | None]) -> float | None:
 @click.option("--quick", is_flag=True, help="One seed, few and short models; under a minute.")
 @json_option
 def main(
-    ways: tuple[str, ...], cases: tuple[str, ...], seeds: int, seed: int, quick: bool,
-    output: str | None, **options: Any,
+    ways: list[str], cases: list[str], seeds: int, seed: int, quick: bool, output: str | None,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Train the models of a search, one task each, and compare when the best are ready."""
     if quick:
         seeds, options["models"], options["steps"] = 1, *QUICK
-    ways = ways or WAYS
     if set(ways) & set(STUDIES):
         try:
             require_optuna()
         except ImportError as error:
             raise click.ClickException(str(error)) from error
     result: dict[str, Any] = {}
-    for case in cases or CASES:
+    for case in cases:
         result[case] = found = measure(
             [_search(case, number, **options) for number in range(seed, seed + seeds)],
-            list(ways),
+            ways,
             lambda line, case=case: print(f"{case}: {line}", file=sys.stderr, flush=True),
         )
         if output != "-":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -137,7 +138,7 @@ def run(way: str, search: Search) -> Outcome:
 
 
 def _warm_up(way: str) -> None:
-    """Import in a worker what its tasks will need, which would otherwise delay the first ones."""
+    """Import what tasks will need, which would otherwise delay the first ones; be quiet."""
     if way in YIELDING:
         import dask_slaq
 
@@ -146,8 +147,9 @@ def _warm_up(way: str) -> None:
         import optuna
         import optuna_integration.dask
 
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
         assert optuna_integration.dask
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 
 def _block(way: str, search: Search, client: Client) -> AbstractContextManager[Any]:
@@ -242,7 +244,7 @@ def _study(way: str, search: Search, client: Client) -> Outcome:
     import optuna
     from optuna_integration import DaskStorage
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    _warm_up(way)
     study = optuna.create_study(storage=DaskStorage(client=client), pruner=_pruner(way))
     if search.sampler == "same":
         for model in search.models:
