@@ -109,17 +109,25 @@ def summarize(runs: list[dict[str, Any]], plain: list[dict[str, Any]] | None) ->
     Returns
     -------
     dict
-        The keys of `figures`, each the mean over the seeds that have it; ``over_plain``: means of
-        the ratios to `plain` of the same seed; ``seeds``: the runs.
+        The keys of `figures`, each the mean over the seeds that have it; ``near_seeds``: number of
+        seeds that have ``near_s``; ``over_plain``: means of the ratios to `plain` of the same seed;
+        ``seeds``: the runs.
     """
     means = {key: _mean(run[key] for run in runs) for key in (*TIMES, "steps", "best_value")}
+    near = sum(run["near_s"] is not None for run in runs)
     equal = all(run["results_equal"] for run in runs)
     pairs = list(zip(runs, plain or (), strict=plain is not None))
     over = {
         key: _mean(run[key] / base[key] if run[key] and base[key] else None for run, base in pairs)
         for key in (*TIMES, "steps")
     }
-    return {**means, "results_equal": equal, "over_plain": over, "seeds": runs}
+    return {
+        **means,
+        "near_seeds": near,
+        "results_equal": equal,
+        "over_plain": over,
+        "seeds": runs,
+    }
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -199,10 +207,13 @@ def _search(
 
 def _table(case: str, found: dict[str, Any]) -> str:
     names = [name.removesuffix("_s") + " s" for name in TIMES]
-    lines = [f"{case:<15}" + "".join(f"{n:>14}" for n in (*names, "steps", "best", "equal"))]
+    lines = [
+        f"{case:<15}" + "".join(f"{n:>14}" for n in (*names, "in seeds", "steps", "best", "equal"))
+    ]
     for way, of in found.items():
         cells = [_cell(of[key], of["over_plain"][key]) for key in TIMES]
-        cells += [f"{of['steps']:.0f}", _cell(of["best_value"], None, ".4f"), of["results_equal"]]
+        cells += [f"{of['near_seeds']}/{len(of['seeds'])}", f"{of['steps']:.0f}"]
+        cells += [_cell(of["best_value"], None, ".4f"), of["results_equal"]]
         lines.append(f"{way:<15}" + "".join(f"{cell!s:>14}" for cell in cells))
     return "\n".join([*lines, "means over seeds (and of the ratios to plain of the same seed)"])
 

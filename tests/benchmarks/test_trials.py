@@ -60,6 +60,7 @@ def test_ratios_are_of_runs_with_the_same_seed():
     other = [figures(Outcome([(1.0, s)], s, 10, True), best=1.0) for s in (1.0, 3.0)]
     found = summarize(other, plain)
     assert found["best_s"] == 2.0 and found["over_plain"]["best_s"] == (1 / 2 + 3 / 4) / 2
+    assert found["near_s"] == 2.0 and found["near_seeds"] == 2
     assert found["top5_s"] is None and found["over_plain"]["top5_s"] is None
 
 
