@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import Names, give, json_option
 from benchmarks.live_jobs import emulated as job_makers
 from dask_slaq.simulation import virtual
 from dask_slaq.simulation.workload import curves as curve_files
@@ -120,26 +120,17 @@ def _run_on(clock: str) -> Callable[..., Run]:
     return run_emulated
 
 
-def _names(context: click.Context, option: click.Parameter, value: str | None) -> list[str]:
-    if value is None:
-        return []
-    names = [name.strip() for name in value.split(",") if name.strip()]
-    if not names:
-        raise click.BadParameter("give at least one name")
-    return list(dict.fromkeys(names))
-
-
 @click.command()
 @click.option(
     "--policies",
     default="none,fair,max-total",
     show_default=True,
-    callback=_names,
+    type=Names("policy"),
     help="Policies, comma-separated; 'none' is plain Dask without the plugin.",
 )
 @click.option(
     "--workloads",
-    callback=_names,
+    type=Names("workload", WORKLOADS),
     help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.  [default: the first three, "
     "or the first two with --quick]",
 )
@@ -211,8 +202,6 @@ def main(**options: Any) -> None:
     if options["quick"]:
         options.update(seeds=1, scale=QUICK, jobs=options["jobs"] or QUICK_JOBS)
     workloads = options["workloads"] or (EMULATED if options["quick"] else WORKLOADS[:3])
-    if unknown := set(workloads) - set(WORKLOADS):
-        raise click.UsageError(f"unknown workload {min(unknown)}: one of {', '.join(WORKLOADS)}")
     curves = _curves(options["files"])
     policies, first = options["policies"], options["seed"]
     if options["oracle"] and "max-total" in policies and "oracle" not in policies:

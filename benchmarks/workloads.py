@@ -23,7 +23,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 import dask_slaq as slaq
 from benchmarks.common.cluster import local_cluster, register
 from benchmarks.common.references import Fit, compare, difference
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import Names, give, json_option
 from dask_slaq.workloads.catalogue import CATALOGUE, Workload
 
 __all__ = ["main", "measure"]
@@ -175,7 +175,10 @@ def measure(
 
 @click.command()
 @click.option(
-    "--workloads", default=",".join(CATALOGUE), help="Workloads, comma-separated; all by default."
+    "--workloads",
+    type=Names("workload", CATALOGUE),
+    default=",".join(CATALOGUE),
+    help="Workloads, comma-separated; all by default.",
 )
 @click.option("--rows", default=50_000, show_default=True, type=click.IntRange(100))
 @click.option("--partitions", default=8, show_default=True, type=click.IntRange(1))
@@ -184,14 +187,10 @@ def measure(
 @click.option("--quick", is_flag=True, help="Few rows, in-process workers; takes under a minute.")
 @json_option
 def main(
-    workloads: str, rows: int, partitions: int, iterations: int, seed: int, quick: bool,
+    workloads: list[str], rows: int, partitions: int, iterations: int, seed: int, quick: bool,
     output: str | None,
 ) -> None:  # fmt: skip
     """Train the algorithms of the paper's Table 1 as elastic jobs, and check the models."""
-    names = [name.strip() for name in workloads.split(",") if name.strip()]
-    if unknown := sorted(set(names) - set(CATALOGUE)):
-        known = ", ".join(CATALOGUE)
-        raise click.BadParameter(f"unknown workload {unknown[0]}: one of {known}")
     if quick:
         rows, partitions, iterations = min(rows, 2000), min(partitions, 4), min(iterations, 4)
     found = {}
@@ -199,7 +198,7 @@ def main(
         register(client, "max-total")
         places = Places()
         cluster.scheduler.add_plugin(places, name=places.name)
-        for name in names:
+        for name in workloads:
             print(name, file=sys.stderr, flush=True)
             documents = CATALOGUE[name].kind == "documents"
             found[name] = measure(

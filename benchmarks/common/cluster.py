@@ -40,13 +40,15 @@ QUIET = {
 
 @contextmanager
 def local_cluster(
-    workers: int, *, processes: bool = False
+    workers: int, *, threads: int = 1, processes: bool = False
 ) -> Iterator[tuple[LocalCluster, Client]]:
-    """Start a fresh cluster of one-thread workers, with a client.
+    """Start a fresh cluster, with a client.
 
     Parameters
     ----------
     workers : int
+    threads : int
+        Threads of each worker.
     processes : bool
         Whether workers are processes of their own.
 
@@ -60,7 +62,7 @@ def local_cluster(
         dask.config.set(QUIET),
         LocalCluster(
             n_workers=workers,
-            threads_per_worker=1,
+            threads_per_worker=threads,
             processes=processes,
             dashboard_address=":0",
             scheduler_kwargs={"dashboard": False},

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import Names, give, json_option
 from benchmarks.memory import errors, running
 from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind, from_files, trained
@@ -53,6 +53,7 @@ LISTS = 6
 )
 @click.option(
     "--scenarios",
+    type=Names("scenario", SCENARIOS),
     default=",".join(SCENARIOS),
     show_default=True,
     help="What the memory holds, comma-separated.",
@@ -70,9 +71,6 @@ LISTS = 6
 @json_option
 def main(**options: Any) -> None:
     """Run jobs of kinds that were run before, with and without a memory of it."""
-    scenarios = [name for name in options["scenarios"].split(",") if name]
-    if unknown := set(scenarios) - set(SCENARIOS):
-        raise click.UsageError(f"unknown scenario {min(unknown)}: one of {', '.join(SCENARIOS)}")
     shape: dict[str, Any] = {"noise": options["noise"], "told": options["told"]}
     first = options["seed"]
     seeds = [first] if options["quick"] else list(range(first, first + options["seeds"]))
@@ -83,7 +81,9 @@ def main(**options: Any) -> None:
     result: dict[str, Any] = {}
     if not options["forecasts_only"]:
         with virtual.pool(options["parallel"]) as pool:
-            result = running.measure({seed: kinds[seed] for seed in seeds}, scenarios, shape, pool)
+            result = running.measure(
+                {seed: kinds[seed] for seed in seeds}, options["scenarios"], shape, pool
+            )
     forecasts: dict[str, Any] = {}
     for name, noise in (("smooth", 0.0), ("noisy", NOISY)):
         lists = [repeated_jobs(kinds[seed], "burst", seed, noise=noise) for seed in listed]
