@@ -2,167 +2,167 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from dask_slaq.demo import charts
-from dask_slaq.demo import metrics as compare
 from dask_slaq.demo.charts import Axis, Chart
-from dask_slaq.demo.metrics import Run
+from dask_slaq.demo.local import Options, Run, Training
 
-#: Width of the bins in the allocation charts, in seconds.
-BIN = 0.5
-
+_WAYS = ("#999999", "#d55e00")
+#: Of the five best models; the others fade from the first to the second of _OTHERS.
+_BEST = ("#3b0f6f", "#2c6fbb", "#149c8f", "#58b947", "#a3a300")
+_OTHERS = (np.array([242, 190, 120]), np.array([240, 228, 224]))
+_JOBS = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
+    "#7a5195", "#8c8c00", "#555555", "#b07d62", "#2f4b7c", "#ef5675",
+)  # fmt: skip
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px;
-       margin: 2em auto; padding: 0 1em; }
+       margin: 1.5em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; margin-bottom: 0; }
-h2 { font-size: 1.15em; margin: 1.8em 0 0.3em; }
-h3 { font-size: 1em; font-weight: 600; margin: 0.4em 0; }
-p { max-width: 48em; margin: 0.4em 0; }
-table { border-collapse: collapse; margin: 1em 0; }
+h2 { font-size: 1.15em; margin: 1em 0 0.2em; }
+h3 { font-size: 1em; font-weight: 600; margin: 0.2em 0; }
+p { max-width: 76em; margin: 0.3em 0; }
+table { border-collapse: collapse; margin: 0.8em 0; }
 td, th { padding: 0.25em 1.2em 0.25em 0; text-align: right; border-bottom: 1px solid #ddd; }
 td:first-child, th:first-child { text-align: left; }
 .row { display: flex; flex-wrap: wrap; gap: 1em; }
 .row > div { flex: 1 1 440px; min-width: 0; }
 svg { width: 100%; height: auto; }
 svg text { font: 12px system-ui, sans-serif; fill: #444; }
-svg .note { font-size: 11px; fill: #666; }
 svg .grid { stroke: #e4e4e4; }
-svg .rule { stroke: #888; stroke-dasharray: 4 3; }
-.bars { max-width: 760px; }
+svg polyline { fill: none; stroke-linejoin: round; }
 .legend span { margin-right: 1.2em; white-space: nowrap; }
 .legend i { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.35em; }
 """
+Rows = Sequence[Sequence[str]]
 
 
-def page(runs: Sequence[Run], result: dict[str, Any]) -> str:
-    """Return the report as HTML.
+def search_page(runs: Sequence[Run], rows: Rows, verdict: str, options: Options) -> str:
+    """Return the report of the `runs` of a search; `rows` and `verdict` compare them.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        One per policy.
-    result : dict
-        Metrics of the runs, from `metrics.figures`.
+    The `options` are those of the demo.
     """
-    policies = [run.policy for run in runs]
-    jobs = [record.training.name for record in runs[0].records]
-    stop = max(run.makespan for run in runs) or 1.0
-    lowest = compare.lowest_losses(runs)
+    final = {t.name: t.loss for run in reversed(runs) for t in run.trainings if t.curve}
+    ranked = sorted(final, key=final.__getitem__)
+    fade = np.linspace(0, 1, max(2, len(ranked)))[:, None]
+    others = [_hex(rgb) for rgb in _OTHERS[0] + fade * (_OTHERS[1] - _OTHERS[0])]
+    colors = dict(zip(ranked, (*_BEST, *others), strict=False))
+    losses = [loss for run in runs for t in run.trainings for _, loss in t.curve] or [1.0]
+    axis = Axis("held-out log loss", min(max(losses), 3.0), 0.9 * min(losses))
+    stop = max(run.seconds for run in runs)
+    ready = Chart(Axis("time (s)", stop), axis)
+    for run, color in zip(runs, _WAYS, strict=True):
+        ready.line(_ready(run, stop), color, run.way, 2.6)
+    first = (
+        f"<div><h3>Lowest loss among the models that are ready</h3>"
+        f"{_legend([run.way for run in runs], _WAYS)}{ready.svg()}</div>"
+    )
+    about = (
+        f"{options.count} models (scikit-learn's networks and linear models on its digits, with "
+        f"learning rates over four decades) train {options.steps} steps each on two worker "
+        f"processes of one thread, by plain client.map and in a search (seed {options.seed})."
+    )
+    names = ("best model", "second", "third", "fourth", "fifth", "others", "worst")
+    key = _legend(names, (*_BEST, others[0], others[-1]))
+    curves = "In the search, a model waits in its report while others gain more."
+    return _page(about, rows, verdict, runs, axis, colors, f"<p>{curves}</p>{key}", first)
+
+
+def jobs_page(runs: Sequence[Run], rows: Rows, verdict: str, options: Options) -> str:
+    """Return the report of the `runs` of jobs; `rows` and `verdict` compare them.
+
+    The `options` are those of the demo.
+    """
+    names = [training.name for training in runs[0].trainings]
+    colors = {name: _JOBS[number % len(_JOBS)] for number, name in enumerate(names)}
+    about = (
+        f"{options.count} jobs (softmax regression on scikit-learn's digits by gradient descent, "
+        f"some tasks per iteration) train {options.steps} iterations each on two "
+        f"worker processes of one thread, under one policy after another (seed {options.seed})."
+    )
+    axis = Axis("loss", np.log(10))
+    return _page(about, rows, verdict, runs, axis, colors, _legend(names, _JOBS))
+
+
+def _page(
+    about: str,
+    rows: Rows,
+    verdict: str,
+    runs: Sequence[Run],
+    loss: Axis,
+    colors: dict[str, str],
+    key: str,
+    first: str = "",
+) -> str:
+    time = Axis("time (s)", max(run.seconds for run in runs))
+    heading, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>dask slaq demo: {escape(" and ".join(policies))}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>dask slaq demo</h1>
-<p>{len(jobs)} dask-ml training jobs on one cluster of {runs[0].threads} threads, the same jobs
-and arrivals under each policy (seed {runs[0].seed}).</p>
-{_comparison(result)}
-<h2>Time from a job's arrival to 90 % of its loss reduction</h2>
-{charts.legend(policies)}
-<div class="bars">{_times(result)}</div>
-<h2>Loss of each job over time</h2>
-<p>Loss still to fall, as a fraction of what the job gains in all. Each line starts when its job
-arrives and ends with its last iteration.</p>
-{charts.legend(jobs)}
-<div class="row">{_panels(runs, lambda run: _curves(run, lowest, stop))}</div>
-<h2>What the workers computed</h2>
-<p>Threads that computed for each job, stacked, averaged over {BIN:g} s.</p>
-{charts.legend(jobs)}
-<div class="row">{_panels(runs, lambda run: _allocation(run, jobs, stop))}</div>
-</body>
-</html>
+<html lang="en"><head><meta charset="utf-8"><title>dask slaq demo</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
+<body><h1>dask slaq demo</h1><p>{escape(about)}</p>
+<div class="row"><div><table><tr>{heading.replace("td>", "th>")}</tr>
+{"".join(f"<tr>{row}</tr>" for row in body)}</table><p>{escape(verdict)}</p></div>{first}</div>
+<h2>Loss over time</h2>{key}{_panels(runs, lambda run: _curves(run, time, loss, colors))}
+<h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, time, colors))}
+</body></html>
 """
 
 
-def _panels(runs: Sequence[Run], draw: Any) -> str:
-    return "".join(f"<div><h3>{escape(run.policy)}</h3>{draw(run)}</div>" for run in runs)
+def _legend(names: Sequence[str], colors: Sequence[str]) -> str:
+    pairs = zip(names, (colors[n % len(colors)] for n in range(len(names))), strict=True)
+    items = (f'<span><i style="background:{c}"></i>{escape(name)}</span>' for name, c in pairs)
+    return f'<p class="legend">{"".join(items)}</p>'
 
 
-def _comparison(result: dict[str, Any]) -> str:
-    heading, *rows = compare.rows(result)
-    cells = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
-    lines = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return f"<table><tr>{cells}</tr>{''.join(lines)}</table>"
+def _panels(runs: Sequence[Run], draw: Callable[[Run], str]) -> str:
+    drawn = (f"<div><h3>{escape(run.way)}</h3>{draw(run)}</div>" for run in runs)
+    return f'<div class="row">{"".join(drawn)}</div>'
 
 
-def _times(result: dict[str, Any]) -> str:
-    policies = result["policies"]
-    of_job: dict[str, list[float | None]] = {}
-    for figures in policies.values():
-        for job in figures["jobs"]:
-            of_job.setdefault(job["name"], []).append(job["t90_s"])
-    means = ("mean", [figures["t90_mean_s"] for figures in policies.values()])
-    return charts.bars([*of_job.items(), means], list(policies))
+def _hex(rgb: np.ndarray) -> str:
+    return "#" + "".join(f"{round(float(value)):02x}" for value in rgb)
 
 
-def _curves(run: Run, lowest: dict[str, float], stop: float) -> str:
-    chart = Chart(
-        f"Loss of each job under {run.policy}",
-        Axis("time (s)", stop),
-        Axis("loss still to fall (fraction)", 1.0),
-    )
-    chart.rule(0.1, "90 % reached")
-    for number, record in enumerate(run.records):
-        if record.losses and record.arrived is not None:
-            name = record.training.name
-            times = [record.arrived, *(at for at, _ in record.losses)]
-            left = np.concatenate([[1.0], compare.remaining(record, lowest[name])])
-            points = [(at - run.start, float(y)) for at, y in zip(times, left, strict=True)]
-            chart.line(points, charts.color(number), name)
+def _ready(run: Run, stop: float) -> list[tuple[float, float]]:
+    """Return a step line of the lowest loss among the models that are ready."""
+    points: list[tuple[float, float]] = []
+    for at, loss in sorted(
+        (t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done
+    ):
+        before = points[-1][1] if points else loss
+        points += [(at, before), (at, min(before, loss))]
+    return [*points, (stop, points[-1][1])] if points else []
+
+
+def _curves(run: Run, time: Axis, loss: Axis, colors: dict[str, str]) -> str:
+    chart = Chart(time, loss)
+    # The best over the others.
+    for training in sorted((t for t in run.trainings if t.curve), key=lambda t: -t.loss):
+        color = colors[training.name]
+        points = [(at - run.start, min(value, loss.stop)) for at, value in training.curve]
+        chart.line(points, color, training.name, 1.8 if color in _BEST else 1.2)
     return chart.svg()
 
 
-def _allocation(run: Run, jobs: Sequence[str], stop: float) -> str:
-    chart = Chart(
-        f"Threads that computed for each job under {run.policy}",
-        Axis("time (s)", stop),
-        Axis("threads", run.threads),
-    )
-    base = np.zeros(int(np.ceil(stop / BIN)))
-    for number, name in enumerate(jobs):
-        top = base + threads_used(run, name, len(base))
-        chart.area(_steps(top, stop), _steps(base, stop), charts.color(number), name)
-        base = top
+def _threads(run: Run, time: Axis, colors: dict[str, str]) -> str:
+    workers = sorted({worker for training in run.trainings for worker, _, _ in training.spans})
+    rows = Axis("", max(1, len(workers)), rows=[f"worker {n}" for n in range(len(workers))])
+    chart = Chart(time, rows, height=150)
+    for training in run.trainings:
+        for worker, start, end in _joined(training):
+            row, color = workers.index(worker), colors[training.name]
+            chart.box(start - run.start, end - run.start, row, color, training.name)
     return chart.svg()
 
 
-def threads_used(run: Run, job: str, bins: int) -> np.ndarray:
-    """Return the mean number of threads that computed for a job in each bin of `BIN` seconds.
-
-    Parameters
-    ----------
-    run : Run
-    job : str
-    bins : int
-        Number of bins from the start of the run.
-
-    Returns
-    -------
-    (bins,) array
-    """
-    edges = run.start + BIN * np.arange(bins + 1)
-    used = np.zeros(bins)
-    for computation in run.computations:
-        if computation.job == job:
-            inside = np.clip([computation.start, computation.stop], edges[0], edges[-1])
-            done = np.clip(edges, *inside)
-            used += np.diff(done)
-    return used / BIN
-
-
-def _steps(heights: np.ndarray, stop: float) -> list[tuple[float, float]]:
-    """Return a step line with the height of each bin."""
-    edges = np.minimum(BIN * np.arange(len(heights) + 1), stop)
-    return [
-        (float(x), float(y)) for y, pair in zip(heights, pairwise(edges), strict=True) for x in pair
-    ]
+def _joined(training: Training) -> list[tuple[str, float, float]]:
+    """Return the spans of a training, with those joined that follow each other within 20 ms."""
+    found: list[tuple[str, float, float]] = []
+    for worker, start, end in sorted(training.spans):
+        if found and found[-1][0] == worker and start - found[-1][2] < 0.02:
+            start = found.pop()[1]
+        found.append((worker, start, end))
+    return found
