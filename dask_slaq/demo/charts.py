@@ -12,7 +12,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 62, 12, 12, 44
 
 @dataclass(frozen=True)
 class Axis:
-    """Axis up to `stop`: linear from 0, or logarithmic from `start`, or named `rows`."""
+    """Axis up to `stop`: linear from 0, or logarithmic from `start`, or of named `rows`."""
 
     label: str
     stop: float
@@ -30,8 +30,7 @@ class Axis:
         if self.rows:
             return [(number + 0.5, name) for number, name in enumerate(self.rows)]
         if self.start:
-            decades = range(math.floor(math.log10(self.start)), math.ceil(math.log10(self.stop)))
-            values = [m * 10.0**decade for decade in decades for m in (1, 2, 5)]
+            values = [m * 10.0**decade for decade in range(-6, 6) for m in (1, 2, 5)]
             return [(v, f"{v:g}") for v in values if self.start <= v <= self.stop]
         step = 10.0 ** math.floor(math.log10(self.stop / 5))
         step *= next(m for m in (1, 2, 5, 10) if self.stop / (step * m) <= 8)
@@ -44,6 +43,7 @@ class Chart:
     def __init__(self, x: Axis, y: Axis, height: int = 270) -> None:
         self.x, self.y, self.height = x, y, height
         self._marks: list[str] = []
+        self._draw_axes()
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the pixel coordinates of the point `x`, `y`."""
@@ -70,24 +70,24 @@ class Chart:
 
     def svg(self) -> str:
         """Return the chart as an ``<svg>`` element."""
-        left, bottom, right, top = _LEFT, self.height - _BOTTOM, _WIDTH - _RIGHT, _TOP
-        parts = []
+        marks = "".join(self._marks)
+        return f'<svg viewBox="0 0 {_WIDTH} {self.height}" role="img">{marks}</svg>'
+
+    def _draw_axes(self) -> None:
+        left, bottom, right = _LEFT, self.height - _BOTTOM, _WIDTH - _RIGHT
         for value, text in self.x.ticks():
             x, _ = self.at(value, self.y.stop)
-            parts += [
-                f'<line x1="{x}" x2="{x}" y1="{top}" y2="{bottom}" class="grid"/>',
-                f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{text}</text>',
-            ]
+            self._marks.append(
+                f'<path d="M{x} {_TOP}V{bottom}" class="grid"/>'
+                f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{text}</text>'
+            )
         for value, text in self.y.ticks():
             _, y = self.at(0, value)
-            if not self.y.rows:
-                parts.append(f'<line x1="{left}" x2="{right}" y1="{y}" y2="{y}" class="grid"/>')
-            parts.append(f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{text}</text>')
-        parts += [
+            grid = "" if self.y.rows else f'<path d="M{left} {y}H{right}" class="grid"/>'
+            label = f'<text x="{left - 6}" y="{y + 4}" text-anchor="end">{text}</text>'
+            self._marks.append(grid + label)
+        self._marks.append(
             f'<text x="{(left + right) / 2}" y="{self.height - 8}" text-anchor="middle">'
-            f"{escape(self.x.label)}</text>",
-            f'<text transform="translate(14 {(top + bottom) / 2}) rotate(-90)" '
-            f'text-anchor="middle">{escape(self.y.label)}</text>',
-        ]
-        inside = "".join(parts + self._marks)
-        return f'<svg viewBox="0 0 {_WIDTH} {self.height}" role="img">{inside}</svg>'
+            f'{escape(self.x.label)}</text><text transform="translate(14 {(_TOP + bottom) / 2}) '
+            f'rotate(-90)" text-anchor="middle">{escape(self.y.label)}</text>'
+        )

@@ -99,7 +99,7 @@ def train(model: Model, topic: str, steps: int, copies: int) -> tuple[list[Any],
         curve.append((end, loss))
         spans.append((worker.address, start, end))
         worker.log_event(topic, (f"{topic} {model.name}", end, loss))
-        if hasattr(slaq, 'search'):  # TEMPORARY
+        if hasattr(slaq, "search"):  # TEMPORARY
             slaq.report(loss)
     return curve, spans
 

@@ -73,7 +73,12 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
     for run in runs:
         figures[run.way].update(measure(run, lowest, options.seed))
     rows, said = local.compare(figures, SHOWN), verdict(figures)
-    page = report.jobs_page(runs, rows, said, options)
+    about = (
+        f"{options.count} jobs (softmax regression on scikit-learn's digits by gradient descent, "
+        f"{TASKS} tasks an iteration) train {options.steps} iterations each on two one-thread "
+        f"worker processes, under one policy after another (seed {options.seed})."
+    )
+    page = report.page(about, runs, rows, said, ranked=False)
     return runs, {"policies": figures}, rows, said, page
 
 

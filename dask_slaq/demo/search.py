@@ -32,7 +32,13 @@ def search(client: Client, options: Options) -> tuple[Any, ...]:
     runs.append(_run(client, "search", models, options.steps, copies))
     ways = {run.way: measure(run) for run in runs}
     rows, said = local.compare(ways, SHOWN), verdict(ways)
-    page = report.search_page(runs, rows, said, options)
+    about = (
+        f"{options.count} models (scikit-learn's networks and linear models on its digits, with "
+        f"learning rates over four decades) train {options.steps} steps each on two one-thread "
+        "worker processes, by plain client.map and in a search, where models wait in their "
+        f"reports while others promise more (seed {options.seed}). Losses are held-out log losses."
+    )
+    page = report.page(about, runs, rows, said, ranked=True)
     return runs, {"ways": ways, "seed": options.seed, "copies": copies}, rows, said, page
 
 
