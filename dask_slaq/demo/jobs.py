@@ -8,13 +8,13 @@ from time import process_time, sleep
 from typing import Any
 
 import numpy as np
-from distributed import Client
+from distributed import Client, get_worker
 from distributed.metrics import time
 
 import dask_slaq as slaq
-from dask_slaq.demo import digits, local, report
-from dask_slaq.demo.live import View
-from dask_slaq.demo.local import Options, Run, Training
+from dask_slaq.demo import local, report
+from dask_slaq.demo.local import Figures, Options, Run, Training
+from dask_slaq.demo.search import NOISE, TRAINED, digits
 from dask_slaq.simulation.workload import iterations_to
 
 #: Tasks per iteration.
@@ -35,6 +35,26 @@ SHOWN = {
 }
 
 
+def gradient(part: int, weights: np.ndarray, copies: int) -> tuple[Any, ...]:
+    """Compute a gradient of softmax regression on a `part` of the digits: one task of a job.
+
+    As many `copies` as fill its time are drawn with new noise. Returns the loss at the (65, 10)
+    `weights`, the intercepts being last, the gradient, and the span: worker, start and end.
+    """
+    start = time()
+    X, y = (a[part:TRAINED:TASKS] for a in digits())
+    rows, rng = np.arange(len(y)), np.random.default_rng(part)
+    loss, slope = 0.0, np.zeros_like(weights)
+    for _ in range(copies):
+        inputs = np.column_stack([X + rng.normal(0, NOISE, X.shape), np.ones(len(y))])
+        odds = np.exp(inputs @ weights)
+        odds /= odds.sum(axis=1, keepdims=True)
+        loss -= float(np.log(odds[rows, y]).mean())
+        odds[rows, y] -= 1
+        slope += inputs.T @ odds / len(y)
+    return loss / copies, slope / copies, (get_worker().address, start, time())
+
+
 def plan(count: int, seed: int) -> list[tuple[str, float, float]]:
     """Return name, rate and arrival of `count` jobs by a `seed`; one alone takes a time of 1."""
     rng = np.random.default_rng(seed)
@@ -50,7 +70,7 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
     """
     print("Measuring how long a job takes alone ...", flush=True)
     for copies in (1, 20):  # the first one imports
-        tasks = local.on_each_worker(client, digits.gradient, 0, np.zeros((65, 10)), TASKS, copies)
+        tasks = local.on_each_worker(client, gradient, 0, np.zeros((65, 10)), copies)
     copies = options.copies([(stop - start) / 20 for _, _, (_, start, stop) in tasks], TASKS)
     client.register_plugin(slaq.SlaqPlugin())
     few, start = min(10, options.steps), time()
@@ -66,10 +86,9 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
             "bytes_moved": _bytes_moved(client) - moved,
         }
     lowest: dict[str, float] = {}
-    for name, loss in (
-        (t.name, loss) for run in runs for t in run.trainings for _, loss in t.curve
-    ):
-        lowest[name] = min(loss, lowest.get(name, loss))
+    for training in (training for run in runs for training in run.trainings):
+        least = min((loss for _, loss in training.curve), default=np.inf)
+        lowest[training.name] = min(least, lowest.get(training.name, least))
     for run in runs:
         figures[run.way].update(measure(run, lowest, options.seed))
     rows, said = local.compare(figures, SHOWN), verdict(figures)
@@ -85,13 +104,13 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
 def train(client: Client, training: Training, rate: float, steps: int, copies: int) -> None:
     """Train a job with `client` for so many `steps`, and put down in `training` what happens.
 
-    Softmax regression with a learning `rate`; `copies` is the work of a task: `digits.gradient`.
+    Softmax regression with a learning `rate`; `copies` is the work of a task: `gradient`.
     """
     weights = speed = np.zeros((65, 10))
     with slaq.job(training.name, client=client) as job:
         for _ in range(steps):
-            work = {"weights": weights, "parts": TASKS, "copies": copies}
-            tasks = client.map(digits.gradient, range(TASKS), pure=False, **work)
+            work = {"weights": weights, "copies": copies, "pure": False}
+            tasks = client.map(gradient, range(TASKS), **work)
             losses, gradients, spans = zip(*client.gather(tasks), strict=True)
             job.report(float(np.mean(losses)))
             training.curve.append((time(), float(np.mean(losses))))
@@ -115,11 +134,11 @@ def _run(client: Client, policy: str, options: Options, copies: int, alone: floa
 
     for training, (_, *how) in zip(run.trainings, planned, strict=True):
         threading.Thread(target=drive, args=(training, *how), daemon=True).start()
-    with View() as view:
-        while not all(training.done for training in run.trainings):
+    with local.View() as view:
+        while run.running:
             view.update(run)
             sleep(local.LOOK)
-        view.update(run, last=True)
+        view.update(run)
     return run
 
 
@@ -136,11 +155,14 @@ def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
             losses = [loss for _, loss in t.curve]
             at = iterations_to(losses, reduction, lowest[t.name]) if losses else None
             found[-1][key] = None if at is None else t.curve[at - 1][0] - t.arrived
+    means = {}
+    for key in ("t90", "t95"):
+        known = [job[f"{key}_s"] for job in found if job[f"{key}_s"] is not None]
+        means[f"{key}_mean_s"] = float(np.mean(known)) if known else None
     spans = [span for t in run.trainings for span in t.spans]
     threads = len({worker for worker, _, _ in spans}) or 1
     return {
-        "t90_mean_s": _mean([job["t90_s"] for job in found]),
-        "t95_mean_s": _mean([job["t95_s"] for job in found]),
+        **means,
         "makespan_s": run.seconds,
         "in_flight": sum(job["completion_s"] for job in found) / run.seconds,
         "busy_fraction": sum(stop - start for _, start, stop in spans) / (threads * run.seconds),
@@ -148,12 +170,7 @@ def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
     }
 
 
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
-
-
-def verdict(figures: dict[str, dict[str, Any]]) -> str:
+def verdict(figures: Figures) -> str:
     """Return what was gained; if nothing was, what may be the reason."""
     share, last = local.ratio(figures, "t90_mean_s"), list(figures.values())[-1]
     if share is None:

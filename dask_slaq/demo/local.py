@@ -10,7 +10,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,13 @@ from typing import Any
 from distributed import Client, LocalCluster
 from distributed.metrics import time
 
-#: Seconds between two looks at what runs.
-LOOK = 0.25
 #: Ratio from which on nothing counts as gained.
 GAINED = 0.95
+#: Seconds between two looks at a run, and between plain lines about it; most rows of its table.
+LOOK, PERIOD, ROWS = 0.25, 5.0, 14
+_STYLES = {"training": "", "waiting": "yellow", "done": "green", "failed": "red", "to come": "dim"}
+
+Figures = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,12 @@ class Options:
     policies: tuple[str, ...] = ("fair", "max-total")
 
     def copies(self, seconds: Sequence[float], tasks: int = 1) -> int:
-        """Return how many copies fill each of a step's `tasks`: on each worker one takes `seconds`.
+        """Return how much work each of a step's `tasks` gets, to fill the time of all workers.
 
-        The work of the whole demo then fills its time on all workers.
+        One copy of the data takes so many `seconds` on each worker.
         """
-        work = self.count * self.steps * tasks * sum(seconds) / len(seconds)
-        return max(1, round(self.seconds * len(seconds) / work))
+        one = self.count * self.steps * tasks * sum(seconds) / len(seconds)
+        return max(1, round(self.seconds * len(seconds) / one))
 
 
 @dataclass
@@ -62,7 +65,7 @@ class Training:
         return self.curve[-1][1] if self.curve else math.inf
 
     def state(self, waiting: Collection[str] = ()) -> str:
-        """Return the state in one or two words; the names in `waiting` wait."""
+        """Return the state, which is "waiting" for the names in `waiting`."""
         if self.done:
             return "failed" if self.error else "done"
         return "waiting" if self.name in waiting else "training" if self.curve else "to come"
@@ -75,6 +78,11 @@ class Run:
     way: str
     trainings: list[Training]
     start: float = field(default_factory=time)
+
+    @property
+    def running(self) -> bool:
+        """Whether some training has not ended."""
+        return not all(training.done for training in self.trainings)
 
     @property
     def seconds(self) -> float:
@@ -114,6 +122,7 @@ def _cluster() -> Iterator[Client]:
     # The scheduler shares this process with the drivers: it must not wait 5 ms for the GIL.
     sys.setswitchinterval(0.0005)
     with (
+        warnings.catch_warnings(),
         LocalCluster(
             n_workers=2,
             threads_per_worker=1,  # also of BLAS, by the environment of Dask's workers
@@ -123,6 +132,7 @@ def _cluster() -> Iterator[Client]:
         ) as cluster,
         Client(cluster) as client,
     ):
+        warnings.simplefilter("ignore")
         client.run(_make_room)
         yield client
 
@@ -132,6 +142,7 @@ def _make_room() -> None:
     if hasattr(os, "nice"):
         os.nice(10)
     warnings.simplefilter("ignore")
+    logging.getLogger("dask_slaq").setLevel(logging.ERROR)  # plain models report to nobody
     # Ctrl-C also reaches the workers, but the cluster is to stop them, without tracebacks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -143,18 +154,58 @@ def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> 
     return client.gather(tasks)
 
 
-def ratio(figures: dict[str, dict[str, Any]], key: str) -> float | None:
+class View(ExitStack):
+    """Display of a run, by a context manager: with rich in a terminal a table, else lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = time()
+        self._live: Any = None
+        if sys.stdout.isatty():
+            try:
+                from rich.live import Live
+            except ImportError:
+                print("For a live table install rich: pip install 'dask-slaq[demo]'")
+            else:
+                self._live = self.enter_context(Live(refresh_per_second=4))
+
+    def update(self, run: Run, waiting: Collection[str] = ()) -> None:
+        """Show the state of a `run`, in which the trainings named in `waiting` wait."""
+        rows = [(t.state(waiting), t) for t in run.trainings]
+        states = [state for state, _ in rows]
+        count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
+        best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
+        title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"
+        title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
+        if self._live:
+            self._live.update(_table(title, rows))
+        elif time() >= self._next or not run.running:
+            self._next += PERIOD
+            print(title, flush=True)
+
+
+def _table(title: str, rows: list[tuple[str, Training]]) -> Any:
+    from rich.table import Table
+
+    table = Table("", "step", "loss", "state", title=title, title_justify="left")
+    begun = sorted((row for row in rows if row[1].curve), key=lambda row: row[1].loss)
+    for state, training in begun[:ROWS]:
+        cells = training.name, str(len(training.curve)), f"{training.loss:.3f}", state
+        table.add_row(*cells, style=_STYLES[state])
+    return table
+
+
+def ratio(figures: Figures, key: str) -> float | None:
     """Return the last of the `figures` under a `key` as a fraction of the first."""
     first, *others = (way[key] for way in figures.values())
     return others[-1] / first if others and first and others[-1] is not None else None
 
 
-def compare(figures: dict[str, dict[str, Any]], shown: dict[str, str]) -> list[list[str]]:
+def compare(figures: Figures, shown: dict[str, str]) -> list[list[str]]:
     """Return the cells of a comparison of `figures`: a heading, and a row for each key `shown`."""
     rows = [["", *figures, "ratio"]]
     for key, label in shown.items():
-        form = "{:.1f} s" if key.endswith("_s") else "{:.2f}"
+        form, share = ("{:.1f} s", ratio(figures, key)) if key.endswith("_s") else ("{:.2f}", None)
         cells = ["-" if way[key] is None else form.format(way[key]) for way in figures.values()]
-        share = ratio(figures, key) if key.endswith("_s") else None
         rows.append([label, *cells, "" if share is None else f"{share:.2f}"])
     return rows

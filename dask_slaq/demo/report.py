@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 import numpy as np
 
-from dask_slaq.demo.charts import Axis, Chart
-from dask_slaq.demo.local import Run, Training
+from dask_slaq.demo.local import Run
 
 _WAYS = ("#999999", "#d55e00")
 #: Of the five best models; the others fade from the first to the second of _OTHERS.
@@ -30,11 +30,66 @@ td:first-child, th:first-child { text-align: left; }
 .row { display: flex; flex-wrap: wrap; gap: 1em; }
 .row > div { flex: 1 1 440px; min-width: 0; }
 svg text { font: 12px system-ui, sans-serif; fill: #444; }
-svg .grid { stroke: #e4e4e4; }
+svg path { stroke: #e4e4e4; }
 svg polyline { fill: none; stroke-linejoin: round; }
 .legend span { margin-right: 1.2em; white-space: nowrap; }
 .legend i { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.35em; }
 """
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 62, 548, 12, 44
+
+
+class Chart:
+    """Chart over time up to `stop`, of losses in a range, on a log scale, or of some `rows`."""
+
+    def __init__(self, stop: float, losses: tuple[float, float] = (1, 10), rows: int = 0) -> None:
+        self.stop, self.losses, self.rows = stop, losses, rows
+        self.bottom = 106 if rows else 226
+        step = 10.0 ** math.floor(math.log10(stop / 5))
+        step *= next(m for m in (1, 2, 5, 10) if stop / (step * m) <= 8)
+        self._marks = []
+        for value in np.arange(0, stop * 1.001, step):
+            x, _ = self.at(value, 1)
+            label = f'<text x="{x}" y="{self.bottom + 16}" text-anchor="middle">{value:g}</text>'
+            self._marks.append(f'<path d="M{x} {_TOP}V{self.bottom}"/>{label}')
+        ticks = [(row + 0.5, f"worker {row}") for row in range(rows)]
+        for value in (m * 10.0**decade for decade in range(-6, 6) for m in (1, 2, 5)):
+            if not rows and losses[0] <= value <= losses[1]:
+                ticks.append((value, f"{value:g}"))
+                self._marks.append(f'<path d="M{_LEFT} {self.at(0, value)[1]}H{_RIGHT}"/>')
+        for value, text in ticks:
+            y = self.at(0, value)[1] + 4
+            self._marks.append(f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{text}</text>')
+        self._marks.append(f'<text x="290" y="{self.bottom + 34}">time (s)</text>')
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Return the pixel coordinates of the point `x`, `y`."""
+        low, high = self.losses
+        up = y / self.rows if self.rows else math.log(min(y, high) / low) / math.log(high / low)
+        across = _LEFT + (_RIGHT - _LEFT) * x / self.stop
+        return round(across, 1), round(self.bottom - (self.bottom - _TOP) * up, 1)
+
+    def line(
+        self, points: Iterable[tuple[float, float]], color: str, name: str, width: float
+    ) -> None:
+        """Draw a line through `points` in a `color` and `width`, with `name` as tooltip."""
+        path = " ".join(f"{x},{y}" for x, y in (self.at(*point) for point in points))
+        self._marks.append(
+            f'<polyline points="{path}" stroke="{color}" stroke-width="{width}">'
+            f"<title>{escape(name)}</title></polyline>"
+        )
+
+    def box(self, start: float, stop: float, row: int, color: str, name: str) -> None:
+        """Fill a `row` from `start` to `stop` with a `color`, with `name` as tooltip."""
+        (left, top), (right, bottom) = self.at(start, row + 0.9), self.at(stop, row + 0.1)
+        self._marks.append(
+            f'<rect x="{left}" y="{top}" width="{max(right - left, 0.3):.1f}" '
+            f'height="{bottom - top:.1f}" fill="{color}"><title>{escape(name)}</title></rect>'
+        )
+
+    def svg(self) -> str:
+        """Return the chart as an ``<svg>`` element."""
+        size = f"0 0 {_WIDTH} {self.bottom + _BOTTOM}"
+        return f'<svg viewBox="{size}" role="img">{"".join(self._marks)}</svg>'
 
 
 def page(
@@ -42,21 +97,12 @@ def page(
 ) -> str:
     """Return a report as HTML.
 
-    Parameters
-    ----------
-    about : str
-        What was trained, in a sentence.
-    runs : sequence of Run
-    rows : sequence of sequence of str
-        Cells of the comparison; the first row is the heading.
-    verdict : str
-    ranked : bool
-        Whether the trainings compete: the page then shows when the best were ready, and colours
-        them by rank.
+    It says what it is `about`, has the `rows` of the comparison and the `verdict`, and draws the
+    `runs`. If the trainings are `ranked`, it also shows when the best were ready.
     """
     losses = [loss for run in runs for t in run.trainings for _, loss in t.curve] or [1.0]
-    axis = Axis("loss", min(max(losses), 3.0) * 1.01, 0.9 * min(losses))
-    time = Axis("time (s)", max(run.seconds for run in runs) or 1.0)
+    span = 0.9 * min(losses), min(1.1 * max(losses), 3.0)
+    stop = max(run.seconds for run in runs) or 1.0
     names = [training.name for training in runs[0].trainings]
     colors = dict(zip(names, _JOBS * len(names), strict=False))
     key, ready = _legend(names, list(colors.values())), ""
@@ -67,9 +113,9 @@ def page(
         colors = dict(zip(sorted(final, key=final.__getitem__), palette, strict=False))
         best = ("best", "second", "third", "fourth", "fifth", "others", "worst")
         key = _legend(best, [*palette[:6], palette[-1]])
-        chart = Chart(time, axis)
+        chart = Chart(stop, span)
         for run, color in zip(runs, _WAYS, strict=True):
-            chart.line(_ready(run, time.stop), color, run.way, 2.6)
+            chart.line(_ready(run, stop), color, run.way, 2.6)
         ways = _legend([run.way for run in runs], _WAYS)
         ready = f"<h3>Lowest loss among the models that are ready</h3>{ways}{chart.svg()}"
     heading, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
@@ -80,8 +126,8 @@ def page(
 <div class="row"><div><table><tr>{heading.replace("td>", "th>")}</tr>
 {"".join(f"<tr>{row}</tr>" for row in body)}</table><p>{escape(verdict)}</p></div>
 <div>{ready}</div></div>
-<h2>Loss over time</h2>{key}{_panels(runs, lambda run: _curves(run, time, axis, colors))}
-<h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, time, colors))}
+<h2>Loss over time</h2>{key}{_panels(runs, lambda run: _curves(run, stop, span, colors))}
+<h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, stop, colors))}
 </body></html>
 """
 
@@ -110,31 +156,25 @@ def _ready(run: Run, stop: float) -> list[tuple[float, float]]:
     return [*points, (stop, points[-1][1])] if points else []
 
 
-def _curves(run: Run, time: Axis, loss: Axis, colors: dict[str, str]) -> str:
-    chart = Chart(time, loss)
+def _curves(run: Run, stop: float, span: tuple[float, float], colors: dict[str, str]) -> str:
+    chart = Chart(stop, span)
     for training in sorted(run.trainings, key=lambda t: -t.loss):  # the best over the others
         color = colors[training.name]
-        points = [(at - run.start, min(value, loss.stop)) for at, value in training.curve]
+        points = [(at - run.start, loss) for at, loss in training.curve]
         chart.line(points, color, training.name, 1.8 if color in _BEST else 1.2)
     return chart.svg()
 
 
-def _threads(run: Run, time: Axis, colors: dict[str, str]) -> str:
+def _threads(run: Run, stop: float, colors: dict[str, str]) -> str:
     workers = sorted({worker for training in run.trainings for worker, _, _ in training.spans})
-    rows = Axis("", max(1, len(workers)), rows=[f"worker {n}" for n in range(len(workers))])
-    chart = Chart(time, rows, height=150)
+    chart = Chart(stop, rows=len(workers) or 1)
     for training in run.trainings:
-        for worker, start, stop in _joined(training):
-            row, color = workers.index(worker), colors[training.name]
-            chart.box(start - run.start, stop - run.start, row, color, training.name)
+        joined: list[tuple[str, float, float]] = []  # what goes on within 20 ms is one box
+        for worker, start, end in sorted(training.spans):
+            if joined and joined[-1][0] == worker and start - joined[-1][2] < 0.02:
+                start = joined.pop()[1]
+            joined.append((worker, start, end))
+        for worker, start, end in joined:
+            times, color = (start - run.start, end - run.start), colors[training.name]
+            chart.box(*times, workers.index(worker), color, training.name)
     return chart.svg()
-
-
-def _joined(training: Training) -> list[tuple[str, float, float]]:
-    """Return the spans of a training; those that follow each other within 20 ms are one."""
-    found: list[tuple[str, float, float]] = []
-    for worker, start, stop in sorted(training.spans):
-        if found and found[-1][0] == worker and start - found[-1][2] < 0.02:
-            start = found.pop()[1]
-        found.append((worker, start, stop))
-    return found
