@@ -12,7 +12,14 @@ import click
 
 from dask_slaq.cli.connection import Where
 
-__all__ = ["json_flag", "json_option", "policies_or_oracles", "scheduler_options", "writable"]
+__all__ = [
+    "json_flag",
+    "json_option",
+    "known_policies",
+    "policies_or_oracles",
+    "scheduler_options",
+    "writable",
+]
 
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
@@ -62,6 +69,21 @@ def policies_or_oracles(
         except UnknownPolicy as error:
             raise click.BadParameter(str(error)) from None
     return found
+
+
+def known_policies(
+    context: click.Context, parameter: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Reject unknown policies, and drop duplicates."""
+    from dask_slaq.core.errors import UnknownPolicy
+    from dask_slaq.core.policies import policy
+
+    for name in names:
+        try:
+            policy(name)
+        except UnknownPolicy as error:
+            raise click.BadParameter(str(error)) from None
+    return tuple(dict.fromkeys(names))
 
 
 json_flag = click.option(

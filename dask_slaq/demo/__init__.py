@@ -1,12 +1,4 @@
-"""``dask slaq demo``: real dask-ml jobs on a local cluster, under one policy after another.
+"""``dask slaq demo``: many models, one task each (`search`), or jobs of many tasks (`jobs`).
 
-`run.show` runs it. `data` and `workload` define what is trained and `drivers` train it. `meters`
-and `metrics` measure the runs; `live_table`, `charts` and `report` show them.
+`local` starts the cluster, runs one of them and shows it in the terminal, `report` on a page.
 """
-
-from __future__ import annotations
-
-#: Iterations per job and rows per chunk of its data. The demo takes less than two minutes on two
-#: cores.
-ITERATIONS = 14
-ROWS = 45_000

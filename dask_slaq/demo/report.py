@@ -2,167 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from dask_slaq.demo import charts
-from dask_slaq.demo import metrics as compare
-from dask_slaq.demo.charts import Axis, Chart
-from dask_slaq.demo.metrics import Run
+from dask_slaq.demo.local import Run
 
-#: Width of the bins in the allocation charts, in seconds.
-BIN = 0.5
-
+_WAYS = ("#999999", "#d55e00")
+#: Of the five best models; the others fade from the first to the second of _OTHERS.
+_BEST = ("#3b0f6f", "#2c6fbb", "#149c8f", "#58b947", "#a3a300")
+_OTHERS = np.array([[242, 190, 120], [240, 228, 224]])
+_JOBS = (
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
+    "#7a5195", "#8c8c00", "#555555", "#b07d62", "#2f4b7c", "#ef5675",
+)  # fmt: skip
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px;
-       margin: 2em auto; padding: 0 1em; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 1.5em auto; }
 h1 { font-size: 1.5em; margin-bottom: 0; }
-h2 { font-size: 1.15em; margin: 1.8em 0 0.3em; }
-h3 { font-size: 1em; font-weight: 600; margin: 0.4em 0; }
-p { max-width: 48em; margin: 0.4em 0; }
-table { border-collapse: collapse; margin: 1em 0; }
+h2 { font-size: 1.15em; margin: 1em 0 0.2em; }
+h3 { font-size: 1em; margin: 0.2em 0; }
+p { margin: 0.3em 0; }
+table { border-collapse: collapse; margin: 0.8em 0; }
 td, th { padding: 0.25em 1.2em 0.25em 0; text-align: right; border-bottom: 1px solid #ddd; }
 td:first-child, th:first-child { text-align: left; }
 .row { display: flex; flex-wrap: wrap; gap: 1em; }
 .row > div { flex: 1 1 440px; min-width: 0; }
-svg { width: 100%; height: auto; }
 svg text { font: 12px system-ui, sans-serif; fill: #444; }
-svg .note { font-size: 11px; fill: #666; }
-svg .grid { stroke: #e4e4e4; }
-svg .rule { stroke: #888; stroke-dasharray: 4 3; }
-.bars { max-width: 760px; }
+svg path { stroke: #e4e4e4; }
+svg polyline { fill: none; stroke-linejoin: round; }
 .legend span { margin-right: 1.2em; white-space: nowrap; }
 .legend i { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.35em; }
 """
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 62, 548, 12, 44
 
 
-def page(runs: Sequence[Run], result: dict[str, Any]) -> str:
-    """Return the report as HTML.
+class Chart:
+    """Chart over time up to `stop`, of losses in a range, on a log scale, or of some `rows`."""
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        One per policy.
-    result : dict
-        Metrics of the runs, from `metrics.figures`.
+    def __init__(self, stop: float, losses: tuple[float, float] = (1, 10), rows: int = 0) -> None:
+        self.stop, self.losses, self.rows = stop, losses, rows
+        self.bottom = 106 if rows else 226
+        step = 10.0 ** math.floor(math.log10(stop / 5))
+        step *= next(m for m in (1, 2, 5, 10) if stop / (step * m) <= 8)
+        self._marks = []
+        for value in np.arange(0, stop * 1.001, step):
+            x, _ = self.at(value, 1)
+            label = f'<text x="{x}" y="{self.bottom + 16}" text-anchor="middle">{value:g}</text>'
+            self._marks.append(f'<path d="M{x} {_TOP}V{self.bottom}"/>{label}')
+        ticks = [(row + 0.5, f"worker {row}") for row in range(rows)]
+        for value in (m * 10.0**decade for decade in range(-6, 6) for m in (1, 2, 5)):
+            if not rows and losses[0] <= value <= losses[1]:
+                ticks.append((value, f"{value:g}"))
+                self._marks.append(f'<path d="M{_LEFT} {self.at(0, value)[1]}H{_RIGHT}"/>')
+        for value, text in ticks:
+            y = self.at(0, value)[1] + 4
+            self._marks.append(f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{text}</text>')
+        self._marks.append(f'<text x="290" y="{self.bottom + 34}">time (s)</text>')
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Return the pixel coordinates of the point `x`, `y`."""
+        low, high = self.losses
+        up = y / self.rows if self.rows else math.log(min(y, high) / low) / math.log(high / low)
+        across = _LEFT + (_RIGHT - _LEFT) * x / self.stop
+        return round(across, 1), round(self.bottom - (self.bottom - _TOP) * up, 1)
+
+    def line(
+        self, points: Iterable[tuple[float, float]], color: str, name: str, width: float
+    ) -> None:
+        """Draw a line through `points` in a `color` and `width`, with `name` as tooltip."""
+        path = " ".join(f"{x},{y}" for x, y in (self.at(*point) for point in points))
+        self._marks.append(
+            f'<polyline points="{path}" stroke="{color}" stroke-width="{width}">'
+            f"<title>{escape(name)}</title></polyline>"
+        )
+
+    def box(self, start: float, stop: float, row: int, color: str, name: str) -> None:
+        """Fill a `row` from `start` to `stop` with a `color`, with `name` as tooltip."""
+        (left, top), (right, bottom) = self.at(start, row + 0.9), self.at(stop, row + 0.1)
+        self._marks.append(
+            f'<rect x="{left}" y="{top}" width="{max(right - left, 0.3):.1f}" '
+            f'height="{bottom - top:.1f}" fill="{color}"><title>{escape(name)}</title></rect>'
+        )
+
+    def svg(self) -> str:
+        """Return the chart as an ``<svg>`` element."""
+        size = f"0 0 {_WIDTH} {self.bottom + _BOTTOM}"
+        return f'<svg viewBox="{size}" role="img">{"".join(self._marks)}</svg>'
+
+
+def page(
+    about: str, runs: Sequence[Run], rows: Sequence[Sequence[str]], verdict: str, ranked: bool
+) -> str:
+    """Return a report as HTML.
+
+    It says what it is `about`, has the `rows` of the comparison and the `verdict`, and draws the
+    `runs`. If the trainings are `ranked`, it also shows when the best were ready.
     """
-    policies = [run.policy for run in runs]
-    jobs = [record.training.name for record in runs[0].records]
-    stop = max(run.makespan for run in runs) or 1.0
-    lowest = compare.lowest_losses(runs)
+    losses = [loss for run in runs for t in run.trainings for _, loss in t.curve] or [1.0]
+    span = 0.9 * min(losses), min(1.1 * max(losses), 3.0)
+    stop = max(run.seconds for run in runs) or 1.0
+    names = [training.name for training in runs[0].trainings]
+    colors = dict(zip(names, _JOBS * len(names), strict=False))
+    key, ready = _legend(names, list(colors.values())), ""
+    if ranked:
+        final = {t.name: t.loss for run in runs for t in run.trainings}
+        fades = np.linspace(*_OTHERS, max(2, len(final) - len(_BEST))).round().astype(int)
+        palette = [*_BEST, *("#" + bytes(rgb.tolist()).hex() for rgb in fades)]
+        colors = dict(zip(sorted(final, key=final.__getitem__), palette, strict=False))
+        best = ("best", "second", "third", "fourth", "fifth", "others", "worst")
+        key = _legend(best, [*palette[:6], palette[-1]])
+        chart = Chart(stop, span)
+        for run, color in zip(runs, _WAYS, strict=True):
+            chart.line(_ready(run, stop), color, run.way, 2.6)
+        ways = _legend([run.way for run in runs], _WAYS)
+        ready = f"<h3>Lowest loss among the models that are ready</h3>{ways}{chart.svg()}"
+    heading, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>dask slaq demo: {escape(" and ".join(policies))}</title>
-<style>{_STYLE}</style>
-</head>
-<body>
-<h1>dask slaq demo</h1>
-<p>{len(jobs)} dask-ml training jobs on one cluster of {runs[0].threads} threads, the same jobs
-and arrivals under each policy (seed {runs[0].seed}).</p>
-{_comparison(result)}
-<h2>Time from a job's arrival to 90 % of its loss reduction</h2>
-{charts.legend(policies)}
-<div class="bars">{_times(result)}</div>
-<h2>Loss of each job over time</h2>
-<p>Loss still to fall, as a fraction of what the job gains in all. Each line starts when its job
-arrives and ends with its last iteration.</p>
-{charts.legend(jobs)}
-<div class="row">{_panels(runs, lambda run: _curves(run, lowest, stop))}</div>
-<h2>What the workers computed</h2>
-<p>Threads that computed for each job, stacked, averaged over {BIN:g} s.</p>
-{charts.legend(jobs)}
-<div class="row">{_panels(runs, lambda run: _allocation(run, jobs, stop))}</div>
-</body>
-</html>
+<html lang="en"><head><meta charset="utf-8"><title>dask slaq demo</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
+<body><h1>dask slaq demo</h1><p>{escape(about)}</p>
+<div class="row"><div><table><tr>{heading.replace("td>", "th>")}</tr>
+{"".join(f"<tr>{row}</tr>" for row in body)}</table><p>{escape(verdict)}</p></div>
+<div>{ready}</div></div>
+<h2>Loss over time</h2>{key}{_panels(runs, lambda run: _curves(run, stop, span, colors))}
+<h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, stop, colors))}
+</body></html>
 """
 
 
-def _panels(runs: Sequence[Run], draw: Any) -> str:
-    return "".join(f"<div><h3>{escape(run.policy)}</h3>{draw(run)}</div>" for run in runs)
-
-
-def _comparison(result: dict[str, Any]) -> str:
-    heading, *rows = compare.rows(result)
-    cells = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
-    lines = ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return f"<table><tr>{cells}</tr>{''.join(lines)}</table>"
-
-
-def _times(result: dict[str, Any]) -> str:
-    policies = result["policies"]
-    of_job: dict[str, list[float | None]] = {}
-    for figures in policies.values():
-        for job in figures["jobs"]:
-            of_job.setdefault(job["name"], []).append(job["t90_s"])
-    means = ("mean", [figures["t90_mean_s"] for figures in policies.values()])
-    return charts.bars([*of_job.items(), means], list(policies))
-
-
-def _curves(run: Run, lowest: dict[str, float], stop: float) -> str:
-    chart = Chart(
-        f"Loss of each job under {run.policy}",
-        Axis("time (s)", stop),
-        Axis("loss still to fall (fraction)", 1.0),
+def _legend(names: Sequence[str], colors: Sequence[str]) -> str:
+    items = (
+        f'<span><i style="background:{color}"></i>{escape(name)}</span>'
+        for name, color in zip(names, colors, strict=True)
     )
-    chart.rule(0.1, "90 % reached")
-    for number, record in enumerate(run.records):
-        if record.losses and record.arrived is not None:
-            name = record.training.name
-            times = [record.arrived, *(at for at, _ in record.losses)]
-            left = np.concatenate([[1.0], compare.remaining(record, lowest[name])])
-            points = [(at - run.start, float(y)) for at, y in zip(times, left, strict=True)]
-            chart.line(points, charts.color(number), name)
+    return f'<p class="legend">{"".join(items)}</p>'
+
+
+def _panels(runs: Sequence[Run], draw: Callable[[Run], str]) -> str:
+    drawn = (f"<div><h3>{escape(run.way)}</h3>{draw(run)}</div>" for run in runs)
+    return f'<div class="row">{"".join(drawn)}</div>'
+
+
+def _ready(run: Run, stop: float) -> list[tuple[float, float]]:
+    """Return a step line of the lowest loss among the models that are ready."""
+    points: list[tuple[float, float]] = []
+    for at, loss in sorted(
+        (t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done
+    ):
+        before = points[-1][1] if points else loss
+        points += [(at, before), (at, min(before, loss))]
+    return [*points, (stop, points[-1][1])] if points else []
+
+
+def _curves(run: Run, stop: float, span: tuple[float, float], colors: dict[str, str]) -> str:
+    chart = Chart(stop, span)
+    for training in sorted(run.trainings, key=lambda t: -t.loss):  # the best over the others
+        color = colors[training.name]
+        points = [(at - run.start, loss) for at, loss in training.curve]
+        chart.line(points, color, training.name, 1.8 if color in _BEST else 1.2)
     return chart.svg()
 
 
-def _allocation(run: Run, jobs: Sequence[str], stop: float) -> str:
-    chart = Chart(
-        f"Threads that computed for each job under {run.policy}",
-        Axis("time (s)", stop),
-        Axis("threads", run.threads),
-    )
-    base = np.zeros(int(np.ceil(stop / BIN)))
-    for number, name in enumerate(jobs):
-        top = base + threads_used(run, name, len(base))
-        chart.area(_steps(top, stop), _steps(base, stop), charts.color(number), name)
-        base = top
+def _threads(run: Run, stop: float, colors: dict[str, str]) -> str:
+    workers = sorted({worker for training in run.trainings for worker, _, _ in training.spans})
+    chart = Chart(stop, rows=len(workers) or 1)
+    for training in run.trainings:
+        joined: list[tuple[str, float, float]] = []  # what goes on within 20 ms is one box
+        for worker, start, end in sorted(training.spans):
+            if joined and joined[-1][0] == worker and start - joined[-1][2] < 0.02:
+                start = joined.pop()[1]
+            joined.append((worker, start, end))
+        for worker, start, end in joined:
+            times, color = (start - run.start, end - run.start), colors[training.name]
+            chart.box(*times, workers.index(worker), color, training.name)
     return chart.svg()
-
-
-def threads_used(run: Run, job: str, bins: int) -> np.ndarray:
-    """Return the mean number of threads that computed for a job in each bin of `BIN` seconds.
-
-    Parameters
-    ----------
-    run : Run
-    job : str
-    bins : int
-        Number of bins from the start of the run.
-
-    Returns
-    -------
-    (bins,) array
-    """
-    edges = run.start + BIN * np.arange(bins + 1)
-    used = np.zeros(bins)
-    for computation in run.computations:
-        if computation.job == job:
-            inside = np.clip([computation.start, computation.stop], edges[0], edges[-1])
-            done = np.clip(edges, *inside)
-            used += np.diff(done)
-    return used / BIN
-
-
-def _steps(heights: np.ndarray, stop: float) -> list[tuple[float, float]]:
-    """Return a step line with the height of each bin."""
-    edges = np.minimum(BIN * np.arange(len(heights) + 1), stop)
-    return [
-        (float(x), float(y)) for y, pair in zip(heights, pairwise(edges), strict=True) for x in pair
-    ]

@@ -1,0 +1,185 @@
+"""Big models, many tasks each: jobs of futures under one policy after another."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from time import process_time, sleep
+from typing import Any
+
+import numpy as np
+from distributed import Client, get_worker
+from distributed.metrics import time
+
+import dask_slaq as slaq
+from dask_slaq.demo import local, report
+from dask_slaq.demo.local import Figures, Options, Run, Training
+from dask_slaq.demo.search import NOISE, TRAINED, digits
+from dask_slaq.simulation.workload import iterations_to
+
+#: Tasks per iteration.
+TASKS = 4
+#: Time between arrivals, as a fraction of the time that a job alone takes: of twelve jobs, six to
+#: seven are there at once.
+SPACING = 0.45
+MOMENTUM = 0.9
+#: With these learning rates a job is at 90 % of its loss reduction at report 10, or 6, of 40.
+RATES = (1.2, 4.0)
+SHOWN = {
+    "t90_mean_s": "mean time to 90 % loss reduction",
+    "t95_mean_s": "mean time to 95 % loss reduction",
+    "makespan_s": "makespan",
+    "in_flight": "jobs at once, on average",
+    "busy_fraction": "busy share of the workers",
+    "driver_busy": "busy share of drivers and scheduler",
+}
+
+
+def gradient(part: int, weights: np.ndarray, copies: int) -> tuple[Any, ...]:
+    """Compute a gradient of softmax regression on a `part` of the digits: one task of a job.
+
+    As many `copies` as fill its time are drawn with new noise. Returns the loss at the (65, 10)
+    `weights`, the intercepts being last, the gradient, and the span: worker, start and end.
+    """
+    start = time()
+    X, y = (a[part:TRAINED:TASKS] for a in digits())
+    rows, rng = np.arange(len(y)), np.random.default_rng(part)
+    loss, slope = 0.0, np.zeros_like(weights)
+    for _ in range(copies):
+        inputs = np.column_stack([X + rng.normal(0, NOISE, X.shape), np.ones(len(y))])
+        odds = np.exp(inputs @ weights)
+        odds /= odds.sum(axis=1, keepdims=True)
+        loss -= float(np.log(odds[rows, y]).mean())
+        odds[rows, y] -= 1
+        slope += inputs.T @ odds / len(y)
+    return loss / copies, slope / copies, (get_worker().address, start, time())
+
+
+def plan(count: int, seed: int) -> list[tuple[str, float, float]]:
+    """Return name, rate and arrival of `count` jobs by a `seed`; one alone takes a time of 1."""
+    rng = np.random.default_rng(seed)
+    rates = np.exp(rng.uniform(*np.log(RATES), count))
+    arrivals = SPACING * np.cumsum(rng.uniform(0.7, 1.3, count))
+    return [(f"job {n + 1:02}", float(rates[n]), float(arrivals[n])) for n in range(count)]
+
+
+def jobs(client: Client, options: Options) -> tuple[Any, ...]:
+    """Train the same jobs on the cluster of `client` under each policy of the `options`.
+
+    Returns runs, figures, comparison, verdict and page.
+    """
+    print("Measuring how long a job takes alone ...", flush=True)
+    for copies in (1, 20):  # the first one imports
+        tasks = local.on_each_worker(client, gradient, 0, np.zeros((65, 10)), copies)
+    copies = options.copies([(stop - start) / 20 for _, _, (_, start, stop) in tasks], TASKS)
+    client.register_plugin(slaq.SlaqPlugin())
+    few, start = min(10, options.steps), time()
+    train(client, Training("alone"), 1.0, few, copies)
+    alone = (time() - start) * options.steps / few
+    runs, figures = [], {}
+    for policy in options.policies:
+        client.register_plugin(slaq.SlaqPlugin(policy=policy))
+        moved, cpu = _bytes_moved(client), process_time()
+        runs.append(_run(client, policy, options, copies, alone))
+        figures[policy] = {
+            "driver_busy": (process_time() - cpu) / runs[-1].seconds,
+            "bytes_moved": _bytes_moved(client) - moved,
+        }
+    lowest: dict[str, float] = {}
+    for training in (training for run in runs for training in run.trainings):
+        least = min((loss for _, loss in training.curve), default=np.inf)
+        lowest[training.name] = min(least, lowest.get(training.name, least))
+    for run in runs:
+        figures[run.way].update(measure(run, lowest, options.seed))
+    rows, said = local.compare(figures, SHOWN), verdict(figures)
+    about = (
+        f"{options.count} jobs (softmax regression on scikit-learn's digits by gradient descent, "
+        f"{TASKS} tasks an iteration) train {options.steps} iterations each on two one-thread "
+        f"worker processes, under one policy after another (seed {options.seed})."
+    )
+    page = report.page(about, runs, rows, said, ranked=False)
+    return runs, {"policies": figures}, rows, said, page
+
+
+def train(client: Client, training: Training, rate: float, steps: int, copies: int) -> None:
+    """Train a job with `client` for so many `steps`, and put down in `training` what happens.
+
+    Softmax regression with a learning `rate`; `copies` is the work of a task: `gradient`.
+    """
+    weights = speed = np.zeros((65, 10))
+    with slaq.job(training.name, client=client) as job:
+        for _ in range(steps):
+            work = {"weights": weights, "copies": copies, "pure": False}
+            tasks = client.map(gradient, range(TASKS), **work)
+            losses, gradients, spans = zip(*client.gather(tasks), strict=True)
+            job.report(float(np.mean(losses)))
+            training.curve.append((time(), float(np.mean(losses))))
+            training.spans.extend(spans)
+            speed = MOMENTUM * speed - rate * np.mean(gradients, axis=0)
+            weights = weights + speed
+
+
+def _run(client: Client, policy: str, options: Options, copies: int, alone: float) -> Run:
+    planned = plan(options.count, options.seed)
+    run = Run(policy, [Training(name) for name, _, _ in planned])
+
+    def drive(training: Training, rate: float, arrival: float) -> None:
+        sleep(max(0.0, run.start + arrival * alone - time()))
+        training.arrived = time()
+        try:
+            train(client, training, rate, options.steps, copies)
+        except BaseException:
+            training.error = traceback.format_exc()
+        training.done = time()
+
+    for training, (_, *how) in zip(run.trainings, planned, strict=True):
+        threading.Thread(target=drive, args=(training, *how), daemon=True).start()
+    with local.View() as view:
+        while run.running:
+            view.update(run)
+            sleep(local.LOOK)
+        view.update(run)
+    return run
+
+
+def _bytes_moved(client: Client) -> int:
+    return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
+
+
+def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
+    """Return the figures of a `run` with a `seed`; `lowest` has the lowest loss of each job."""
+    found: list[dict[str, Any]] = []
+    for t in run.trainings:
+        found.append({"name": t.name, "seed": seed, "completion_s": (t.done or 0) - t.arrived})
+        for key, reduction in (("t90_s", 0.90), ("t95_s", 0.95)):
+            losses = [loss for _, loss in t.curve]
+            at = iterations_to(losses, reduction, lowest[t.name]) if losses else None
+            found[-1][key] = None if at is None else t.curve[at - 1][0] - t.arrived
+    means = {}
+    for key in ("t90", "t95"):
+        known = [job[f"{key}_s"] for job in found if job[f"{key}_s"] is not None]
+        means[f"{key}_mean_s"] = float(np.mean(known)) if known else None
+    spans = [span for t in run.trainings for span in t.spans]
+    threads = len({worker for worker, _, _ in spans}) or 1
+    return {
+        **means,
+        "makespan_s": run.seconds,
+        "in_flight": sum(job["completion_s"] for job in found) / run.seconds,
+        "busy_fraction": sum(stop - start for _, start, stop in spans) / (threads * run.seconds),
+        "jobs": found,
+    }
+
+
+def verdict(figures: Figures) -> str:
+    """Return what was gained; if nothing was, what may be the reason."""
+    share, last = local.ratio(figures, "t90_mean_s"), list(figures.values())[-1]
+    if share is None:
+        return "There is nothing to compare with."
+    if share <= local.GAINED:
+        return f"Jobs were at 90 % after {share:.2f} of the time."
+    return (
+        f"Nothing was gained: {last['in_flight']:.1f} jobs were there at once, the process of "
+        f"drivers and scheduler was busy for {last['driver_busy']:.0%} of the time, and the "
+        f"workers for {last['busy_fraction']:.0%}. It takes several jobs that wait for workers, "
+        "and not for their drivers."
+    )

@@ -1,0 +1,211 @@
+"""Main program of the demo: its cluster on this machine, and what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, LocalCluster
+from distributed.metrics import time
+
+#: Ratio from which on nothing counts as gained.
+GAINED = 0.95
+#: Seconds between two looks at a run, and between plain lines about it; most rows of its table.
+LOOK, PERIOD, ROWS = 0.25, 5.0, 14
+_STYLES = {"training": "", "waiting": "yellow", "done": "green", "failed": "red", "to come": "dim"}
+
+Figures = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of ``dask slaq demo``, which its ``--help`` describes."""
+
+    count: int = 32
+    steps: int = 30
+    seconds: float = 32.0
+    seed: int = 0
+    policies: tuple[str, ...] = ("fair", "max-total")
+
+    def copies(self, seconds: Sequence[float], tasks: int = 1) -> int:
+        """Return how much work each of a step's `tasks` gets, to fill the time of all workers.
+
+        One copy of the data takes so many `seconds` on each worker.
+        """
+        one = self.count * self.steps * tasks * sum(seconds) / len(seconds)
+        return max(1, round(self.seconds * len(seconds) / one))
+
+
+@dataclass
+class Training:
+    """One model, or job, of a run. All times are in Unix seconds."""
+
+    name: str
+    #: Time and loss of each step.
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    #: Address of a worker, start and end of each task or step there.
+    spans: list[tuple[str, float, float]] = field(default_factory=list)
+    arrived: float = 0.0
+    done: float | None = None
+    error: str | None = None
+
+    @property
+    def loss(self) -> float:
+        """Last loss."""
+        return self.curve[-1][1] if self.curve else math.inf
+
+    def state(self, waiting: Collection[str] = ()) -> str:
+        """Return the state, which is "waiting" for the names in `waiting`."""
+        if self.done:
+            return "failed" if self.error else "done"
+        return "waiting" if self.name in waiting else "training" if self.curve else "to come"
+
+
+@dataclass
+class Run:
+    """All trainings in one way, from a start in Unix seconds."""
+
+    way: str
+    trainings: list[Training]
+    start: float = field(default_factory=time)
+
+    @property
+    def running(self) -> bool:
+        """Whether some training has not ended."""
+        return not all(training.done for training in self.trainings)
+
+    @property
+    def seconds(self) -> float:
+        """Time from the start until the last training has ended."""
+        return max(training.done or self.start for training in self.trainings) - self.start
+
+
+def show(demo: Callable[..., Any], options: Options, json_file: str | None, html_file: str) -> int:
+    """Run a `demo` with its `options`, print the results, and write them to the files.
+
+    The figures go to `json_file`, which may be "-" for stdout, the page to `html_file`. Returns
+    the exit code: 1 if a model or job failed, else 0.
+    """
+    # If the figures go to stdout, all other output goes to stderr.
+    with redirect_stdout(sys.stderr if json_file == "-" else sys.stdout):
+        with _cluster() as client:
+            runs, figures, rows, verdict, page = demo(client, options)
+        print()
+        for label, *cells in rows:
+            print(f"{label:36}{''.join(f'{cell:>12}' for cell in cells)}".rstrip())
+        Path(html_file).write_text(page, encoding="utf-8")
+        print(f"\n{verdict}\n\nCurves, and who had which thread when: {html_file}")
+    text = json.dumps(figures, indent=2) + "\n"
+    if json_file == "-":
+        sys.stdout.write(text)
+    elif json_file:
+        Path(json_file).write_text(text, encoding="utf-8")
+    failed = [(run.way, training) for run in runs for training in run.trainings if training.error]
+    for way, training in failed:
+        print(f"\n{training.name} failed ({way}):\n{training.error}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+@contextmanager
+def _cluster() -> Iterator[Client]:
+    print("Starting two workers ...", flush=True)
+    # The scheduler shares this process with the drivers: it must not wait 5 ms for the GIL.
+    sys.setswitchinterval(0.0005)
+    with (
+        warnings.catch_warnings(),
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,  # also of BLAS, by the environment of Dask's workers
+            memory_limit=0,
+            dashboard_address=None,
+            silence_logs=logging.ERROR,
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        warnings.simplefilter("ignore")
+        client.run(_make_room)
+        yield client
+
+
+def _make_room() -> None:
+    """Let the scheduler go first, and keep a worker's process from writing to the terminal."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    warnings.simplefilter("ignore")
+    logging.getLogger("dask_slaq").setLevel(logging.ERROR)  # plain models report to nobody
+    # Ctrl-C also reaches the workers, but the cluster is to stop them, without tracebacks.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> list[Any]:
+    """Call `function` with `args` in a task on every worker of `client`, at the same time."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    tasks = [client.submit(function, *args, workers=[w], pure=False) for w in workers]
+    return client.gather(tasks)
+
+
+class View(ExitStack):
+    """Display of a run, by a context manager: with rich in a terminal a table, else lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = time()
+        self._live: Any = None
+        if sys.stdout.isatty():
+            try:
+                from rich.live import Live
+            except ImportError:
+                print("For a live table install rich: pip install 'dask-slaq[demo]'")
+            else:
+                self._live = self.enter_context(Live(refresh_per_second=4))
+
+    def update(self, run: Run, waiting: Collection[str] = ()) -> None:
+        """Show the state of a `run`, in which the trainings named in `waiting` wait."""
+        rows = [(t.state(waiting), t) for t in run.trainings]
+        states = [state for state, _ in rows]
+        count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
+        best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
+        title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"
+        title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
+        if self._live:
+            self._live.update(_table(title, rows))
+        elif time() >= self._next or not run.running:
+            self._next += PERIOD
+            print(title, flush=True)
+
+
+def _table(title: str, rows: list[tuple[str, Training]]) -> Any:
+    from rich.table import Table
+
+    table = Table("", "step", "loss", "state", title=title, title_justify="left")
+    begun = sorted((row for row in rows if row[1].curve), key=lambda row: row[1].loss)
+    for state, training in begun[:ROWS]:
+        cells = training.name, str(len(training.curve)), f"{training.loss:.3f}", state
+        table.add_row(*cells, style=_STYLES[state])
+    return table
+
+
+def ratio(figures: Figures, key: str) -> float | None:
+    """Return the last of the `figures` under a `key` as a fraction of the first."""
+    first, *others = (way[key] for way in figures.values())
+    return others[-1] / first if others and first and others[-1] is not None else None
+
+
+def compare(figures: Figures, shown: dict[str, str]) -> list[list[str]]:
+    """Return the cells of a comparison of `figures`: a heading, and a row for each key `shown`."""
+    rows = [["", *figures, "ratio"]]
+    for key, label in shown.items():
+        form, share = ("{:.1f} s", ratio(figures, key)) if key.endswith("_s") else ("{:.2f}", None)
+        cells = ["-" if way[key] is None else form.format(way[key]) for way in figures.values()]
+        rows.append([label, *cells, "" if share is None else f"{share:.2f}"])
+    return rows

@@ -1,0 +1,186 @@
+"""Many models, one task each: plain ``client.map`` against the same in a search."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import nullcontext
+from functools import cache
+from time import sleep
+from typing import Any
+
+import numpy as np
+from distributed import Client, Future, get_worker
+from distributed.metrics import time
+
+import dask_slaq as slaq
+from dask_slaq.demo import local, report
+from dask_slaq.demo.local import Figures, Options, Run, Training
+
+#: Digits to train on; the other 397 are held out.
+TRAINED = 1400
+#: Standard deviation of the noise of their copies; pixels are between 0 and 1.
+NOISE = 0.15
+SHOWN = {"best_s": "best model ready", "top5_s": "best five ready", "all_s": "all models ready"}
+
+
+@cache
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return scikit-learn's digits, shuffled: (1797, 64) pixels from 0 to 1, (1797,) classes."""
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order] / 16, y[order]
+
+
+@cache
+def noisy(copies: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return `copies` of the digits to train on, each with noise of its own."""
+    X, y = (np.concatenate([a[:TRAINED]] * copies) for a in digits())
+    return X + np.random.default_rng(1).normal(0, NOISE, X.shape), y
+
+
+def grid(count: int, seed: int, copies: int) -> dict[str, Any]:
+    """Return `count` unfitted models by their names: networks of several widths, linear models.
+
+    They are drawn by a `seed`, with learning rates over four decades. Batches grow with the number
+    of `copies`, so that curves are much the same.
+    """
+    from sklearn.linear_model import SGDClassifier
+    from sklearn.neural_network import MLPClassifier
+
+    rng, models = np.random.default_rng(seed), {}
+    for number in range(1, count + 1):
+        rate, width = float(10 ** rng.uniform(-5.5, -1.5)), int(2 ** rng.uniform(4, 7.5))
+        given = {"random_state": int(rng.integers(2**31))}
+        if rng.random() < 0.25:
+            given |= {"loss": "log_loss", "learning_rate": "constant", "eta0": rate / copies}
+            models[f"{number:02} linear, rate {rate:.0e}"] = SGDClassifier(**given)
+        else:
+            given |= {"learning_rate_init": rate, "batch_size": 50 * copies}
+            models[f"{number:02} network {width}, rate {rate:.0e}"] = MLPClassifier(width, **given)
+    return models
+
+
+def one_step(model: Any, copies: int) -> float:
+    """Train a `model` on all rows of all `copies` once. Returns its held-out log loss."""
+    model.partial_fit(*noisy(copies), classes=np.arange(10))
+    X, y = digits()
+    likely = model.predict_proba(X[TRAINED:])[np.arange(len(y) - TRAINED), y[TRAINED:]]
+    return float(-np.log(np.clip(likely, 1e-6, 1)).mean())
+
+
+def train(key: str, model: Any, steps: int, copies: int) -> tuple[list[Any], list[Any]]:
+    """Train a `model` for so many `steps` on `copies` of the digits: one task, with its `key`.
+
+    Returns curve and spans of a `Training`. Events of the `key`'s topic feed the live table.
+    """
+    worker = get_worker()
+    curve: list[Any] = []
+    spans: list[Any] = []
+    for _ in range(steps):
+        start = time()
+        loss, stop = one_step(model, copies), time()
+        curve.append((stop, loss))
+        spans.append((worker.address, start, stop))
+        worker.log_event(key.partition(" ")[0], (key, stop, loss))
+        slaq.report(loss)
+    return curve, spans
+
+
+def seconds_per_copy(models: dict[str, Any], copies: int) -> float:
+    """Return the mean time per copy that a step of `models` takes with so many `copies`."""
+    for model in models.values():  # which imports and allocates
+        one_step(model, copies)
+    start = time()
+    for model in models.values():
+        one_step(model, copies)
+    return (time() - start) / (copies * len(models))
+
+
+def search(client: Client, options: Options) -> tuple[Any, ...]:
+    """Train a grid of models twice on the cluster of `client`, by the `options`.
+
+    Returns runs, figures, comparison, verdict and page.
+    """
+    print("Measuring how long a step takes ...", flush=True)
+    few = grid(options.count, options.seed, 4)
+    copies = options.copies(local.on_each_worker(client, seconds_per_copy, few, 4))
+    local.on_each_worker(client, noisy, copies)
+    runs = [_run(client, "plain", options, copies)]
+    client.register_plugin(slaq.SlaqPlugin())
+    runs.append(_run(client, "search", options, copies))
+    ways = {run.way: measure(run) for run in runs}
+    rows, said = local.compare(ways, SHOWN), verdict(ways)
+    about = (
+        f"{options.count} models (scikit-learn's networks and linear models on its digits, with "
+        f"learning rates over four decades) train {options.steps} steps each on two one-thread "
+        "worker processes, by plain client.map and in a search, where models wait in their "
+        f"reports while others promise more (seed {options.seed}). Losses are held-out log losses."
+    )
+    page = report.page(about, runs, rows, said, ranked=True)
+    return runs, {"ways": ways, "seed": options.seed, "copies": copies}, rows, said, page
+
+
+def _run(client: Client, way: str, options: Options, copies: int) -> Run:
+    models = grid(options.count, options.seed, copies)
+    trainings = {f"{way} {name}": Training(name) for name in models}
+
+    def stepped(event: tuple[float, Any]) -> None:
+        key, at, loss = event[1]
+        trainings[key].curve.append((at, loss))
+
+    def ended(future: Future) -> None:
+        trainings[future.key].done = time()
+
+    client.subscribe_topic(way, stepped)
+    block: Any = nullcontext()
+    if way == "search":
+        block = slaq.search("demo", steps=options.steps, client=client)
+    with local.View() as view, block as found:
+        run, keys = Run(way, list(trainings.values())), list(trainings)
+        work = {"steps": options.steps, "copies": copies}
+        futures = client.map(train, keys, list(models.values()), key=keys, **work)
+        for future in futures:
+            future.add_done_callback(ended)
+        while run.running:
+            trials = found.trials() if found else ()
+            view.update(run, [t["key"][len(way) + 1 :] for t in trials if t["state"] == "waiting"])
+            sleep(local.LOOK)
+        view.update(run)
+    client.unsubscribe_topic(way)
+    for training, future in zip(run.trainings, futures, strict=True):
+        if future.status == "finished":
+            training.curve, training.spans = future.result()
+        else:
+            training.error = "".join(traceback.format_exception(future.exception()))
+    return run
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Return when the best model, the best five and all were ready, in seconds from the start."""
+    good = sorted((t for t in run.trainings if not t.error), key=lambda t: t.loss)
+    ends = [t.done - run.start for t in good if t.done]
+    return {
+        "best_s": max(ends[:1], default=None),
+        "top5_s": max(ends[:5], default=None),
+        "all_s": max(ends, default=None),
+        "models": {t.name: t.loss for t in good},
+    }
+
+
+def verdict(ways: Figures) -> str:
+    """Return what was gained and what it cost."""
+    five, every = local.ratio(ways, "top5_s"), local.ratio(ways, "all_s")
+    if five is None or every is None:
+        return "Too many models failed for a comparison."
+    plain, searched = (way["models"] for way in ways.values())
+    said = f"The search had the best five models ready after {five:.2f} of the time"
+    if five > local.GAINED:
+        places = ", ".join(sorted(name.partition(" ")[0] for name in list(plain)[:5]))
+        said = (
+            f"Nothing was gained: plain Dask trains in order, in which the best five have numbers "
+            f"{places}, and the search took {five:.2f} of its time for them"
+        )
+    same = "Every model ended" if plain == searched else "Not every model ended"
+    return f"{said}, and {every:.2f} for all. {same} with the same loss both ways."
