@@ -97,7 +97,7 @@ class SlaqReport:
 
         scoring = self.scoring
         if scoring is None:
-            rows = np.arange(0, y.shape[0], -(-y.shape[0] // MOST_ROWS))
+            rows = slice(None, None, -(-y.shape[0] // MOST_ROWS))  # of an array, no copy
             X, y, *weights = (_safe_indexing(data, rows) for data in (X, y, *metadata.values()))
             metadata = dict(zip(metadata, weights, strict=True))
             if is_classifier(model) and y.ndim == 1 and hasattr(model, "predict_proba"):

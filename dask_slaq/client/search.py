@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import dask
 
@@ -65,6 +65,10 @@ class Search(Job):
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
             )
+
+    def reporter(self) -> NoReturn:
+        """Raise SlaqError: the tasks of a search call `report` themselves."""
+        raise SlaqError(f"the tasks of search {self.name!r} call dask_slaq.report(loss) themselves")
 
     async def _trials(self, client: Client) -> list[dict[str, Any]]:
         if self._plain:

@@ -11,7 +11,7 @@ from distributed import Event
 from driving import PATIENCE, gen_cluster, start_plugin
 
 import dask_slaq as slaq
-from dask_slaq.core.errors import NonFiniteLoss, StopTraining, UnknownJob
+from dask_slaq.core.errors import NonFiniteLoss, SlaqError, StopTraining, UnknownJob
 
 
 def train(report, n):
@@ -82,3 +82,12 @@ def test_belongs_to_its_block(local_client):
         local_client.submit(report, 1.0).result()  # of the block that was left
         local_client.submit(job.reporter(), 1.0, pure=False).result()
         assert job.iteration == 1 and job.reporter() != report
+
+
+def test_a_search_has_none(local_client):
+    local_client.register_plugin(slaq.SlaqPlugin(policy="fair"))
+    with (
+        slaq.search("a") as search,
+        pytest.raises(SlaqError, match=r"call dask_slaq.report\(loss\)"),
+    ):
+        search.reporter()
