@@ -88,6 +88,8 @@ class Search(Job):
             # On the stream of the submitted tasks, after which it must arrive.
             message = {"op": "slaq-leave", "job": self.name, "run": self._run}
             client._send_to_scheduler({**message, "failed": outcome == "failed"})
+            # The next block may have the same name, and opens in a request, which could overtake.
+            await request(client, "slaq_left", run=self._run)
 
 
 def search(

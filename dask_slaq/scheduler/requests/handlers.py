@@ -42,6 +42,7 @@ class Messages:
             "slaq_open": self.open_job,
             "slaq_close": self.close_job,
             "slaq_trials": self.trials,
+            "slaq_left": self.left,
             "slaq_status": self.status,
             "slaq_history": self.history,
             "slaq_bindings": self.bindings,
@@ -141,6 +142,12 @@ class Messages:
             self.plugin.searches.leave(job, "failed" if failed else "done")
         except Exception as error:
             self._dropped.add("end of a block", client, error)
+
+    async def left(self, run: Any) -> None:
+        """Wait until the end of a search's block has arrived on the stream, or for two seconds."""
+        deadline = monotonic() + _LAST_REPORTS
+        while self.plugin.searches.is_open(run) and monotonic() < deadline:
+            await asyncio.sleep(0.002)
 
     def trial(self, /, key: Any = None, worker: str = "", **message: Any) -> None:
         """Follow the message of a trial; see `Searches.message`."""

@@ -139,6 +139,10 @@ class Searches:
         if search is None or outcome == "failed" or not search.pool.unfinished:
             self._plugin.end_job(name, outcome)
 
+    def is_open(self, run: str) -> bool:
+        """Return whether the block `run` of a search was not left yet."""
+        return any(s.run == run and s.outcome is None for s in self.running.values())
+
     def end(self, name: str) -> None:
         """Forget a search whose job ends, and let its trials train on."""
         search = self.running.pop(name, None)

@@ -315,3 +315,10 @@ def test_a_synchronous_client(local_client: Client):
         futures = local_client.map(train, [3, 0, 2, 1], pure=False)
     assert local_client.gather(futures) == [3, 0, 2, 1]
     assert {t["state"] for t in search.trials()} == {"done"}
+
+
+def test_blocks_of_one_name_follow_each_other(local_client):
+    local_client.register_plugin(slaq.SlaqPlugin())
+    for k in range(10):
+        with slaq.search("grid"):
+            assert local_client.submit(int, k, pure=False).result() == k
