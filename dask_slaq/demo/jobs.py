@@ -59,7 +59,7 @@ def plan(count: int, seed: int) -> list[tuple[str, float, float]]:
     """Return name, rate and arrival of `count` jobs by a `seed`; one alone takes a time of 1."""
     rng = np.random.default_rng(seed)
     rates = np.exp(rng.uniform(*np.log(RATES), count))
-    arrivals = SPACING * np.cumsum(rng.uniform(0.7, 1.3, count))
+    arrivals = SPACING * np.cumsum([0.0, *rng.uniform(0.7, 1.3, count - 1)])
     return [(f"job {n + 1:02}", float(rates[n]), float(arrivals[n])) for n in range(count)]
 
 
