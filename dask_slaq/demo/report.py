@@ -31,7 +31,6 @@ td:first-child, th:first-child { text-align: left; }
 .row > div { flex: 1 1 440px; min-width: 0; }
 svg text { font: 12px system-ui, sans-serif; fill: #444; }
 svg path { stroke: #e4e4e4; }
-svg rect { fill-opacity: 0.8; }
 svg polyline { fill: none; stroke-linejoin: round; }
 .legend span { margin-right: 1.2em; white-space: nowrap; }
 .legend i { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.35em; }
@@ -69,11 +68,9 @@ class Chart:
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the pixel coordinates of the point `x`, `y`."""
         low, high = self.losses
-        up = (
-            y / self.rows
-            if self.rows
-            else math.log(min(max(y, low), high) / low) / math.log(high / low)
-        )
+        up = math.log(min(max(y, low), high) / low) / math.log(high / low)
+        if self.rows:
+            up = 1 - y / len(self.rows)
         across = _LEFT + (_RIGHT - _LEFT) * x / self.stop
         return round(across, 1), round(self.bottom - (self.bottom - _TOP) * up, 1)
 
@@ -89,7 +86,7 @@ class Chart:
 
     def box(self, start: float, stop: float, row: int, color: str, name: str) -> None:
         """Fill a `row` from `start` to `stop` with a `color`, with `name` as tooltip."""
-        (left, top), (right, bottom) = self.at(start, row + 0.9), self.at(stop, row + 0.1)
+        (left, top), (right, bottom) = self.at(start, row + 0.1), self.at(stop, row + 0.9)
         self._marks.append(
             f'<rect x="{left}" y="{top}" width="{max(right - left, 0.3):.1f}" '
             f'height="{bottom - top:.1f}" fill="{color}"><title>{escape(name)}</title></rect>'
