@@ -19,9 +19,9 @@ from dask_slaq.simulation.workload import iterations_to
 
 #: Tasks per iteration.
 TASKS = 4
-#: Time between arrivals, as a fraction of the time that a job alone takes: of twelve jobs, six to
-#: seven are there at once.
-SPACING = 0.45
+#: Time between arrivals, as a fraction of a job's time alone: of twelve jobs, six to seven are
+#: there at once.
+SPACING = 0.5
 MOMENTUM = 0.9
 #: With these learning rates a job is at 90 % of its loss reduction at report 10, or 6, of 40.
 RATES = (1.2, 4.0)
@@ -55,12 +55,14 @@ def gradient(part: int, weights: np.ndarray, copies: int) -> tuple[Any, ...]:
     return loss / copies, slope / copies, (get_worker().address, start, time())
 
 
-def plan(count: int, seed: int) -> list[tuple[str, float, float]]:
-    """Return name, rate and arrival of `count` jobs by a `seed`; one alone takes a time of 1."""
-    rng = np.random.default_rng(seed)
-    rates = np.exp(rng.uniform(*np.log(RATES), count))
-    arrivals = SPACING * np.cumsum(rng.uniform(0.7, 1.3, count))
-    return [(f"job {n + 1:02}", float(rates[n]), float(arrivals[n])) for n in range(count)]
+def plan(options: Options) -> list[tuple[str, float, float]]:
+    """Return name, rate and arrival in seconds of each job of the `options`."""
+    rng, alone = np.random.default_rng(options.seed), options.seconds / options.count
+    rates = np.exp(rng.uniform(*np.log(RATES), options.count))
+    gaps = SPACING * alone * rng.uniform(0.7, 1.3, options.count)
+    arrivals = np.cumsum(gaps) - gaps[0]
+    names = [f"job {number + 1:02}" for number in range(options.count)]
+    return list(zip(names, rates.tolist(), arrivals.tolist(), strict=True))
 
 
 def jobs(client: Client, options: Options) -> tuple[Any, ...]:
@@ -68,19 +70,16 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
 
     Returns runs, figures, comparison, verdict and page.
     """
-    print("Measuring how long a job takes alone ...", flush=True)
-    for copies in (1, 20):  # the first one imports
+    print("Measuring how long a task takes ...", flush=True)
+    for copies in (1, 100):  # the first one imports
         tasks = local.on_each_worker(client, gradient, 0, np.zeros((65, 10)), copies)
-    copies = options.copies([(stop - start) / 20 for _, _, (_, start, stop) in tasks], TASKS)
-    client.register_plugin(slaq.SlaqPlugin())
-    few, start = min(10, options.steps), time()
-    train(client, Training("alone"), 1.0, few, copies)
-    alone = (time() - start) * options.steps / few
+    spans = [span for _, _, span in tasks]
+    copies = options.copies([(stop - start) / copies for _, start, stop in spans], TASKS)
     runs, figures = [], {}
     for policy in options.policies:
         client.register_plugin(slaq.SlaqPlugin(policy=policy))
         moved, cpu = _bytes_moved(client), process_time()
-        runs.append(_run(client, policy, options, copies, alone))
+        runs.append(_run(client, policy, options, copies))
         figures[policy] = {
             "driver_busy": (process_time() - cpu) / runs[-1].seconds,
             "bytes_moved": _bytes_moved(client) - moved,
@@ -94,7 +93,7 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
     rows, said = local.compare(figures, SHOWN), verdict(figures)
     about = (
         f"{options.count} jobs (softmax regression on scikit-learn's digits by gradient descent, "
-        f"{TASKS} tasks an iteration) train {options.steps} iterations each on two one-thread "
+        f"{TASKS} tasks per iteration) train {options.steps} iterations each on two one-thread "
         f"worker processes, under one policy after another (seed {options.seed})."
     )
     page = report.page(about, runs, rows, said, ranked=False)
@@ -119,12 +118,12 @@ def train(client: Client, training: Training, rate: float, steps: int, copies: i
             weights = weights + speed
 
 
-def _run(client: Client, policy: str, options: Options, copies: int, alone: float) -> Run:
-    planned = plan(options.count, options.seed)
+def _run(client: Client, policy: str, options: Options, copies: int) -> Run:
+    planned = plan(options)
     run = Run(policy, [Training(name) for name, _, _ in planned])
 
     def drive(training: Training, rate: float, arrival: float) -> None:
-        sleep(max(0.0, run.start + arrival * alone - time()))
+        sleep(max(0.0, run.start + arrival - time()))
         training.arrived = time()
         try:
             train(client, training, rate, options.steps, copies)
@@ -172,14 +171,14 @@ def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
 
 def verdict(figures: Figures) -> str:
     """Return what was gained; if nothing was, what may be the reason."""
-    share, last = local.ratio(figures, "t90_mean_s"), list(figures.values())[-1]
+    share, first = local.ratio(figures, "t90_mean_s"), next(iter(figures.values()))
     if share is None:
         return "There is nothing to compare with."
     if share <= local.GAINED:
         return f"Jobs were at 90 % after {share:.2f} of the time."
     return (
-        f"Nothing was gained: {last['in_flight']:.1f} jobs were there at once, the process of "
-        f"drivers and scheduler was busy for {last['driver_busy']:.0%} of the time, and the "
-        f"workers for {last['busy_fraction']:.0%}. It takes several jobs that wait for workers, "
-        "and not for their drivers."
+        f"Nothing was gained: at first {first['in_flight']:.1f} jobs were there at once, workers "
+        f"were busy for {first['busy_fraction']:.0%} of the time, the process of drivers and "
+        f"scheduler for {first['driver_busy']:.0%}. It takes more jobs than that at once, or jobs "
+        "that wait for workers more than for their drivers."
     )

@@ -121,20 +121,20 @@ def _cluster() -> Iterator[Client]:
     print("Starting two workers ...", flush=True)
     # The scheduler shares this process with the drivers: it must not wait 5 ms for the GIL.
     sys.setswitchinterval(0.0005)
-    with (
-        warnings.catch_warnings(),
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,  # also of BLAS, by the environment of Dask's workers
-            memory_limit=0,
-            dashboard_address=None,
-            silence_logs=logging.ERROR,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        client.run(_make_room)
-        yield client
+        with (
+            LocalCluster(
+                n_workers=2,
+                threads_per_worker=1,  # also of BLAS, by the environment of Dask's workers
+                memory_limit=0,
+                dashboard_address=None,
+                silence_logs=logging.ERROR,
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            client.run(_make_room)
+            yield client
 
 
 def _make_room() -> None:

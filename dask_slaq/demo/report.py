@@ -39,11 +39,13 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 62, 548, 12, 44
 
 
 class Chart:
-    """Chart over time up to `stop`, of losses in a range, on a log scale, or of some `rows`."""
+    """Chart over time up to `stop`: of losses in a range, on a log scale, or with named `rows`."""
 
-    def __init__(self, stop: float, losses: tuple[float, float] = (1, 10), rows: int = 0) -> None:
+    def __init__(
+        self, stop: float, losses: tuple[float, float] = (1, 10), rows: Sequence[str] = ()
+    ) -> None:
         self.stop, self.losses, self.rows = stop, losses, rows
-        self.bottom = 106 if rows else 226
+        self.bottom = _TOP + (max(90, 16 * len(rows)) if rows else 214)
         step = 10.0 ** math.floor(math.log10(stop / 5))
         step *= next(m for m in (1, 2, 5, 10) if stop / (step * m) <= 8)
         self._marks = []
@@ -51,20 +53,24 @@ class Chart:
             x, _ = self.at(value, 1)
             label = f'<text x="{x}" y="{self.bottom + 16}" text-anchor="middle">{value:g}</text>'
             self._marks.append(f'<path d="M{x} {_TOP}V{self.bottom}"/>{label}')
-        ticks = [(row + 0.5, f"worker {row}") for row in range(rows)]
+        ticks = [(row + 0.5, name) for row, name in enumerate(rows)]
         for value in (m * 10.0**decade for decade in range(-6, 6) for m in (1, 2, 5)):
             if not rows and losses[0] <= value <= losses[1]:
                 ticks.append((value, f"{value:g}"))
                 self._marks.append(f'<path d="M{_LEFT} {self.at(0, value)[1]}H{_RIGHT}"/>')
         for value, text in ticks:
             y = self.at(0, value)[1] + 4
-            self._marks.append(f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{text}</text>')
+            self._marks.append(
+                f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{escape(text)}</text>'
+            )
         self._marks.append(f'<text x="290" y="{self.bottom + 34}">time (s)</text>')
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the pixel coordinates of the point `x`, `y`."""
         low, high = self.losses
-        up = y / self.rows if self.rows else math.log(min(y, high) / low) / math.log(high / low)
+        up = math.log(min(max(y, low), high) / low) / math.log(high / low)
+        if self.rows:
+            up = 1 - y / len(self.rows)
         across = _LEFT + (_RIGHT - _LEFT) * x / self.stop
         return round(across, 1), round(self.bottom - (self.bottom - _TOP) * up, 1)
 
@@ -80,7 +86,7 @@ class Chart:
 
     def box(self, start: float, stop: float, row: int, color: str, name: str) -> None:
         """Fill a `row` from `start` to `stop` with a `color`, with `name` as tooltip."""
-        (left, top), (right, bottom) = self.at(start, row + 0.9), self.at(stop, row + 0.1)
+        (left, top), (right, bottom) = self.at(start, row + 0.1), self.at(stop, row + 0.9)
         self._marks.append(
             f'<rect x="{left}" y="{top}" width="{max(right - left, 0.3):.1f}" '
             f'height="{bottom - top:.1f}" fill="{color}"><title>{escape(name)}</title></rect>'
@@ -101,7 +107,8 @@ def page(
     `runs`. If the trainings are `ranked`, it also shows when the best were ready.
     """
     losses = [loss for run in runs for t in run.trainings for _, loss in t.curve] or [1.0]
-    span = 0.9 * min(losses), min(1.1 * max(losses), 3.0)
+    low = max(0.9 * min(losses), 1e-3)
+    span = low, max(min(1.1 * max(losses), 3.0), 2 * low)
     stop = max(run.seconds for run in runs) or 1.0
     names = [training.name for training in runs[0].trainings]
     colors = dict(zip(names, _JOBS * len(names), strict=False))
@@ -127,7 +134,7 @@ def page(
 {"".join(f"<tr>{row}</tr>" for row in body)}</table><p>{escape(verdict)}</p></div>
 <div>{ready}</div></div>
 <h2>Loss over time</h2>{key}{_panels(runs, lambda run: _curves(run, stop, span, colors))}
-<h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, stop, colors))}
+<h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, stop, colors, ranked))}
 </body></html>
 """
 
@@ -165,9 +172,11 @@ def _curves(run: Run, stop: float, span: tuple[float, float], colors: dict[str, 
     return chart.svg()
 
 
-def _threads(run: Run, stop: float, colors: dict[str, str]) -> str:
+def _threads(run: Run, stop: float, colors: dict[str, str], by_worker: bool) -> str:
+    """Draw what ran when: a row per worker, or where that is too much to see, per job."""
     workers = sorted({worker for training in run.trainings for worker, _, _ in training.spans})
-    chart = Chart(stop, rows=len(workers) or 1)
+    names = [f"worker {n}" for n in range(len(workers))] if by_worker else list(colors)
+    chart = Chart(stop, rows=names or ["none"])
     for training in run.trainings:
         joined: list[tuple[str, float, float]] = []  # what goes on within 20 ms is one box
         for worker, start, end in sorted(training.spans):
@@ -175,6 +184,7 @@ def _threads(run: Run, stop: float, colors: dict[str, str]) -> str:
                 start = joined.pop()[1]
             joined.append((worker, start, end))
         for worker, start, end in joined:
+            row = workers.index(worker) if by_worker else names.index(training.name)
             times, color = (start - run.start, end - run.start), colors[training.name]
-            chart.box(*times, workers.index(worker), color, training.name)
+            chart.box(*times, row, color, training.name)
     return chart.svg()

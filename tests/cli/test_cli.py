@@ -31,16 +31,7 @@ def test_dask_finds_the_command():
 def test_help_names_the_options(run):
     result = run("demo", "--help")
     assert result.exit_code == 0
-    for option in (
-        "--policy",
-        "--workers",
-        "--threads",
-        "--jobs",
-        "--seed",
-        "--json",
-        "--html",
-        "--log",
-    ):
+    for option in ("--jobs", "--policy", "--count", "--steps", "--seed", "--json", "--html"):
         assert option in result.output
 
 
@@ -88,7 +79,7 @@ def test_a_directory_is_no_file(run, tmp_path, option):
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--workers", "0"), ("--threads", "-1"), ("--jobs", "0"), ("--seed", "x")]
+    "arguments", [("--count", "0"), ("--steps", "1"), ("--seconds", "0"), ("--seed", "x")]
 )
 def test_numbers_out_of_range_are_refused(run, arguments):
     result = run("demo", *arguments)

@@ -1,0 +1,168 @@
+"""The demo computes its figures correctly from handmade runs, and shows them."""
+
+from __future__ import annotations
+
+import io
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from dask_slaq.demo import jobs, local, report, search
+from dask_slaq.demo.local import Options, Run, Training
+from dask_slaq.simulation.workload import iterations_to
+
+START = 1000.0
+
+
+def run(way: str, every: float, *curves: tuple[float, ...]) -> Run:
+    """Trainings that arrive one a second, and report each `every` seconds from then on."""
+    trainings = []
+    for number, losses in enumerate(curves):
+        times = [START + number + every * k for k in range(len(losses))]
+        curve = list(zip(times, losses, strict=True))
+        spans = [("tcp://a", START, START + 1)]
+        trainings.append(Training(f"{number + 1:02} <b>", curve, spans, START + number, times[-1]))
+    return Run(way, trainings, START)
+
+
+FALLING = (10.0, 5.0, 1.0, 0.6, 0.2, 0.0)
+
+
+def test_the_best_five_are_ready_when_the_last_of_them_is():
+    found = search.measure(run("plain", 1.0, *((10.0 - n, 5.0 + abs(n - 2)) for n in range(7))))
+    assert found["best_s"] == 3.0
+    assert found["top5_s"] == 5.0
+    assert found["all_s"] == 7.0
+    assert list(found["models"].values()) == [5.0, 6.0, 6.0, 7.0, 7.0, 8.0, 9.0]
+
+
+def test_the_verdict_says_when_nothing_was_gained():
+    plain, same = (search.measure(run(way, 2.0, FALLING)) for way in ("plain", "search"))
+    quick = search.measure(run("search", 1.0, FALLING))
+    other = search.measure(run("search", 1.0, FALLING[:-1]))
+    assert "after 0.50 of the time, and 0.50 for all" in search.verdict(
+        {"plain": plain, "search": quick}
+    )
+    assert "Nothing was gained" in search.verdict({"plain": plain, "search": same})
+    assert "Not every model" in search.verdict({"plain": plain, "search": other})
+
+
+def test_times_of_a_job_count_from_its_arrival():
+    found = jobs.measure(run("fair", 2.0, FALLING, FALLING), {"01 <b>": 0.0, "02 <b>": 0.0}, 3)
+    assert found["t90_mean_s"] == pytest.approx(4.0)
+    assert found["t95_mean_s"] == pytest.approx(8.0)
+    assert found["makespan_s"] == pytest.approx(11.0)
+    assert found["in_flight"] == pytest.approx(20 / 11)
+    assert found["busy_fraction"] == pytest.approx(2 / 11)
+    assert found["jobs"][1]["completion_s"] == pytest.approx(10.0)
+
+
+def test_a_job_that_did_not_get_there_has_no_time():
+    found = jobs.measure(run("fair", 1.0, FALLING[:3], (1.0,)), {"01 <b>": 0.0, "02 <b>": 0.0}, 3)
+    assert found["jobs"][0]["t90_s"] == pytest.approx(2.0)
+    assert found["jobs"][0]["t95_s"] is None
+    assert found["t95_mean_s"] is None
+
+
+def test_jobs_say_when_nothing_was_gained():
+    figures = {"t90_mean_s": 3.0, "in_flight": 1.2, "driver_busy": 0.9, "busy_fraction": 0.4}
+    said = jobs.verdict({"fair": figures, "max-total": figures})
+    assert "Nothing was gained: at first 1.2 jobs" in said
+    assert "90%" in said
+    assert "after 0.50" in jobs.verdict({"fair": figures, "new": {**figures, "t90_mean_s": 1.5}})
+
+
+def test_the_comparison_has_a_ratio_of_times_and_none_of_others():
+    figures = {"fair": {"t_s": 4.0, "n": 2.0}, "new": {"t_s": 1.0, "n": 4.0}}
+    assert local.compare(figures, {"t_s": "time", "n": "number"}) == [
+        ["", "fair", "new", "ratio"],
+        ["time", "4.0 s", "1.0 s", "0.25"],
+        ["number", "2.00", "4.00", ""],
+    ]
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+def test_the_report_is_one_file_that_shows_all(ranked):
+    runs = [run("plain", 2.0, FALLING, FALLING[:2]), run("search", 1.0, FALLING, FALLING[:2])]
+    page = report.page("a < b", runs, [["", "plain"], ["time", "1 s"]], "No < gain", ranked)
+    assert "http" not in page
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert page.count("<polyline") == 4 + 2 * ranked
+    assert page.count("<rect") == 4
+    for word in ("plain", "search", "time (s)", "a &lt; b", "No &lt; gain"):
+        assert word in page
+
+
+def test_grid_and_plan_are_functions_of_their_seed():
+    assert list(search.grid(32, 1, 5)) == list(search.grid(32, 1, 7))
+    assert list(search.grid(32, 1, 5)) != list(search.grid(32, 2, 5))
+    assert {type(model).__name__ for model in search.grid(32, 1, 5).values()} == {
+        "MLPClassifier",
+        "SGDClassifier",
+    }
+    plans = [jobs.plan(Options(count=9, seconds=90.0, seed=seed)) for seed in (1, 1, 2)]
+    assert plans[0] == plans[1] != plans[2]
+    arrivals = [arrival for _, _, arrival in plans[0]]
+    assert arrivals[0] == 0.0
+    assert (np.diff(arrivals) > 0).all()
+
+
+@pytest.mark.parametrize("rate", jobs.RATES)
+def test_jobs_reach_90_percent_at_report_4_to_10_of_40(rate, monkeypatch):
+    monkeypatch.setattr(jobs, "get_worker", mock.Mock())
+    client = mock.Mock()
+    client.map = lambda work, parts, pure, **given: [work(part, **given) for part in parts]
+    client.gather = list
+    training = Training("alone")
+    with mock.patch.object(jobs.slaq, "job"):
+        jobs.train(client, training, rate, 40, 2)
+    losses = [loss for _, loss in training.curve]
+    assert 4 <= iterations_to(losses, 0.9, min(losses)) <= 10
+
+
+def test_work_fills_the_time_of_all_workers():
+    options = Options(count=10, steps=10, seconds=50.0)
+    assert options.copies([0.1, 0.1]) == 10
+    assert options.copies([0.1, 0.3], tasks=5) == 1
+    assert options.copies([1e3, 1e3]) == 1
+
+
+def states() -> Run:
+    return Run(
+        "search",
+        [
+            Training("soon"),
+            Training("trains", curve=[(1.0, 0.5)]),
+            Training("waits", curve=[(1.0, 0.25)]),
+            Training("ended", curve=[(1.0, 0.125)], done=2.0),
+            Training("broke", done=2.0, error="Traceback"),
+        ],
+    )
+
+
+def test_plain_lines_without_a_terminal(capsys):
+    with local.View() as view:
+        view.update(states(), ["waits"])
+        view.update(states(), ["waits"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "1 training, 1 waiting, 1 done, 1 failed, 1 to come; lowest loss done: 0.125" in line
+
+
+def test_live_table_shows_the_best_first(monkeypatch):
+    console = pytest.importorskip("rich.console").Console(
+        width=100, record=True, file=io.StringIO()
+    )
+    console.print(local._table("title", [(t.state(["waits"]), t) for t in states().trainings]))
+    lines = console.export_text().splitlines()
+    names = [next((n for n in ("ended", "waits", "trains") if n in line), None) for line in lines]
+    assert [name for name in names if name] == ["ended", "waits", "trains"]
+    assert any("waiting" in line and "0.250" in line for line in lines)
+
+
+def test_losses_are_held_out_and_fall():
+    (model,) = [m for name, m in search.grid(32, 0, 1).items() if name.startswith("09")]
+    losses = [search.one_step(model, 1) for _ in range(8)]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
