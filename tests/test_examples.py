@@ -94,6 +94,16 @@ def test_every_example_is_run():
 
 
 @pytest.mark.slow
+def test_the_best_models_of_a_search_are_ready_first():
+    *ready, counts, waited = run("search.py").splitlines()
+    places = [int(re.match(r"place (\d+): rate \S+, loss", line)[1]) for line in ready]
+    assert sorted(places) == list(range(1, 13))
+    assert 1 in places[:6]
+    assert counts == "12 models, 180 reports"
+    assert float(re.search(r"for (\S+) s", waited)[1]) > 0
+
+
+@pytest.mark.slow
 def test_an_optuna_study_is_a_search():
     pytest.importorskip("optuna_integration")
     counts, best = run("optuna_search.py").splitlines()

@@ -17,7 +17,7 @@ from dask_slaq.core.policies import POLICIES, policy
 
 #: Public names by purpose. Names that are missing here come last, under "More".
 GROUPS = {
-    "Train": ("job", "report", "submit", "StopTraining"),
+    "Train": ("search", "job", "report", "submit", "StopTraining", "TrialPruned"),
     "See": ("status", "explain", "history", "alerts", "progress"),
     "Steer": ("set", "pause", "resume", "stop", "set_policy"),
     "Run the scheduler": ("SlaqPlugin",),
