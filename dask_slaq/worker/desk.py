@@ -58,6 +58,8 @@ class Seat:
         Distinguishes the trials that one task makes one after the other.
     may_go : threading.Event
         Set while the trial need not wait.
+    reports : int
+        Reports of its present trial.
     since : float
         Monotonic seconds at which its latest stretch of computing began.
     sent : float
@@ -76,6 +78,7 @@ class Seat:
     run: str
     number: Hashable = None
     may_go: threading.Event = field(default_factory=threading.Event)
+    reports: int = 0
     since: float = 0.0
     sent: float = 0.0
     losses: list[float] = field(default_factory=list)
@@ -103,7 +106,17 @@ class Desk:
         worker.loop.add_callback(worker.plugin_add, plugin=_Ends(self), name=_Ends.name)
 
     def sit(self, key: Hashable, run: str, number: Hashable) -> Seat:
-        """Return the seat of a task, which is made at its first report."""
+        """Count a report. Returns the seat of the task, which is made at its first report.
+
+        Parameters
+        ----------
+        key : hashable
+            Key of the task.
+        run : str
+            Its search.
+        number : hashable
+            Distinguishes the trials of one task.
+        """
         with self._lock:
             seat = self.seats.get(key)
             if seat is None:
@@ -111,7 +124,9 @@ class Desk:
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
                     self.send(seat, "reports")
-                seat.number = number
+                seat.number, seat.reports = number, 0
+            seat.reports += 1
+            self._hold(seat)
             return seat
 
     def leave(self, key: Hashable) -> None:
@@ -142,10 +157,20 @@ class Desk:
                 held.difference_update(key for key, _ in turn["prune"])
         self._held = held
         for key, seat in self.seats.items():
-            if key in held:
-                seat.may_go.clear()
-            else:
+            if key not in held:
                 seat.may_go.set()
+                self._hold(seat)
+            else:
+                seat.may_go.clear()
+
+    def _hold(self, seat: Seat) -> None:
+        """Hold a trial that has no place in the order yet, once it is explored."""
+        for turn in self._turns:
+            if turn["run"] == seat.run and turn["explore"] and not turn["stop"]:
+                known = seat.key in self._held or seat.key in turn["order"]
+                if not known and seat.reports >= turn["explore"]:
+                    self._held.add(seat.key)
+                    seat.may_go.clear()
 
     def must_wait(self, seat: Seat) -> bool:
         """Return whether a trial must wait in its report."""
@@ -170,7 +195,15 @@ class Desk:
         return ts is None or ts.state in ("cancelled", "released", "forgotten")
 
     def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
-        """Tell the scheduler what a trial does from now on, and what it has not told before."""
+        """Tell the scheduler what a trial does from now on, and what it has not told before.
+
+        Parameters
+        ----------
+        seat : Seat
+        what : {"reports", "waits", "goes", "pruned", "stopped"}
+        waited : float
+            Seconds.
+        """
         self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
 
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:

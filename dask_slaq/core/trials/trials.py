@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 EXPLORE = 4
 #: Part of the way to the lower end of its band at which a trial with `EXPLORE` reports is ranked.
 #: Over twelve searches of 40 models, the best was ready after 0.31, 0.26 and 0.25 of the time with
-#: 1, 0.5 and 0, the best five after 0.49, 0.49 and 0.52 (see docs/trials.md).
+#: 1, 0.5 and 0, the best five after 0.49, 0.49 and 0.52 (see docs/searches.md).
 DOUBT = 0.5
 #: A trial is hopeless if the lower end of its band ends above the best loss by more than this part
 #: of its own distance from the start to the best.

@@ -10,7 +10,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from dask_slaq.core.trials.trials import Trial, Trials
+from dask_slaq.core.trials.trials import EXPLORE, Trial, Trials
 
 __all__ = ["Room", "Turns", "choose"]
 
@@ -38,12 +38,13 @@ class Room:
 class Turns:
     """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
 
-    Trials that are not in `order` train on. `pruned` lists key and number of those that
-    should end.
+    Trials that are not in `order` train on, and with `explore` at most up to that number of
+    reports. `pruned` lists key and number of those that should end.
     """
 
     order: list[Hashable]
     width: int
+    explore: int | None
     pruned: list[tuple[Hashable, Hashable]]
 
 
@@ -92,6 +93,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         else:
             unstarted -= reserved
         may_wait -= allowed
+        explore = EXPLORE if may_wait > 0 and new + reserved > 0 and not room.crowded else None
         if room.crowded:  # those that are done first free their memory
             compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
         elif 1 < explored < len(compared) <= 2 * explored and _is_over(trials, compared):
@@ -100,7 +102,7 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             compared.sort(key=_rank)
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
-        found[worker] = Turns(order, explored, pruned)
+        found[worker] = Turns(order, explored, explore, pruned)
     return found
 
 

@@ -68,7 +68,15 @@ class Search:
         return len(self.trials) - self.trials.waiting
 
     def unstarted(self, queued: Iterable[TaskState], holding: bool) -> int:
-        """Return the number of its tasks that are ready and on no worker."""
+        """Return the number of its tasks that are ready and on no worker.
+
+        Parameters
+        ----------
+        queued : iterable of distributed.scheduler.TaskState
+            Tasks in Dask's own queue.
+        holding : bool
+            Whether ready tasks are held in their pools instead.
+        """
         if holding:
             return len(self.pool.ready)
         tasks = self.pool.tasks
@@ -121,7 +129,15 @@ class Searches:
     # Coming and going
 
     def begin(self, name: str, run: str, settings: SearchSettings) -> None:
-        """Begin a search whose job was opened."""
+        """Begin a search whose job was opened.
+
+        Parameters
+        ----------
+        name : str
+        run : str
+            Identifier of its block.
+        settings : SearchSettings
+        """
         self.running[name] = Search(self._plugin.pools.pools[name], run, settings)
         self._beat.start()
 
@@ -241,7 +257,14 @@ class Searches:
         self._soon()
 
     def transition(self, key: Any, start: str, finish: str) -> None:
-        """Follow the transition of a task. Call it before the pool forgets the task."""
+        """Follow the transition of a task. Call it before the pool forgets the task.
+
+        Parameters
+        ----------
+        key : str or tuple
+        start, finish : str
+            States of Dask.
+        """
         pool = self._plugin.pools.tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if search is None:
@@ -292,7 +315,7 @@ class Searches:
             stop = name in self._plugin.jobs.stopping
             for worker, chosen in choose(search.trials, rooms, unstarted).items():
                 turn = {"run": search.run, "order": chosen.order, "width": chosen.width}
-                turn.update(prune=chosen.pruned, stop=stop)
+                turn.update(explore=chosen.explore, prune=chosen.pruned, stop=stop)
                 turns.setdefault(worker, []).append(turn)
         self._decided = begin
         for worker in self._told - turns.keys():
