@@ -49,7 +49,7 @@ class Turns:
 
 
 def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
-    """Choose which trials of a search train on each worker.
+    """Choose which trials of a search train on each worker, and give them another turn.
 
     Parameters
     ----------
@@ -100,6 +100,9 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
         else:
             compared.sort(key=_rank)
+        for trial in compared[:explored]:
+            if not trial.waits and not trial.in_turn:
+                trial.turn = trial.reports  # another turn
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
         found[worker] = Turns(order, explored, explore, pruned)

@@ -254,7 +254,9 @@ class Searches:
             trial.waits, trial.turn = False, trial.reports
             tracker.resumed(ts)
         pool.waiting = search.trials.waiting
-        self._soon()
+        # Within its turn a trial goes on anyway, and is not forecast.
+        if what != "reports" or not trial.in_turn or worker not in self._told:
+            self._soon()
 
     def transition(self, key: Any, start: str, finish: str) -> None:
         """Follow the transition of a task. Call it before the pool forgets the task.
