@@ -32,8 +32,8 @@ NEAR = 1.05
 #: Models, and steps of each, of a `--quick` run.
 QUICK = (12, 15)
 NOTES = (
-    "means over seeds, in brackets of the ratios to plain of that seed; near: within 5 % of the best",
-    "of all ways; / any: ratio to the mean of plain over all orders in which it may get the models",
+    "means over seeds, in brackets of the ratios to plain of that seed; near: within 5 % of the",
+    "best of all ways; / any: ratio to the mean of plain over all orders in which it may train",
 )
 
 
