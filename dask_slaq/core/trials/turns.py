@@ -100,9 +100,14 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
         else:
             compared.sort(key=_rank)
+            free = next((i for i, t in enumerate(compared) if not t.in_turn), explored)
+            if free < explored and trials.second_looks(worker):
+                least = min(compared[free:], key=lambda t: (t.reports, t.name))
+                compared.remove(least)
+                compared.insert(free, least)
         for trial in compared[:explored]:
             if not trial.waits and not trial.in_turn:
-                trial.turn = trial.reports  # another turn
+                trials.begin_turn(trial)  # another one
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
         found[worker] = Turns(order, explored, explore, pruned)

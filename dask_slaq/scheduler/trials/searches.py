@@ -251,7 +251,7 @@ class Searches:
             trial.waits = True
             tracker.rested(ts)
         elif what == "goes" or trial.waits:
-            trial.waits, trial.turn = False, trial.reports
+            search.trials.begin_turn(trial)
             tracker.resumed(ts)
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.

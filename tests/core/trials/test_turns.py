@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
-from dask_slaq.core.trials.trials import EXPLORE
+from dask_slaq.core.trials.trials import EXPLORE, PATIENCE
 
 
 def trials_at(*workers: str, reports: int = EXPLORE, **settings) -> Trials:
@@ -44,6 +44,23 @@ def test_a_trial_keeps_its_thread_for_a_turn():
         assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [1], more
         trials.report(worse, [1.2], 0.1)
     assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [0]
+
+
+def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
+    trials = trials_at(*"aaa")
+    trials.report(trials.alive[1], [1.1] * 5, 0.5)
+    assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [0]
+    trials.at("other", "a")
+    trials.end("other", "done")
+    served = []
+    for _ in range(8):
+        (chosen,) = allowed(choose(trials, {"a": Room(1)}, 0)["a"])
+        served.append(chosen)
+        trial = trials.alive[chosen]
+        trials.begin_turn(trial)
+        trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(EXPLORE)], 0.1 * EXPLORE)
+        trial.waits = True
+    assert served.count(0) == 6 and served.count(2) == 2
 
 
 def test_new_models_are_explored_first():
@@ -83,7 +100,7 @@ def test_without_threads_all_wait():
 
 def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
-    trials.report(trials.alive[0], [math.nan] * EXPLORE, 0.4)
+    trials.report(trials.alive[0], [math.nan] * PATIENCE, 0.4)
     turns = choose(trials, {"a": Room(1)}, 0)["a"]
     assert turns.order == [1, 2, 0] and turns.pruned == [(0, None)]
     trials.report(trials.alive[0], [0.1], 0.1)
@@ -91,9 +108,9 @@ def test_a_model_that_diverges_is_last_and_hopeless():
 
 
 def test_pruning_needs_a_model_out_of_reach():
-    trials = trials_at(*"aaa", reports=2 * EXPLORE, prune=True)
+    trials = trials_at(*"aaa", reports=PATIENCE, prune=True)
     assert [key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned] == [1, 2]
-    trials = trials_at(*"aaa", reports=2 * EXPLORE)
+    trials = trials_at(*"aaa", reports=PATIENCE)
     assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
 
 
