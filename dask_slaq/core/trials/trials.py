@@ -23,8 +23,8 @@ EXPLORE = 3
 DOUBT = 0.5
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
 SECOND_LOOK = 4
-#: Reports after which a trial may be hopeless. It is if the lower end of its band ends above the best loss by more than this part
-#: of its own distance from the start to the best.
+#: Reports after which a trial may be hopeless. It is if the lower end of its band ends above the
+#: best loss by more than this part of its own distance from the start to the best.
 PATIENCE, SLACK = 8, 0.1
 
 
@@ -204,11 +204,12 @@ class Trials:
                 self.best_final = min(self.best_final, trial.loss)
 
     def forecast(self) -> None:
-        """Predict the final losses of the trials that have reported since the last call."""
-        trials = list(self._reported.values())
-        self._reported.clear()
+        """Predict the final losses of the trials whose turn is over, and that reported since."""
+        trials = [trial for trial in self._reported.values() if not trial.in_turn]
         if not trials:
-            return
+            return  # a fit takes two milliseconds, however few have reported
+        for trial in trials:
+            del self._reported[trial.name]
         self._predictor.fit()
         names = [trial.name for trial in trials]
         forecast = self._predictor.forecast(names)
@@ -244,6 +245,11 @@ class Trials:
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""
         return self.steps_left(trial) * trial.computed / max(trial.reports, 1)
+
+    def seconds_of_one(self) -> float:
+        """Return the mean seconds that a trial computes in all, of those that have not ended."""
+        seconds = [t.computed + self.seconds_left(t) for t in self.alive.values() if t.reports]
+        return sum(seconds) / max(len(seconds), 1)
 
     def _is_hopeless(self, trial: Trial) -> bool:
         distance = max(trial.first - self.best, 0.0)

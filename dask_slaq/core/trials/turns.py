@@ -71,10 +71,11 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.waiting
     found = {}
-    # The workers that will be idle first take the next new trials.
-    load = {w: sum(map(trials.seconds_left, some)) for w, some in at.items()} if unstarted else {}
-    for worker in sorted(rooms, key=lambda w: (load.get(w, 0.0), w)):
+    ahead = _ahead(trials, at, rooms) if unstarted or any(r.begun for r in rooms.values()) else {}
+    for worker in sorted(rooms, key=lambda w: (ahead.get(w, 0.0), w)):
         room = rooms[worker]
+        # A model cannot leave its worker: new ones begin where the work will end first.
+        explores = not room.crowded and ahead.get(worker, 0.0) <= 1.0
         # Without any thread, trials wait that were not explored, too.
         compared = [trial for trial in at[worker] if trial.explored or not room.threads]
         young = len(at[worker]) - len(compared)
@@ -83,17 +84,17 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         running = min(room.begun, max(room.threads - young - training, 0))
         width = max(room.threads - young - running, 0)
         new = room.begun - running
-        reserved = 0 if room.crowded else min(unstarted, max(width - new, 0))
+        reserved = min(unstarted, max(width - new, 0)) if explores else 0
         explored = max(width - new - reserved, 0)
         # A trial yields to a new one only if another may wait.
         yields = max(min(training, width) - explored, 0)
-        allowed = 0 if room.crowded else max(min(yields, may_wait), 0)
+        allowed = max(min(yields, may_wait), 0) if explores else 0
         if yields > allowed:
             explored = min(training, width) - allowed
         else:
             unstarted -= reserved
         may_wait -= allowed
-        explore = EXPLORE if may_wait > 0 and new + reserved > 0 and not room.crowded else None
+        explore = EXPLORE if may_wait > 0 and new + reserved > 0 and explores else None
         if room.crowded:  # those that are done first free their memory
             compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
         elif 1 < explored < len(compared) <= 2 * explored and _is_over(trials, compared):
@@ -112,6 +113,19 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
         found[worker] = Turns(order, explored, explore, pruned)
     return found
+
+
+def _ahead(
+    trials: Trials, at: Mapping[str, list[Trial]], rooms: Mapping[str, Room]
+) -> dict[str, float]:
+    """Return how much more work each worker has than the one with the least, in trials."""
+    one = max(trials.seconds_of_one(), 1e-9)
+    work = {
+        worker: sum(map(trials.seconds_left, some)) / max(rooms[worker].threads, 1)
+        for worker, some in at.items()
+    }
+    least = min((work[w] for w, room in rooms.items() if not room.crowded), default=0.0)
+    return {worker: (seconds - least) / one for worker, seconds in work.items()}
 
 
 def _rank(trial: Trial) -> tuple[bool, float, str]:
