@@ -24,14 +24,17 @@ class Room:
     threads : int
         Threads that the search may use there.
     begun : int
-        Tasks of the search on the worker that have not reported, running or not.
+        Tasks of the search on the worker that have not reported, and run or wait for a thread.
     crowded : bool
         Whether the worker's memory is above its target: no further trial should wait.
+    takes_new : bool
+        Whether tasks that are on no worker may begin there.
     """
 
     threads: int
     begun: int = 0
     crowded: bool = False
+    takes_new: bool = True
 
 
 @dataclass(slots=True)
@@ -84,7 +87,8 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         running = min(room.begun, max(room.threads - young - training, 0))
         width = max(room.threads - young - running, 0)
         new = room.begun - running
-        reserved = min(unstarted, max(width - new, 0)) if explores else 0
+        takes = explores and room.takes_new
+        reserved = min(unstarted, max(width - new, 0)) if takes else 0
         explored = max(width - new - reserved, 0)
         # A trial yields to a new one only if another may wait.
         yields = max(min(training, width) - explored, 0)

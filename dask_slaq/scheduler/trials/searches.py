@@ -18,7 +18,7 @@ from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
-from dask_slaq.scheduler.dispatch import load
+from dask_slaq.scheduler.dispatch import blocked, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -47,8 +47,8 @@ class Search:
     run : str
         Identifier of its block.
     trials : Trials
-    begun : dict of key to str
-        Worker of each of its tasks that is on a worker and has not reported.
+    begun : dict of key to TaskState
+        Its tasks that are on a worker and have not reported.
     account : Account
     outcome : str or None
         How its block was left; None while it is open.
@@ -57,7 +57,7 @@ class Search:
     def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
         self.pool, self.run = pool, run
         self.trials = Trials(settings)
-        self.begun: dict[Any, str] = {}
+        self.begun: dict[Any, TaskState] = {}
         self.account = Account()
         self.outcome: str | None = None
         self.bound: int | None = None
@@ -66,6 +66,18 @@ class Search:
     def training(self) -> int:
         """Number of its trials that train."""
         return len(self.trials) - self.trials.waiting
+
+    def begun_at(self) -> dict[str, list[TaskState]]:
+        """Return its tasks on each worker that have not reported. Work stealing moves some."""
+        found: dict[str, list[TaskState]] = {}
+        for ts in self.begun.values():
+            if ts.processing_on is not None:
+                found.setdefault(ts.processing_on.address, []).append(ts)
+        return found
+
+    def takes_new(self, ws: WorkerState) -> bool:
+        """Return whether a worker may begin any of its held tasks: resources may be used up."""
+        return not self.pool.kinds or any(kind.suits(ws) for kind in self.pool.kinds)
 
     def unstarted(self, queued: Iterable[TaskState], holding: bool) -> int:
         """Return the number of its tasks that are ready and on no worker.
@@ -274,8 +286,7 @@ class Searches:
             return
         if finish == "processing":
             ts = self._scheduler.tasks[key]
-            if ts.processing_on is not None:
-                search.begun[key] = ts.processing_on.address
+            search.begun[key] = ts
         elif start == "processing":
             search.begun.pop(key, None)
             outcome = {"memory": "done", "erred": "failed"}.get(finish, "")
@@ -306,13 +317,9 @@ class Searches:
         begin = monotonic()
         turns: dict[str, list[dict[str, Any]]] = {}
         wanted = self._wanted_by_others()
-        used = self._used()
         for name, search in self.running.items():
             self._bound(name, search)
-            search.account.update(
-                search.pool.share, search.training + len(search.begun), begin - self._decided
-            )
-            rooms = self._rooms(search, used, wanted[name])
+            rooms = self._rooms(search, wanted[name], begin - self._decided)
             unstarted = 0 if search.pool.paused else self._unstarted(search)
             stop = name in self._plugin.jobs.stopping
             for worker, chosen in choose(search.trials, rooms, unstarted).items():
@@ -346,47 +353,38 @@ class Searches:
         wanting = {*ready, *waits}
         return {name: bool(wanting - {name}) for name in self.running}
 
-    def _used(self) -> dict[str, dict[str, int]]:
-        """Return the threads that each search uses or is about to use, per worker."""
-        used: dict[str, dict[str, int]] = {name: {} for name in self.running}
-        for name, search in self.running.items():
-            at = used[name]
-            for trial in search.trials.alive.values():
-                if not trial.waits:
-                    at[trial.worker] = at.get(trial.worker, 0) + 1
-            for worker in search.begun.values():
-                at[worker] = at.get(worker, 0) + 1
-        return used
+    def _rooms(self, search: Search, wanted: bool, seconds: float) -> dict[str, Room]:
+        """Return the room for a search on every worker on which it has tasks.
 
-    def _rooms(
-        self, search: Search, used: Mapping[str, Mapping[str, int]], wanted: bool
-    ) -> dict[str, Room]:
-        """Return the room for a search on every worker on which it has tasks."""
-        pool, mine = search.pool, used[search.pool.name]
-        begun: dict[str, int] = {}
-        for worker in search.begun.values():
-            begun[worker] = begun.get(worker, 0) + 1
+        Its account is charged for the `seconds` since the last choice.
+        """
+        pool, begun, used = search.pool, search.begun_at(), 0
+        trains: dict[str, int] = {}
         waits: dict[str, int] = {}
         for trial in search.trials.alive.values():
-            if trial.waits:
-                waits[trial.worker] = waits.get(trial.worker, 0) + 1
+            at = waits if trial.waits else trains
+            at[trial.worker] = at.get(trial.worker, 0) + 1
         rooms = {}
-        for address in {*mine, *waits}:
+        for address in {*trains, *waits, *begun}:
             ws = self._scheduler.workers.get(address)
             if ws is None:
                 continue
-            others = max(load(ws) - mine.get(address, 0), 0)
-            threads = 0 if pool.paused else max(ws.nthreads - others, 0)
-            rooms[address] = Room(threads, begun.get(address, 0), _is_crowded(ws))
+            there = begun.get(address, [])
+            stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
+            mine = trains.get(address, 0) + len(there) - stuck
+            used += min(mine, ws.nthreads)
+            threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
+            may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
+            rooms[address] = Room(threads, may_begin, _is_crowded(ws), search.takes_new(ws))
+        search.account.update(pool.share, used, seconds)
         if not pool.paused:
-            self._limit(search, rooms, mine, waits, wanted)
+            self._limit(search, rooms, waits, wanted)
         return rooms
 
     def _limit(
         self,
         search: Search,
         rooms: dict[str, Room],
-        mine: Mapping[str, int],
         waits: Mapping[str, int],
         wanted: bool,
     ) -> None:
@@ -447,6 +445,11 @@ _UNKNOWN: dict[str, Any] = {
     "computed": 0.0,
     "waited": 0.0,
 }
+
+
+def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:
+    """Return whether the inputs of a task have arrived on its worker."""
+    return all(ws in (dep.who_has or ()) for dep in ts.dependencies)
 
 
 def _is_crowded(ws: WorkerState) -> bool:
