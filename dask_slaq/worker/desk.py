@@ -100,6 +100,8 @@ class Desk:
         self.seats: dict[Hashable, Seat] = {}
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
+        # Those of them that wait for a place in the order.
+        self._explored: set[Hashable] = set()
         self._heard = 0.0
         self._lock = threading.Lock()
         worker.stream_handlers["slaq-turns"] = self.take
@@ -145,32 +147,39 @@ class Desk:
     def take(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
         """Follow new turns: those of all searches with trials on this worker."""
         with self._lock:
-            self._turns, self._heard = list(turns or ()), monotonic()
+            self._turns, self._heard = [dict(turn) for turn in turns or ()], monotonic()
+            self._explored.clear()
             self._settle()
 
     def _settle(self) -> None:
-        held: set[Hashable] = set()
+        held = self._explored & self.seats.keys()
         for turn in self._turns:
-            if not turn.get("stop"):
+            if not turn["stop"]:
                 alive = [key for key in turn["order"] if key in self.seats]
                 held.update(alive[turn["width"] :])
                 held.difference_update(key for key, _ in turn["prune"])
         self._held = held
         for key, seat in self.seats.items():
-            if key not in held:
+            if key not in held and not self._hold(seat):
                 seat.may_go.set()
-                self._hold(seat)
             else:
                 seat.may_go.clear()
 
-    def _hold(self, seat: Seat) -> None:
-        """Hold a trial that has no place in the order yet, once it is explored."""
+    def _hold(self, seat: Seat) -> bool:
+        """Hold a trial that has no place in the order yet once it is explored.
+
+        Returns whether it did.
+        """
         for turn in self._turns:
-            if turn["run"] == seat.run and turn["explore"] and not turn["stop"]:
+            if turn["run"] == seat.run and turn["explored"] > 0 and not turn["stop"]:
                 known = seat.key in self._held or seat.key in turn["order"]
                 if not known and seat.reports >= turn["explore"]:
+                    turn["explored"] -= 1
+                    self._explored.add(seat.key)
                     self._held.add(seat.key)
                     seat.may_go.clear()
+                    return True
+        return False
 
     def must_wait(self, seat: Seat) -> bool:
         """Return whether a trial must wait in its report."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
-from dask_slaq.core.trials.trials import EXPLORE, Trial, Trials
+from dask_slaq.core.trials.trials import Trial, Trials
 
 __all__ = ["Room", "Turns", "choose"]
 
@@ -41,13 +41,13 @@ class Room:
 class Turns:
     """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
 
-    Trials that are not in `order` train on, and with `explore` at most up to that number of
-    reports. `pruned` lists key and number of those that should end.
+    Trials that are not in `order` train on, but for the first `explored` of them that make
+    `EXPLORE` reports: these wait. `pruned` lists key and number of those that should end.
     """
 
     order: list[Hashable]
     width: int
-    explore: int | None
+    explored: int
     pruned: list[tuple[Hashable, Hashable]]
 
 
@@ -85,37 +85,38 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         training = sum(not trial.waits for trial in compared)
         # Tasks beyond the threads that others leave have not begun.
         running = min(room.begun, max(room.threads - young - training, 0))
-        width = max(room.threads - young - running, 0)
+        free = max(room.threads - young - running, 0)
         new = room.begun - running
         takes = explores and room.takes_new
-        reserved = min(unstarted, max(width - new, 0)) if takes else 0
-        explored = max(width - new - reserved, 0)
+        reserved = min(unstarted, max(free - new, 0)) if takes else 0
+        width = max(free - new - reserved, 0)
         # A trial yields to a new one only if another may wait.
-        yields = max(min(training, width) - explored, 0)
+        yields = max(min(training, free) - width, 0)
         allowed = max(min(yields, may_wait), 0) if explores else 0
         if yields > allowed:
-            explored = min(training, width) - allowed
+            width = min(training, free) - allowed
         else:
             unstarted -= reserved
         may_wait -= allowed
-        explore = EXPLORE if may_wait > 0 and new + reserved > 0 and explores else None
+        explored = max(min(room.threads, may_wait), 0) if explores and new + reserved else 0
+        may_wait -= explored
         if room.crowded:  # those that are done first free their memory
             compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
-        elif 1 < explored < len(compared) <= 2 * explored and _is_over(trials, compared):
+        elif 1 < width < len(compared) <= 2 * width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
         else:
             compared.sort(key=_rank)
-            free = next((i for i, t in enumerate(compared) if not t.in_turn), explored)
-            if free < explored and trials.second_looks(worker):
-                least = min(compared[free:], key=lambda t: (t.reports, t.name))
+            first = next((i for i, t in enumerate(compared) if not t.in_turn), width)
+            if first < width and trials.second_looks(worker):
+                least = min(compared[first:], key=lambda t: (t.reports, t.name))
                 compared.remove(least)
-                compared.insert(free, least)
-        for trial in compared[:explored]:
+                compared.insert(first, least)
+        for trial in compared[:width]:
             if not trial.waits and not trial.in_turn:
                 trials.begin_turn(trial)  # another one
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
-        found[worker] = Turns(order, explored, explore, pruned)
+        found[worker] = Turns(order, width, explored, pruned)
     return found
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
+from dask_slaq.core.trials import EXPLORE, Account, Room, SearchSettings, Trials, choose
 from dask_slaq.scheduler.dispatch import blocked, load
 
 if TYPE_CHECKING:
@@ -324,7 +324,9 @@ class Searches:
             stop = name in self._plugin.jobs.stopping
             for worker, chosen in choose(search.trials, rooms, unstarted).items():
                 turn = {"run": search.run, "order": chosen.order, "width": chosen.width}
-                turn.update(explore=chosen.explore, prune=chosen.pruned, stop=stop)
+                turn.update(
+                    explore=EXPLORE, explored=chosen.explored, prune=chosen.pruned, stop=stop
+                )
                 turns.setdefault(worker, []).append(turn)
         self._decided = begin
         for worker in self._told - turns.keys():

@@ -67,9 +67,9 @@ def test_new_models_are_explored_first():
     trials = trials_at(*"aa")
     train(trials, 0)
     turns = choose(trials, {"a": Room(1, begun=1)}, 0)["a"]
-    assert (turns.width, turns.explore) == (0, EXPLORE)
+    assert (turns.width, turns.explored) == (0, 1)
     turns = choose(trials, {"a": Room(1)}, unstarted=3)["a"]
-    assert (turns.width, turns.explore) == (0, EXPLORE)
+    assert (turns.width, turns.explored) == (0, 1)
 
 
 def test_new_models_begin_where_the_work_will_end_first():
@@ -84,7 +84,7 @@ def test_nothing_more_waits_than_may(room):
     trials = trials_at(*"aa", max_waiting=100 if room.crowded else 1)
     train(trials, 0)
     turns = choose(trials, {"a": room}, unstarted=3)["a"]
-    assert (turns.width, turns.explore) == (1, None)
+    assert (turns.width, turns.explored) == (1, 0)
 
 
 def test_trials_may_swap_while_nothing_more_may_wait():
