@@ -8,7 +8,7 @@ follows the last ones by itself. Law: nothing waits unless the scheduler was hea
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -66,10 +66,16 @@ class Seat:
         Losses that were not sent yet.
     computed : float
         Seconds that were not sent yet.
+    thread : threading.Thread
+        Thread that runs it.
+    pool : set of threading.Thread or None
+        Threads of the pool that the thread began in, if a thread can leave it.
     seceded : bool
-        Whether the task has given up its thread before.
+        Whether a report has given up its thread before.
     waits : bool
-        Whether it waits in its report.
+        Whether it waits in its report, or for a thread to go on.
+    away : bool
+        Whether the task has given up its thread by itself, as in Dask's `worker_client`.
     """
 
     key: Hashable
@@ -80,8 +86,11 @@ class Seat:
     sent: float = 0.0
     losses: list[float] = field(default_factory=list)
     computed: float = 0.0
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+    pool: Collection[threading.Thread] | None = None
     seceded: bool = False
     waits: bool = False
+    away: bool = False
 
 
 class Desk:
@@ -131,13 +140,21 @@ class Desk:
         """Follow new turns: those of all searches with trials on this worker."""
         with self._lock:
             self._turns, self._heard = list(turns or ()), monotonic()
+            for seat in self.seats.values():
+                if not (seat.waits or seat.away) and self._left_pool(seat):
+                    # Dask does not tell the scheduler if the task has seceded before.
+                    seat.away = True
+                    self._post(self._message(seat, "waits"))
             self._settle()
+
+    def _left_pool(self, seat: Seat) -> bool:
+        return seat.pool is not None and seat.thread not in seat.pool
 
     def _settle(self) -> None:
         held: set[Hashable] = set()
         for turn in self._turns:
             if not turn.get("stop"):
-                alive = [key for key in turn["order"] if key in self.seats]
+                alive = [k for k in turn["order"] if k in self.seats and not self.seats[k].away]
                 held.update(alive[turn["width"] :])
                 held.difference_update(key for key, _ in turn["prune"])
         self._held = held

@@ -161,6 +161,7 @@ class Searches:
         if search is None:
             return
         self.ended[search.run] = search.trials.as_dicts()
+        self._leave_to_dask(search)
         while len(self.ended) > REMEMBERED:
             self.ended.popitem(last=False)
         self._decide()
@@ -173,12 +174,25 @@ class Searches:
         for worker in self._told:
             self._send(worker, [])
         self._told.clear()
+        loop = asyncio.get_running_loop()
         for name, search in self.running.items():
             self.ended[search.run] = search.trials.as_dicts()
+            # Not at once: this may be called inside a transition.
+            loop.call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
-                loop = asyncio.get_running_loop()
                 loop.call_soon(self._plugin.end_job, name, search.outcome)
         self.running.clear()
+
+    def _leave_to_dask(self, search: Search) -> None:
+        """Count its trials as Dask does: for good as seceded, once they have seceded.
+
+        Otherwise tasks that they submit and wait for might find no worker.
+        """
+        tracker = self._plugin.pools.tracker
+        for key in search.trials.alive:
+            ts = self._scheduler.tasks.get(key)
+            if ts is not None and key in tracker.seceded_at:
+                tracker.rested(ts)
 
     def trials(self, run: str) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
@@ -216,7 +230,7 @@ class Searches:
             Key of its task.
         worker : str
         what : {"reports", "waits", "goes", "pruned", "stopped"}
-            What it does from now on, or why its report has ended it.
+            What it does from now on, or why its report has ended it. Without a thread it waits.
         losses : list of float
         computed, waited : float
             Seconds since the message before.
