@@ -8,11 +8,11 @@ follows the last ones by itself. Law: nothing waits unless the scheduler was hea
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
@@ -32,7 +32,7 @@ PAUSE = 0.01
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
 
-_desks: WeakKeyDictionary[Worker, Desk] = WeakKeyDictionary()
+_desks: weakref.WeakKeyDictionary[Worker, Desk] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
 
@@ -102,7 +102,7 @@ class Desk:
     """
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+        self.worker: Worker = weakref.proxy(worker)  # `_desks` keeps the desk while it lives
         self.seats: dict[Hashable, Seat] = {}
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
@@ -116,7 +116,7 @@ class Desk:
         with self._lock:
             seat = self.seats.get(key)
             if seat is None:
-                seat = self.seats[key] = Seat(key, run, number, since=monotonic())
+                seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
                     self.send(seat, "reports")
@@ -193,9 +193,11 @@ class Desk:
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
         losses, computed = seat.losses, seat.computed
         seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
+        ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",
             "key": seat.key,
+            "run_id": None if ts is None else ts.run_id,
             "what": what,
             "losses": losses,
             "computed": computed,
@@ -208,6 +210,14 @@ class Desk:
         stream = self.worker.batched_stream
         if not stream.closed():
             stream.send(message)
+
+
+def _start_of_task() -> float:
+    """Return the monotonic seconds at which the task of this thread began."""
+    from distributed.worker import thread_state
+
+    now, wall = monotonic(), time()
+    return now - max(wall - getattr(thread_state, "start_time", wall), 0.0)
 
 
 class _Ends(WorkerPlugin):

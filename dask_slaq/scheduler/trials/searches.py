@@ -30,6 +30,8 @@ __all__ = ["Search", "Searches"]
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5
+#: Seconds after which a worker is sent the same again.
+REPEAT = 0.4
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 #: Number of ended searches whose trials are remembered.
@@ -114,7 +116,8 @@ class Searches:
         self._beat = PeriodicCallback(self._guarded(self._decide), BEAT * 1000)
         self._next: asyncio.Handle | None = None
         self._rested = self._decided = 0.0
-        self._told: set[str] = set()
+        # What each worker was sent, and when.
+        self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
 
@@ -167,6 +170,7 @@ class Searches:
         self._decide()
         if not self.running:
             self._beat.stop()
+            self._desks.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
@@ -221,6 +225,7 @@ class Searches:
         waited: float,
         at: float,
         number: Any = None,
+        run_id: int | None = None,
     ) -> None:
         """Follow the message of a trial.
 
@@ -238,6 +243,8 @@ class Searches:
             Unix time of the worker.
         number : hashable, optional
             See `Trials.at`.
+        run_id : int, optional
+            Dask's number of the run of the task.
         """
         tracker, ts = self._plugin.pools.tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -246,6 +253,8 @@ class Searches:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
+        if ts.run_id != run_id:
+            return  # it was cancelled, and is wanted again: this is of the run before
         self._desks[worker] = self._comm(worker)
         search.begun.pop(key, None)
         trial = search.trials.at(key, worker, number)
@@ -316,11 +325,16 @@ class Searches:
                 turn.update(prune=chosen.pruned, stop=stop)
                 turns.setdefault(worker, []).append(turn)
         self._decided = begin
-        for worker in self._told - turns.keys():
+        told, self._told = self._told, {}
+        for worker in told.keys() - turns.keys():
             self._send(worker, [])
         for worker, some in turns.items():
-            self._send(worker, some)
-        self._told = set(turns)
+            before, since = told.get(worker, (None, begin))
+            if before == some and begin - since < REPEAT:
+                self._told[worker] = some, since
+            else:
+                self._send(worker, some)
+                self._told[worker] = some, begin
         end = monotonic()
         self._rested = end + max(PAUSE, PAUSE_PER_SECOND * (end - begin))
 

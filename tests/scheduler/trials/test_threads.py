@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from distributed import Event, worker_client
@@ -11,6 +15,7 @@ from distributed.utils_test import slowinc
 from driving import assert_nothing_left, gen_cluster, start_plugin, tasks_of, until, wait_for
 
 import dask_slaq as slaq
+from dask_slaq.worker.desk import desk_of
 
 ONE = [("127.0.0.1", 1)]
 TWO = [("127.0.0.1", 1)] * 2
@@ -111,3 +116,54 @@ async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, a):
         plugin.fall_back(RuntimeError("test"))
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     s.validate_state()
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_is_computed_before_the_first_report_is_charged(c, s, a):
+    plugin = await start_plugin(c, s)
+
+    def report_late(loss):
+        time.sleep(0.1)
+        slaq.report(loss)
+
+    async with slaq.search("grid", client=c, owner="ann") as search:
+        await c.gather(c.map(report_late, range(3), pure=False))
+    assert sum(t["computed"] for t in await search.trials()) >= 0.3
+    assert plugin.jobs.usage.of("ann").core_seconds >= 0.3
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, a):
+    plugin = await start_plugin(c, s)
+    seen = []
+    follow = s.stream_handlers["slaq-trial"]
+    s.stream_handlers["slaq-trial"] = lambda **message: (seen.append(message), follow(**message))
+    async with slaq.search("grid", client=c):
+        for _ in range(2):
+            future = c.submit(train, 0, steps=10, key="a")
+            await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
+            old = list(seen)
+            await future.cancel()
+            await until(lambda: "a" not in s.tasks)
+            seen.clear()
+        future = c.submit(wait_for, "go", key="a")
+        await until(lambda: "a" in plugin.searches.running["grid"].begun)
+        for message in old:
+            follow(**{**message, "what": "waits"})
+        assert not plugin.searches.running["grid"].trials
+        assert not s.workers[a.address].long_running
+        await Event("go").set()
+        await future
+
+
+def test_a_desk_does_not_keep_its_worker():
+    # Dask keeps a worker that closed for a while, so not a real one.
+    class Worker(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    worker = Worker(stream_handlers={}, plugin_add=None, loop=Mock())
+    known = weakref.ref(worker)
+    assert desk_of(worker) is desk_of(worker)
+    del worker
+    gc.collect()
+    assert known() is None
