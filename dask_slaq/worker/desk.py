@@ -8,11 +8,11 @@ follows the last ones by itself. Law: nothing waits unless the scheduler was hea
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+import weakref
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
@@ -32,7 +32,7 @@ PAUSE = 0.01
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
 
-_desks: WeakKeyDictionary[Worker, Desk] = WeakKeyDictionary()
+_desks: weakref.WeakKeyDictionary[Worker, Desk] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
 
@@ -68,10 +68,16 @@ class Seat:
         Losses that were not sent yet.
     computed : float
         Seconds that were not sent yet.
+    thread : threading.Thread
+        Thread that runs it.
+    pool : set of threading.Thread or None
+        Threads of the pool that the thread began in, if a thread can leave it.
     seceded : bool
-        Whether the task has given up its thread before.
+        Whether a report has given up its thread before.
     waits : bool
-        Whether it waits in its report.
+        Whether it waits in its report, or for a thread to go on.
+    away : bool
+        Whether the task has given up its thread by itself, as in Dask's `worker_client`.
     """
 
     key: Hashable
@@ -83,8 +89,11 @@ class Seat:
     sent: float = 0.0
     losses: list[float] = field(default_factory=list)
     computed: float = 0.0
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+    pool: Collection[threading.Thread] | None = None
     seceded: bool = False
     waits: bool = False
+    away: bool = False
 
 
 class Desk:
@@ -96,7 +105,7 @@ class Desk:
     """
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+        self.worker: Worker = weakref.proxy(worker)  # `_desks` keeps the desk while it lives
         self.seats: dict[Hashable, Seat] = {}
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
@@ -122,7 +131,7 @@ class Desk:
         with self._lock:
             seat = self.seats.get(key)
             if seat is None:
-                seat = self.seats[key] = Seat(key, run, number, since=monotonic())
+                seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
                     self.send(seat, "reports")
@@ -149,13 +158,21 @@ class Desk:
         with self._lock:
             self._turns, self._heard = [dict(turn) for turn in turns or ()], monotonic()
             self._explored.clear()
+            for seat in self.seats.values():
+                if not (seat.waits or seat.away) and self._left_pool(seat):
+                    # Dask does not tell the scheduler if the task has seceded before.
+                    seat.away = True
+                    self._post(self._message(seat, "waits"))
             self._settle()
+
+    def _left_pool(self, seat: Seat) -> bool:
+        return seat.pool is not None and seat.thread not in seat.pool
 
     def _settle(self) -> None:
         held = self._explored & self.seats.keys()
         for turn in self._turns:
             if not turn["stop"]:
-                alive = [key for key in turn["order"] if key in self.seats]
+                alive = [k for k in turn["order"] if k in self.seats and not self.seats[k].away]
                 held.update(alive[turn["width"] :])
                 held.difference_update(key for key, _ in turn["prune"])
         self._held = held
@@ -218,9 +235,11 @@ class Desk:
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
         losses, computed = seat.losses, seat.computed
         seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
+        ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",
             "key": seat.key,
+            "run_id": None if ts is None else ts.run_id,
             "what": what,
             "losses": losses,
             "computed": computed,
@@ -233,6 +252,14 @@ class Desk:
         stream = self.worker.batched_stream
         if not stream.closed():
             stream.send(message)
+
+
+def _start_of_task() -> float:
+    """Return the monotonic seconds at which the task of this thread began."""
+    from distributed.worker import thread_state
+
+    now, wall = monotonic(), time()
+    return now - max(wall - getattr(thread_state, "start_time", wall), 0.0)
 
 
 class _Ends(WorkerPlugin):

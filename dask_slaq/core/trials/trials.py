@@ -46,7 +46,7 @@ class Trial:
     computed, waited : float
         Seconds.
     waits : bool
-        Whether it waits in its report.
+        Whether it waits in its report, or has given up its thread by itself.
     turn : int
         Number of reports when it last began or went on.
     predicted, low, high : float

@@ -30,6 +30,8 @@ __all__ = ["Search", "Searches"]
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5
+#: Seconds after which a worker is sent the same again.
+REPEAT = 0.4
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 #: Number of ended searches whose trials are remembered.
@@ -122,7 +124,8 @@ class Searches:
         self._beat = PeriodicCallback(self._guarded(self._decide), BEAT * 1000)
         self._next: asyncio.Handle | None = None
         self._rested = self._decided = 0.0
-        self._told: set[str] = set()
+        # What each worker was sent, and when.
+        self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
 
@@ -177,11 +180,13 @@ class Searches:
         if search is None:
             return
         self.ended[search.run] = search.trials.as_dicts()
+        self._leave_to_dask(search)
         while len(self.ended) > REMEMBERED:
             self.ended.popitem(last=False)
         self._decide()
         if not self.running:
             self._beat.stop()
+            self._desks.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
@@ -189,12 +194,25 @@ class Searches:
         for worker in self._told:
             self._send(worker, [])
         self._told.clear()
+        loop = asyncio.get_running_loop()
         for name, search in self.running.items():
             self.ended[search.run] = search.trials.as_dicts()
+            # Not at once: this may be called inside a transition.
+            loop.call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
-                loop = asyncio.get_running_loop()
                 loop.call_soon(self._plugin.end_job, name, search.outcome)
         self.running.clear()
+
+    def _leave_to_dask(self, search: Search) -> None:
+        """Count its trials as Dask does: for good as seceded, once they have seceded.
+
+        Otherwise tasks that they submit and wait for might find no worker.
+        """
+        tracker = self._plugin.pools.tracker
+        for key in search.trials.alive:
+            ts = self._scheduler.tasks.get(key)
+            if ts is not None and key in tracker.seceded_at:
+                tracker.rested(ts)
 
     def trials(self, run: str) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
@@ -223,6 +241,7 @@ class Searches:
         waited: float,
         at: float,
         number: Any = None,
+        run_id: int | None = None,
     ) -> None:
         """Follow the message of a trial.
 
@@ -232,7 +251,7 @@ class Searches:
             Key of its task.
         worker : str
         what : {"reports", "waits", "goes", "pruned", "stopped"}
-            What it does from now on, or why its report has ended it.
+            What it does from now on, or why its report has ended it. Without a thread it waits.
         losses : list of float
         computed, waited : float
             Seconds since the message before.
@@ -240,6 +259,8 @@ class Searches:
             Unix time of the worker.
         number : hashable, optional
             See `Trials.at`.
+        run_id : int, optional
+            Dask's number of the run of the task.
         """
         tracker, ts = self._plugin.pools.tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -248,6 +269,8 @@ class Searches:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
+        if ts.run_id != run_id:
+            return  # it was cancelled, and is wanted again: this is of the run before
         self._desks[worker] = self._comm(worker)
         search.begun.pop(key, None)
         trial = search.trials.at(key, worker, number)
@@ -329,11 +352,16 @@ class Searches:
                 )
                 turns.setdefault(worker, []).append(turn)
         self._decided = begin
-        for worker in self._told - turns.keys():
+        told, self._told = self._told, {}
+        for worker in told.keys() - turns.keys():
             self._send(worker, [])
         for worker, some in turns.items():
-            self._send(worker, some)
-        self._told = set(turns)
+            before, since = told.get(worker, (None, begin))
+            if before == some and begin - since < REPEAT:
+                self._told[worker] = some, since
+            else:
+                self._send(worker, some)
+                self._told[worker] = some, begin
         end = monotonic()
         self._rested = end + max(PAUSE, PAUSE_PER_SECOND * (end - begin))
 
