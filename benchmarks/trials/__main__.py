@@ -7,6 +7,7 @@ storage, without pruning, with its median rule, and with the plugin's pruner in 
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from collections.abc import Iterable
@@ -30,6 +31,10 @@ TIMES = ("best_s", "top5_s", "all_s", "near_s")
 NEAR = 1.05
 #: Models, and steps of each, of a `--quick` run.
 QUICK = (12, 15)
+NOTES = (
+    "means over seeds, in brackets of the ratios to plain of that seed; near: within 5 % of the",
+    "best of all ways; / any: ratio to the mean of plain over all orders in which it may train",
+)
 
 
 def measure(searches: list[Search], ways: list[str], say: Any) -> dict[str, Any]:
@@ -80,8 +85,9 @@ def figures(outcome: Outcome, best: float) -> dict[str, Any]:
     dict
         ``best_s``, ``top5_s``: seconds until the model with the lowest final loss of this way, and
         all of the five lowest, were ready; ``near_s``: until a final loss within 5 % of `best` was.
-        They are None if there is no such model. Also ``all_s``, ``steps``, ``best_value`` and
-        ``results_equal``.
+        They are None if there is no such model. Also ``all_s``, ``steps``, ``best_value``,
+        ``results_equal``, and ``any_order``: means of ``best_s`` and ``top5_s`` over all orders of
+        the models, which under plain Dask are equally likely.
     """
     ranked = sorted(outcome.ready)
     near = [seconds for value, seconds in ranked if value <= NEAR * best]
@@ -93,7 +99,21 @@ def figures(outcome: Outcome, best: float) -> dict[str, Any]:
         "steps": outcome.steps,
         "best_value": ranked[0][0] if ranked else None,
         "results_equal": outcome.equal,
+        "any_order": {
+            "best_s": _any_order(outcome, 1),
+            "top5_s": _any_order(outcome, 5),
+        },
     }
+
+
+def _any_order(outcome: Outcome, count: int) -> float | None:
+    """Return the mean seconds until `count` models, each set as likely as another, are ready."""
+    times = sorted(seconds for _, seconds in outcome.ready)
+    if len(times) < count:
+        return None
+    # The last of them is number k for as many sets as there are for the others before it.
+    sets = (math.comb(k, count - 1) * seconds for k, seconds in enumerate(times))
+    return sum(sets) / math.comb(len(times), count)
 
 
 def summarize(runs: list[dict[str, Any]], plain: list[dict[str, Any]] | None) -> dict[str, Any]:
@@ -111,23 +131,31 @@ def summarize(runs: list[dict[str, Any]], plain: list[dict[str, Any]] | None) ->
     dict
         The keys of `figures`, each the mean over the seeds that have it; ``near_seeds``: number of
         seeds that have ``near_s``; ``over_plain``: means of the ratios to `plain` of the same seed;
-        ``seeds``: the runs.
+        ``over_any_order``: the same to plain's ``any_order``; ``seeds``: the runs.
     """
     means = {key: _mean(run[key] for run in runs) for key in (*TIMES, "steps", "best_value")}
     near = sum(run["near_s"] is not None for run in runs)
     equal = all(run["results_equal"] for run in runs)
     pairs = list(zip(runs, plain or (), strict=plain is not None))
     over = {
-        key: _mean(run[key] / base[key] if run[key] and base[key] else None for run, base in pairs)
-        for key in (*TIMES, "steps")
+        key: _mean(_ratio(run[key], base[key]) for run, base in pairs) for key in (*TIMES, "steps")
+    }
+    over_any = {
+        key: _mean(_ratio(run[key], base["any_order"][key]) for run, base in pairs)
+        for key in ("best_s", "top5_s")
     }
     return {
         **means,
         "near_seeds": near,
         "results_equal": equal,
         "over_plain": over,
+        "over_any_order": over_any,
         "seeds": runs,
     }
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value and base else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -206,19 +234,19 @@ def _search(
 
 
 def _table(case: str, found: dict[str, Any]) -> str:
-    names = [name.removesuffix("_s") + " s" for name in TIMES]
-    lines = [
-        f"{case:<15}" + "".join(f"{n:>14}" for n in (*names, "in seeds", "steps", "best", "equal"))
-    ]
+    heads = [name.removesuffix("_s") + " s" for name in TIMES]
+    heads += ["in seeds", "steps", "best", "equal", "best / any", "top5 / any"]
+    lines = [f"{case:<15}" + "".join(f"{head:>13}" for head in heads)]
     for way, of in found.items():
         cells = [_cell(of[key], of["over_plain"][key]) for key in TIMES]
         cells += [f"{of['near_seeds']}/{len(of['seeds'])}", f"{of['steps']:.0f}"]
         cells += [_cell(of["best_value"], None, ".4f"), of["results_equal"]]
-        lines.append(f"{way:<15}" + "".join(f"{cell!s:>14}" for cell in cells))
-    return "\n".join([*lines, "means over seeds (and of the ratios to plain of the same seed)"])
+        cells += [_cell(ratio) for ratio in of["over_any_order"].values()]
+        lines.append(f"{way:<15}" + "".join(f"{cell!s:>13}" for cell in cells))
+    return "\n".join([*lines, *NOTES])
 
 
-def _cell(value: float | None, ratio: float | None, digits: str = ".2f") -> str:
+def _cell(value: float | None, ratio: float | None = None, digits: str = ".2f") -> str:
     if value is None:
         return "-"
     return f"{value:{digits}}" + (f" ({ratio:.2f})" if ratio is not None else "")

@@ -129,8 +129,8 @@ def search(
         the lower end of its predicted final loss is above the best loss of the search by more than
         a tenth of the distance from its own first loss to the best.
     max_waiting : int
-        Models that may have begun and wait. Each keeps its memory. A worker above 60 % of its
-        memory limit lets no further ones wait.
+        About how many models may have begun and wait: a few per worker may be on their way. Each
+        keeps its memory. A worker above 60 % of its memory limit lets no further ones wait.
     weight : float
         Relative importance among jobs and searches, > 0.
     min_share, max_share : float, optional

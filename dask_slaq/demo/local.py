@@ -185,14 +185,15 @@ class View(ExitStack):
 
 
 def _table(title: str, rows: list[tuple[str, Training]]) -> Any:
+    from rich.console import Group
     from rich.table import Table
 
-    table = Table("", "step", "loss", "state", title=title, title_justify="left")
+    table = Table("", "step", "loss", "state")
     begun = sorted((row for row in rows if row[1].curve), key=lambda row: row[1].loss)
     for state, training in begun[:ROWS]:
         cells = training.name, str(len(training.curve)), f"{training.loss:.3f}", state
         table.add_row(*cells, style=_STYLES[state])
-    return table
+    return Group(title, table)
 
 
 def ratio(figures: Figures, key: str) -> float | None:

@@ -8,11 +8,11 @@ follows the last ones by itself. Law: nothing waits unless the scheduler was hea
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+import weakref
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
@@ -32,7 +32,7 @@ PAUSE = 0.01
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
 
-_desks: WeakKeyDictionary[Worker, Desk] = WeakKeyDictionary()
+_desks: weakref.WeakKeyDictionary[Worker, Desk] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
 
@@ -58,6 +58,8 @@ class Seat:
         Distinguishes the trials that one task makes one after the other.
     may_go : threading.Event
         Set while the trial need not wait.
+    reports : int
+        Reports of its present trial.
     since : float
         Monotonic seconds at which its latest stretch of computing began.
     sent : float
@@ -66,22 +68,32 @@ class Seat:
         Losses that were not sent yet.
     computed : float
         Seconds that were not sent yet.
+    thread : threading.Thread
+        Thread that runs it.
+    pool : set of threading.Thread or None
+        Threads of the pool that the thread began in, if a thread can leave it.
     seceded : bool
-        Whether the task has given up its thread before.
+        Whether a report has given up its thread before.
     waits : bool
-        Whether it waits in its report.
+        Whether it waits in its report, or for a thread to go on.
+    away : bool
+        Whether the task has given up its thread by itself, as in Dask's `worker_client`.
     """
 
     key: Hashable
     run: str
     number: Hashable = None
     may_go: threading.Event = field(default_factory=threading.Event)
+    reports: int = 0
     since: float = 0.0
     sent: float = 0.0
     losses: list[float] = field(default_factory=list)
     computed: float = 0.0
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+    pool: Collection[threading.Thread] | None = None
     seceded: bool = False
     waits: bool = False
+    away: bool = False
 
 
 class Desk:
@@ -93,25 +105,39 @@ class Desk:
     """
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+        self.worker: Worker = weakref.proxy(worker)  # `_desks` keeps the desk while it lives
         self.seats: dict[Hashable, Seat] = {}
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
+        # Those of them that wait for a place in the order.
+        self._explored: set[Hashable] = set()
         self._heard = 0.0
         self._lock = threading.Lock()
         worker.stream_handlers["slaq-turns"] = self.take
         worker.loop.add_callback(worker.plugin_add, plugin=_Ends(self), name=_Ends.name)
 
     def sit(self, key: Hashable, run: str, number: Hashable) -> Seat:
-        """Return the seat of a task, which is made at its first report."""
+        """Count a report. Returns the seat of the task, which is made at its first report.
+
+        Parameters
+        ----------
+        key : hashable
+            Key of the task.
+        run : str
+            Its search.
+        number : hashable
+            Distinguishes the trials of one task.
+        """
         with self._lock:
             seat = self.seats.get(key)
             if seat is None:
-                seat = self.seats[key] = Seat(key, run, number, since=monotonic())
+                seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
                     self.send(seat, "reports")
-                seat.number = number
+                seat.number, seat.reports = number, 0
+            seat.reports += 1
+            self._hold(seat)
             return seat
 
     def leave(self, key: Hashable) -> None:
@@ -130,22 +156,47 @@ class Desk:
     def take(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
         """Follow new turns: those of all searches with trials on this worker."""
         with self._lock:
-            self._turns, self._heard = list(turns or ()), monotonic()
+            self._turns, self._heard = [dict(turn) for turn in turns or ()], monotonic()
+            self._explored.clear()
+            for seat in self.seats.values():
+                if not (seat.waits or seat.away) and self._left_pool(seat):
+                    # Dask does not tell the scheduler if the task has seceded before.
+                    seat.away = True
+                    self._post(self._message(seat, "waits"))
             self._settle()
 
+    def _left_pool(self, seat: Seat) -> bool:
+        return seat.pool is not None and seat.thread not in seat.pool
+
     def _settle(self) -> None:
-        held: set[Hashable] = set()
+        held = self._explored & self.seats.keys()
         for turn in self._turns:
-            if not turn.get("stop"):
-                alive = [key for key in turn["order"] if key in self.seats]
+            if not turn["stop"]:
+                alive = [k for k in turn["order"] if k in self.seats and not self.seats[k].away]
                 held.update(alive[turn["width"] :])
                 held.difference_update(key for key, _ in turn["prune"])
         self._held = held
         for key, seat in self.seats.items():
-            if key in held:
-                seat.may_go.clear()
-            else:
+            if key not in held and not self._hold(seat):
                 seat.may_go.set()
+            else:
+                seat.may_go.clear()
+
+    def _hold(self, seat: Seat) -> bool:
+        """Hold a trial that has no place in the order yet once it is explored.
+
+        Returns whether it did.
+        """
+        for turn in self._turns:
+            if turn["run"] == seat.run and turn["explored"] > 0 and not turn["stop"]:
+                known = seat.key in self._held or seat.key in turn["order"]
+                if not known and seat.reports >= turn["explore"]:
+                    turn["explored"] -= 1
+                    self._explored.add(seat.key)
+                    self._held.add(seat.key)
+                    seat.may_go.clear()
+                    return True
+        return False
 
     def must_wait(self, seat: Seat) -> bool:
         """Return whether a trial must wait in its report."""
@@ -170,15 +221,25 @@ class Desk:
         return ts is None or ts.state in ("cancelled", "released", "forgotten")
 
     def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
-        """Tell the scheduler what a trial does from now on, and what it has not told before."""
+        """Tell the scheduler what a trial does from now on, and what it has not told before.
+
+        Parameters
+        ----------
+        seat : Seat
+        what : {"reports", "waits", "goes", "pruned", "stopped"}
+        waited : float
+            Seconds.
+        """
         self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
 
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
         losses, computed = seat.losses, seat.computed
         seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
+        ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",
             "key": seat.key,
+            "run_id": None if ts is None else ts.run_id,
             "what": what,
             "losses": losses,
             "computed": computed,
@@ -191,6 +252,14 @@ class Desk:
         stream = self.worker.batched_stream
         if not stream.closed():
             stream.send(message)
+
+
+def _start_of_task() -> float:
+    """Return the monotonic seconds at which the task of this thread began."""
+    from distributed.worker import thread_state
+
+    now, wall = monotonic(), time()
+    return now - max(wall - getattr(thread_state, "start_time", wall), 0.0)
 
 
 class _Ends(WorkerPlugin):

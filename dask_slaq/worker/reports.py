@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import threading
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -68,11 +67,13 @@ def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
     now = monotonic()
     seat.computed += now - seat.since
     seat.losses.append(value)
-    # A task on the event loop, or one that gave up its thread itself, has no thread to give.
-    if desk.must_wait(seat) and _has_thread():
+    pool = _pool_here()
+    # A task that gave up its thread itself has none to give.
+    seat.pool, seat.away = pool, pool is not None and seat.thread not in pool
+    if desk.must_wait(seat) and pool is not None and not seat.away:
         _wait(desk, seat)
     elif now - seat.sent >= PAUSE:
-        desk.send(seat, "reports")
+        desk.send(seat, "waits" if seat.away else "reports")
     seat.since = monotonic()
     _raise_verdict(desk, seat)
     return True
@@ -83,14 +84,14 @@ def _wait(desk: Desk, seat: Seat) -> None:
     from distributed.threadpoolexecutor import rejoin
 
     begin = monotonic()
+    seat.waits = True
     _secede(seat)
     desk.send(seat, "waits")
-    seat.waits = True
     while desk.must_wait(seat) and not desk.is_cancelled(seat):
         seat.may_go.wait(LOOK)
-    seat.waits = False
     desk.send(seat, "goes", monotonic() - begin)
     rejoin()
+    seat.waits = False
 
 
 def _secede(seat: Seat) -> None:
@@ -142,15 +143,12 @@ def _run_of(worker: Worker, key: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _has_thread() -> bool:
-    """Return whether this code runs in a thread of the worker's pool."""
+def _pool_here() -> Collection[threading.Thread] | None:
+    """Return the threads of the pool in which this code began; None if none can leave it."""
     from distributed.threadpoolexecutor import thread_state
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return bool(getattr(thread_state, "proceed", False))
-    return False
+    executor = getattr(thread_state, "executor", None)
+    return None if executor is None else executor._threads
 
 
 def number(loss: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -53,6 +54,18 @@ def test_figures_count_from_the_best_of_the_models_that_ended():
     assert times == {"best_s": 5.0, "top5_s": 5.0, "all_s": 9.5, "near_s": 2.0}
     few = figures(Outcome(ready[:1], 9.5, 12, False), best=0.1)
     assert few["best_s"] == 1.0 and few["top5_s"] is None and few["near_s"] is None
+
+
+def test_any_order_is_the_mean_over_all_orders():
+    values, times = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6), (1.0, 2.0, 3.0, 5.0, 8.0, 13.0)
+    outcomes = (
+        Outcome(list(zip(order, times, strict=True)), 13.0, 60, True)
+        for order in itertools.permutations(values)
+    )
+    runs = [figures(outcome, best=0.1) for outcome in outcomes]
+    for key in ("best_s", "top5_s"):
+        mean = sum(run[key] for run in runs) / len(runs)
+        assert runs[0]["any_order"][key] == pytest.approx(mean)
 
 
 def test_ratios_are_of_runs_with_the_same_seed():

@@ -18,14 +18,14 @@ __all__ = ["EXPLORE", "Trial", "Trials"]
 FloatArray = NDArray[np.float64]
 
 #: Reports that every trial makes before it is compared with others, and that make a turn.
-EXPLORE = 4
+EXPLORE = 3
 #: Part of the way to the lower end of its band at which a trial with `EXPLORE` reports is ranked.
-#: Over twelve searches of 40 models, the best was ready after 0.31, 0.26 and 0.25 of the time with
-#: 1, 0.5 and 0, the best five after 0.49, 0.49 and 0.52 (see docs/trials.md).
 DOUBT = 0.5
-#: A trial is hopeless if the lower end of its band ends above the best loss by more than this part
-#: of its own distance from the start to the best.
-SLACK = 0.1
+#: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
+SECOND_LOOK = 4
+#: Reports after which a trial may be hopeless. It is if the lower end of its band ends above the
+#: best loss by more than this part of its own distance from the start to the best.
+PATIENCE, SLACK = 8, 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +46,7 @@ class Trial:
     computed, waited : float
         Seconds.
     waits : bool
-        Whether it waits in its report.
+        Whether it waits in its report, or has given up its thread by itself.
     turn : int
         Number of reports when it last began or went on.
     predicted, low, high : float
@@ -116,6 +116,7 @@ class Trials:
         self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
         self._count = 0
+        self._turns: dict[str, int] = {}
 
     def __len__(self) -> int:
         """Return the number of trials that have not ended."""
@@ -174,6 +175,19 @@ class Trials:
                 self.best = min(self.best, loss)
         self._reported[trial.name] = trial
 
+    def begin_turn(self, trial: Trial) -> None:
+        """Record that a trial goes on for a turn."""
+        trial.waits, trial.turn = False, trial.reports
+        self._turns[trial.worker] = self._turns.get(trial.worker, 0) + 1
+
+    def second_looks(self, worker: str) -> bool:
+        """Return whether the next turn on a worker goes to its least advanced trial.
+
+        Losses that stay high for long, and then fall, are predicted to stay high. Such trials would
+        come last, so some turns go round once a model is ready.
+        """
+        return bool(self.ended) and self._turns.get(worker, 0) % SECOND_LOOK == 0
+
     def end(self, key: Hashable, outcome: str) -> None:
         """Record that the task of a trial ended, or with an empty outcome, that it runs again."""
         trial = self.alive.pop(key, None)
@@ -190,11 +204,12 @@ class Trials:
                 self.best_final = min(self.best_final, trial.loss)
 
     def forecast(self) -> None:
-        """Predict the final losses of the trials that have reported since the last call."""
-        trials = list(self._reported.values())
-        self._reported.clear()
+        """Predict the final losses of the trials whose turn is over, and that reported since."""
+        trials = [trial for trial in self._reported.values() if not trial.in_turn]
         if not trials:
-            return
+            return  # a fit takes two milliseconds, however few have reported
+        for trial in trials:
+            del self._reported[trial.name]
         self._predictor.fit()
         names = [trial.name for trial in trials]
         forecast = self._predictor.forecast(names)
@@ -207,7 +222,7 @@ class Trials:
         for trial, (predicted, least, most, fall, remaining) in zip(trials, rows, strict=True):
             if not math.isfinite(trial.loss):
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
-                trial.hopeless = self.settings.prune and trial.reports >= 2 * EXPLORE
+                trial.hopeless = self.settings.prune and trial.reports >= PATIENCE
                 continue
             trial.predicted, trial.low, trial.high = predicted, least, most
             if self.settings.goal == "best":
@@ -231,9 +246,14 @@ class Trials:
         """Return the expected seconds that a trial still computes."""
         return self.steps_left(trial) * trial.computed / max(trial.reports, 1)
 
+    def seconds_of_one(self) -> float:
+        """Return the mean seconds that a trial computes in all, of those that have not ended."""
+        seconds = [t.computed + self.seconds_left(t) for t in self.alive.values() if t.reports]
+        return sum(seconds) / max(len(seconds), 1)
+
     def _is_hopeless(self, trial: Trial) -> bool:
         distance = max(trial.first - self.best, 0.0)
-        return trial.reports >= 2 * EXPLORE and trial.low > self.best + SLACK * distance
+        return trial.reports >= PATIENCE and trial.low > self.best + SLACK * distance
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per trial, with losses as they were reported; see `Search.trials`."""

@@ -24,31 +24,35 @@ class Room:
     threads : int
         Threads that the search may use there.
     begun : int
-        Tasks of the search on the worker that have not reported, running or not.
+        Tasks of the search on the worker that have not reported, and run or wait for a thread.
     crowded : bool
         Whether the worker's memory is above its target: no further trial should wait.
+    takes_new : bool
+        Whether tasks that are on no worker may begin there.
     """
 
     threads: int
     begun: int = 0
     crowded: bool = False
+    takes_new: bool = True
 
 
 @dataclass(slots=True)
 class Turns:
     """Turns on one worker: the first `width` of the trials in `order` that are alive may train.
 
-    Trials that are not in `order` train on. `pruned` lists key and number of those that
-    should end.
+    Trials that are not in `order` train on, but for the first `explored` of them that make
+    `EXPLORE` reports: these wait. `pruned` lists key and number of those that should end.
     """
 
     order: list[Hashable]
     width: int
+    explored: int
     pruned: list[tuple[Hashable, Hashable]]
 
 
 def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
-    """Choose which trials of a search train on each worker.
+    """Choose which trials of a search train on each worker, and give them another turn.
 
     Parameters
     ----------
@@ -70,38 +74,63 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             at[trial.worker].append(trial)
     may_wait = trials.settings.max_waiting - trials.waiting
     found = {}
-    # The workers that will be idle first take the next new trials.
-    load = {w: sum(map(trials.seconds_left, some)) for w, some in at.items()} if unstarted else {}
-    for worker in sorted(rooms, key=lambda w: (load.get(w, 0.0), w)):
+    ahead = _ahead(trials, at, rooms) if unstarted or any(r.begun for r in rooms.values()) else {}
+    for worker in sorted(rooms, key=lambda w: (ahead.get(w, 0.0), w)):
         room = rooms[worker]
+        # A model cannot leave its worker: new ones begin where the work will end first.
+        explores = not room.crowded and ahead.get(worker, 0.0) <= 1.0
         # Without any thread, trials wait that were not explored, too.
         compared = [trial for trial in at[worker] if trial.explored or not room.threads]
         young = len(at[worker]) - len(compared)
         training = sum(not trial.waits for trial in compared)
         # Tasks beyond the threads that others leave have not begun.
         running = min(room.begun, max(room.threads - young - training, 0))
-        width = max(room.threads - young - running, 0)
+        free = max(room.threads - young - running, 0)
         new = room.begun - running
-        reserved = 0 if room.crowded else min(unstarted, max(width - new, 0))
-        explored = max(width - new - reserved, 0)
+        takes = explores and room.takes_new
+        reserved = min(unstarted, max(free - new, 0)) if takes else 0
+        width = max(free - new - reserved, 0)
         # A trial yields to a new one only if another may wait.
-        yields = max(min(training, width) - explored, 0)
-        allowed = 0 if room.crowded else max(min(yields, may_wait), 0)
+        yields = max(min(training, free) - width, 0)
+        allowed = max(min(yields, may_wait), 0) if explores else 0
         if yields > allowed:
-            explored = min(training, width) - allowed
+            width = min(training, free) - allowed
         else:
             unstarted -= reserved
         may_wait -= allowed
+        explored = max(min(room.threads, may_wait), 0) if explores and new + reserved else 0
+        may_wait -= explored
         if room.crowded:  # those that are done first free their memory
             compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
-        elif 1 < explored < len(compared) <= 2 * explored and _is_over(trials, compared):
+        elif 1 < width < len(compared) <= 2 * width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
         else:
             compared.sort(key=_rank)
+            first = next((i for i, t in enumerate(compared) if not t.in_turn), width)
+            if first < width and trials.second_looks(worker):
+                least = min(compared[first:], key=lambda t: (t.reports, t.name))
+                compared.remove(least)
+                compared.insert(first, least)
+        for trial in compared[:width]:
+            if not trial.waits and not trial.in_turn:
+                trials.begin_turn(trial)  # another one
         order = [trial.key for trial in compared]
         pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
-        found[worker] = Turns(order, explored, pruned)
+        found[worker] = Turns(order, width, explored, pruned)
     return found
+
+
+def _ahead(
+    trials: Trials, at: Mapping[str, list[Trial]], rooms: Mapping[str, Room]
+) -> dict[str, float]:
+    """Return how much more work each worker has than the one with the least, in trials."""
+    one = max(trials.seconds_of_one(), 1e-9)
+    work = {
+        worker: sum(map(trials.seconds_left, some)) / max(rooms[worker].threads, 1)
+        for worker, some in at.items()
+    }
+    least = min((work[w] for w, room in rooms.items() if not room.crowded), default=0.0)
+    return {worker: (seconds - least) / one for worker, seconds in work.items()}
 
 
 def _rank(trial: Trial) -> tuple[bool, float, str]:

@@ -6,7 +6,7 @@ from dask_slaq.scheduler.dispatch.durations import Durations, Like
 from dask_slaq.scheduler.dispatch.open_workers import LOOKED_AT
 from dask_slaq.scheduler.dispatch.pool import Binding, Choice, Group, Pool
 from dask_slaq.scheduler.dispatch.ready import Entry, Kind
-from dask_slaq.scheduler.dispatch.sent_tasks import has_thread, load
+from dask_slaq.scheduler.dispatch.sent_tasks import blocked, has_thread, load
 from dask_slaq.scheduler.dispatch.slots import Slots
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Like",
     "Pool",
     "Slots",
+    "blocked",
     "has_thread",
     "load",
 ]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
-from dask_slaq.scheduler.dispatch import load
+from dask_slaq.core.trials import EXPLORE, Account, Room, SearchSettings, Trials, choose
+from dask_slaq.scheduler.dispatch import blocked, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
@@ -30,6 +30,8 @@ __all__ = ["Search", "Searches"]
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5
+#: Seconds after which a worker is sent the same again.
+REPEAT = 0.4
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 #: Number of ended searches whose trials are remembered.
@@ -47,8 +49,8 @@ class Search:
     run : str
         Identifier of its block.
     trials : Trials
-    begun : dict of key to str
-        Worker of each of its tasks that is on a worker and has not reported.
+    begun : dict of key to TaskState
+        Its tasks that are on a worker and have not reported.
     account : Account
     outcome : str or None
         How its block was left; None while it is open.
@@ -57,7 +59,7 @@ class Search:
     def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
         self.pool, self.run = pool, run
         self.trials = Trials(settings)
-        self.begun: dict[Any, str] = {}
+        self.begun: dict[Any, TaskState] = {}
         self.account = Account()
         self.outcome: str | None = None
         self.bound: int | None = None
@@ -67,8 +69,28 @@ class Search:
         """Number of its trials that train."""
         return len(self.trials) - self.trials.waiting
 
+    def begun_at(self) -> dict[str, list[TaskState]]:
+        """Return its tasks on each worker that have not reported. Work stealing moves some."""
+        found: dict[str, list[TaskState]] = {}
+        for ts in self.begun.values():
+            if ts.processing_on is not None:
+                found.setdefault(ts.processing_on.address, []).append(ts)
+        return found
+
+    def takes_new(self, ws: WorkerState) -> bool:
+        """Return whether a worker may begin any of its held tasks: resources may be used up."""
+        return not self.pool.kinds or any(kind.suits(ws) for kind in self.pool.kinds)
+
     def unstarted(self, queued: Iterable[TaskState], holding: bool) -> int:
-        """Return the number of its tasks that are ready and on no worker."""
+        """Return the number of its tasks that are ready and on no worker.
+
+        Parameters
+        ----------
+        queued : iterable of distributed.scheduler.TaskState
+            Tasks in Dask's own queue.
+        holding : bool
+            Whether ready tasks are held in their pools instead.
+        """
         if holding:
             return len(self.pool.ready)
         tasks = self.pool.tasks
@@ -102,7 +124,8 @@ class Searches:
         self._beat = PeriodicCallback(self._guarded(self._decide), BEAT * 1000)
         self._next: asyncio.Handle | None = None
         self._rested = self._decided = 0.0
-        self._told: set[str] = set()
+        # What each worker was sent, and when.
+        self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
 
@@ -121,7 +144,15 @@ class Searches:
     # Coming and going
 
     def begin(self, name: str, run: str, settings: SearchSettings) -> None:
-        """Begin a search whose job was opened."""
+        """Begin a search whose job was opened.
+
+        Parameters
+        ----------
+        name : str
+        run : str
+            Identifier of its block.
+        settings : SearchSettings
+        """
         self.running[name] = Search(self._plugin.pools.pools[name], run, settings)
         self._beat.start()
 
@@ -149,11 +180,13 @@ class Searches:
         if search is None:
             return
         self.ended[search.run] = search.trials.as_dicts()
+        self._leave_to_dask(search)
         while len(self.ended) > REMEMBERED:
             self.ended.popitem(last=False)
         self._decide()
         if not self.running:
             self._beat.stop()
+            self._desks.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
@@ -161,12 +194,25 @@ class Searches:
         for worker in self._told:
             self._send(worker, [])
         self._told.clear()
+        loop = asyncio.get_running_loop()
         for name, search in self.running.items():
             self.ended[search.run] = search.trials.as_dicts()
+            # Not at once: this may be called inside a transition.
+            loop.call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
-                loop = asyncio.get_running_loop()
                 loop.call_soon(self._plugin.end_job, name, search.outcome)
         self.running.clear()
+
+    def _leave_to_dask(self, search: Search) -> None:
+        """Count its trials as Dask does: for good as seceded, once they have seceded.
+
+        Otherwise tasks that they submit and wait for might find no worker.
+        """
+        tracker = self._plugin.pools.tracker
+        for key in search.trials.alive:
+            ts = self._scheduler.tasks.get(key)
+            if ts is not None and key in tracker.seceded_at:
+                tracker.rested(ts)
 
     def trials(self, run: str) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
@@ -195,6 +241,7 @@ class Searches:
         waited: float,
         at: float,
         number: Any = None,
+        run_id: int | None = None,
     ) -> None:
         """Follow the message of a trial.
 
@@ -204,7 +251,7 @@ class Searches:
             Key of its task.
         worker : str
         what : {"reports", "waits", "goes", "pruned", "stopped"}
-            What it does from now on, or why its report has ended it.
+            What it does from now on, or why its report has ended it. Without a thread it waits.
         losses : list of float
         computed, waited : float
             Seconds since the message before.
@@ -212,6 +259,8 @@ class Searches:
             Unix time of the worker.
         number : hashable, optional
             See `Trials.at`.
+        run_id : int, optional
+            Dask's number of the run of the task.
         """
         tracker, ts = self._plugin.pools.tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -220,6 +269,8 @@ class Searches:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
             return  # it runs elsewhere by now
+        if ts.run_id != run_id:
+            return  # it was cancelled, and is wanted again: this is of the run before
         self._desks[worker] = self._comm(worker)
         search.begun.pop(key, None)
         trial = search.trials.at(key, worker, number)
@@ -235,13 +286,22 @@ class Searches:
             trial.waits = True
             tracker.rested(ts)
         elif what == "goes" or trial.waits:
-            trial.waits, trial.turn = False, trial.reports
+            search.trials.begin_turn(trial)
             tracker.resumed(ts)
         pool.waiting = search.trials.waiting
-        self._soon()
+        # Within its turn a trial goes on anyway, and is not forecast.
+        if what != "reports" or not trial.in_turn or worker not in self._told:
+            self._soon()
 
     def transition(self, key: Any, start: str, finish: str) -> None:
-        """Follow the transition of a task. Call it before the pool forgets the task."""
+        """Follow the transition of a task. Call it before the pool forgets the task.
+
+        Parameters
+        ----------
+        key : str or tuple
+        start, finish : str
+            States of Dask.
+        """
         pool = self._plugin.pools.tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if search is None:
@@ -249,8 +309,7 @@ class Searches:
             return
         if finish == "processing":
             ts = self._scheduler.tasks[key]
-            if ts.processing_on is not None:
-                search.begun[key] = ts.processing_on.address
+            search.begun[key] = ts
         elif start == "processing":
             search.begun.pop(key, None)
             outcome = {"memory": "done", "erred": "failed"}.get(finish, "")
@@ -281,25 +340,28 @@ class Searches:
         begin = monotonic()
         turns: dict[str, list[dict[str, Any]]] = {}
         wanted = self._wanted_by_others()
-        used = self._used()
         for name, search in self.running.items():
             self._bound(name, search)
-            search.account.update(
-                search.pool.share, search.training + len(search.begun), begin - self._decided
-            )
-            rooms = self._rooms(search, used, wanted[name])
+            rooms = self._rooms(search, wanted[name], begin - self._decided)
             unstarted = 0 if search.pool.paused else self._unstarted(search)
             stop = name in self._plugin.jobs.stopping
             for worker, chosen in choose(search.trials, rooms, unstarted).items():
                 turn = {"run": search.run, "order": chosen.order, "width": chosen.width}
-                turn.update(prune=chosen.pruned, stop=stop)
+                turn.update(
+                    explore=EXPLORE, explored=chosen.explored, prune=chosen.pruned, stop=stop
+                )
                 turns.setdefault(worker, []).append(turn)
         self._decided = begin
-        for worker in self._told - turns.keys():
+        told, self._told = self._told, {}
+        for worker in told.keys() - turns.keys():
             self._send(worker, [])
         for worker, some in turns.items():
-            self._send(worker, some)
-        self._told = set(turns)
+            before, since = told.get(worker, (None, begin))
+            if before == some and begin - since < REPEAT:
+                self._told[worker] = some, since
+            else:
+                self._send(worker, some)
+                self._told[worker] = some, begin
         end = monotonic()
         self._rested = end + max(PAUSE, PAUSE_PER_SECOND * (end - begin))
 
@@ -321,47 +383,38 @@ class Searches:
         wanting = {*ready, *waits}
         return {name: bool(wanting - {name}) for name in self.running}
 
-    def _used(self) -> dict[str, dict[str, int]]:
-        """Return the threads that each search uses or is about to use, per worker."""
-        used: dict[str, dict[str, int]] = {name: {} for name in self.running}
-        for name, search in self.running.items():
-            at = used[name]
-            for trial in search.trials.alive.values():
-                if not trial.waits:
-                    at[trial.worker] = at.get(trial.worker, 0) + 1
-            for worker in search.begun.values():
-                at[worker] = at.get(worker, 0) + 1
-        return used
+    def _rooms(self, search: Search, wanted: bool, seconds: float) -> dict[str, Room]:
+        """Return the room for a search on every worker on which it has tasks.
 
-    def _rooms(
-        self, search: Search, used: Mapping[str, Mapping[str, int]], wanted: bool
-    ) -> dict[str, Room]:
-        """Return the room for a search on every worker on which it has tasks."""
-        pool, mine = search.pool, used[search.pool.name]
-        begun: dict[str, int] = {}
-        for worker in search.begun.values():
-            begun[worker] = begun.get(worker, 0) + 1
+        Its account is charged for the `seconds` since the last choice.
+        """
+        pool, begun, used = search.pool, search.begun_at(), 0
+        trains: dict[str, int] = {}
         waits: dict[str, int] = {}
         for trial in search.trials.alive.values():
-            if trial.waits:
-                waits[trial.worker] = waits.get(trial.worker, 0) + 1
+            at = waits if trial.waits else trains
+            at[trial.worker] = at.get(trial.worker, 0) + 1
         rooms = {}
-        for address in {*mine, *waits}:
+        for address in {*trains, *waits, *begun}:
             ws = self._scheduler.workers.get(address)
             if ws is None:
                 continue
-            others = max(load(ws) - mine.get(address, 0), 0)
-            threads = 0 if pool.paused else max(ws.nthreads - others, 0)
-            rooms[address] = Room(threads, begun.get(address, 0), _is_crowded(ws))
+            there = begun.get(address, [])
+            stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
+            mine = trains.get(address, 0) + len(there) - stuck
+            used += min(mine, ws.nthreads)
+            threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
+            may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
+            rooms[address] = Room(threads, may_begin, _is_crowded(ws), search.takes_new(ws))
+        search.account.update(pool.share, used, seconds)
         if not pool.paused:
-            self._limit(search, rooms, mine, waits, wanted)
+            self._limit(search, rooms, waits, wanted)
         return rooms
 
     def _limit(
         self,
         search: Search,
         rooms: dict[str, Room],
-        mine: Mapping[str, int],
         waits: Mapping[str, int],
         wanted: bool,
     ) -> None:
@@ -422,6 +475,11 @@ _UNKNOWN: dict[str, Any] = {
     "computed": 0.0,
     "waited": 0.0,
 }
+
+
+def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:
+    """Return whether the inputs of a task have arrived on its worker."""
+    return all(ws in (dep.who_has or ()) for dep in ts.dependencies)
 
 
 def _is_crowded(ws: WorkerState) -> bool:

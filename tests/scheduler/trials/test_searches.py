@@ -118,7 +118,7 @@ async def test_few_enough_wait(c, s, a):
         for search in plugin.searches.running.values():
             most = max(most, search.trials.waiting)
         await asyncio.sleep(0.005)
-    assert 1 <= most <= 3  # one may be on its way
+    assert 1 <= most <= 4  # of six; some may be on their way
     assert await c.gather(futures) == [5, 4, 3, 2, 1, 0]
 
 
@@ -133,7 +133,7 @@ async def test_two_hundred_models_on_two_workers(c, s, a, b):
         for running in plugin.searches.running.values():
             most = max(most, running.trials.waiting)
         await asyncio.sleep(0.005)
-    assert 0 < most <= 22  # one per worker may be on its way
+    assert 0 < most <= 30  # a few per worker may be on their way
     assert await c.gather(futures) == [i % 17 for i in range(200)]
     assert len(await search.trials()) == 200
 

@@ -1,0 +1,159 @@
+"""Turns of trials: who trains on each worker, without a cluster."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
+from dask_slaq.core.trials.trials import EXPLORE, PATIENCE
+
+
+def trials_at(*workers: str, reports: int = EXPLORE, **settings) -> Trials:
+    """Trials 0, 1, 2, ... whose losses end at their number, on these workers."""
+    trials = Trials(SearchSettings(**{"steps": 40, **settings}))
+    for number, worker in enumerate(workers):
+        trial = trials.at(number, worker)
+        trials.report(trial, [number + 1 / (k + 1) for k in range(reports)], 0.1 * reports)
+        trial.waits = True
+    return trials
+
+
+def train(trials: Trials, *numbers: int) -> None:
+    for number in numbers:
+        trials.alive[number].waits = False
+
+
+def allowed(turns) -> list:
+    return turns.order[: turns.width]
+
+
+def test_each_worker_trains_its_best():
+    trials = trials_at(*"abab")
+    found = choose(trials, {"a": Room(1), "b": Room(1)}, unstarted=0)
+    assert (allowed(found["a"]), allowed(found["b"])) == ([0], [1])
+    assert choose(trials, {"a": Room(2)}, unstarted=0)["a"].order == [0, 2]
+
+
+def test_a_trial_keeps_its_thread_for_a_turn():
+    trials = trials_at(*"aa")
+    worse = trials.alive[1]
+    worse.waits, worse.turn = False, worse.reports
+    for more in range(EXPLORE):
+        assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [1], more
+        trials.report(worse, [1.2], 0.1)
+    assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [0]
+
+
+def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
+    trials = trials_at(*"aaa")
+    trials.report(trials.alive[1], [1.1] * 5, 0.5)
+    assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [0]
+    trials.at("other", "a")
+    trials.end("other", "done")
+    served = []
+    for _ in range(8):
+        (chosen,) = allowed(choose(trials, {"a": Room(1)}, 0)["a"])
+        served.append(chosen)
+        trial = trials.alive[chosen]
+        trials.begin_turn(trial)
+        trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(EXPLORE)], 0.1 * EXPLORE)
+        trial.waits = True
+    assert served.count(0) == 6 and served.count(2) == 2
+
+
+def test_new_models_are_explored_first():
+    trials = trials_at(*"aa")
+    train(trials, 0)
+    turns = choose(trials, {"a": Room(1, begun=1)}, 0)["a"]
+    assert (turns.width, turns.explored) == (0, 1)
+    turns = choose(trials, {"a": Room(1)}, unstarted=3)["a"]
+    assert (turns.width, turns.explored) == (0, 1)
+
+
+def test_new_models_begin_where_the_work_will_end_first():
+    trials = trials_at(*"aaab")
+    train(trials, 0, 3)
+    found = choose(trials, {"a": Room(1, begun=1), "b": Room(1, begun=1)}, unstarted=5)
+    assert {worker: turns.width for worker, turns in found.items()} == {"a": 1, "b": 0}
+
+
+@pytest.mark.parametrize("room", [Room(1, 1, crowded=True), Room(1, 1)])
+def test_nothing_more_waits_than_may(room):
+    trials = trials_at(*"aa", max_waiting=100 if room.crowded else 1)
+    train(trials, 0)
+    turns = choose(trials, {"a": room}, unstarted=3)["a"]
+    assert (turns.width, turns.explored) == (1, 0)
+
+
+def test_trials_may_swap_while_nothing_more_may_wait():
+    trials = trials_at(*"aa", max_waiting=1)
+    train(trials, 1)
+    assert allowed(choose(trials, {"a": Room(1, 1)}, unstarted=3)["a"]) == [0]
+
+
+def test_a_crowded_worker_ends_what_is_nearest_to_its_end():
+    trials = trials_at(*"aa")
+    trials.report(trials.alive[1], [1.1] * 20, 2.0)
+    assert choose(trials, {"a": Room(1, crowded=True)}, 0)["a"].order == [1, 0]
+
+
+def test_without_threads_all_wait():
+    trials = trials_at(*"aa", reports=1)
+    turns = choose(trials, {"a": Room(0)}, unstarted=3)["a"]
+    assert (sorted(turns.order), turns.width) == ([0, 1], 0)
+
+
+def test_a_model_that_diverges_is_last_and_hopeless():
+    trials = trials_at(*"aaa", prune=True)
+    trials.report(trials.alive[0], [math.nan] * PATIENCE, 0.4)
+    turns = choose(trials, {"a": Room(1)}, 0)["a"]
+    assert turns.order == [1, 2, 0] and turns.pruned == [(0, None)]
+    trials.report(trials.alive[0], [0.1], 0.1)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+
+
+def test_pruning_needs_a_model_out_of_reach():
+    trials = trials_at(*"aaa", reports=PATIENCE, prune=True)
+    assert [key for key, _ in choose(trials, {"a": Room(1)}, 0)["a"].pruned] == [1, 2]
+    trials = trials_at(*"aaa", reports=PATIENCE)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+
+
+def test_scores_are_turned_round():
+    trials = Trials(SearchSettings(steps=40, maximize=True))
+    for number in range(3):
+        trials.report(trials.at(number, "a"), [number - 1 / (k + 1) for k in range(8)], 0.8)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [2, 1, 0]
+    for trial in trials.as_dicts():
+        assert trial["low"] <= trial["predicted"] <= trial["high"]
+        assert trial["loss"] == trial["key"] - 1 / 8
+
+
+def test_all_as_a_goal_ranks_by_the_fall_to_come():
+    trials = Trials(SearchSettings(steps=40, goal="all"))
+    for key, rate in (("slow", 0.98), ("fast", 0.7)):
+        trials.report(trials.at(key, "a"), [5 * rate**k for k in range(3)], 0.3)
+        trials.report(trials.at(key, "a"), [5 * rate**k for k in range(3, 6)], 0.3)
+    trials.report(trials.at("flat", "a"), [0.1] * 6, 0.6)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order[-1] == "flat"
+
+
+def test_a_task_that_runs_elsewhere_begins_anew_and_one_task_may_train_several():
+    trials = trials_at("a")
+    again = trials.at(0, "b")
+    assert (again.reports, len(trials.ended)) == (0, 0)
+    trials.report(trials.at(0, "b", "first"), [1.0], 0.1)
+    assert trials.at(0, "b", "second").reports == 0
+    assert [trial.number for trial in trials.ended] == [None, "first"]
+    assert len({trial.name for trial in trials}) == len(list(trials))
+
+
+def test_account_gives_what_is_due():
+    account, used = Account(), []
+    for _ in range(300):
+        account.update(1.4, used[-1] if used else 0, 0.05)
+        used.append(account.due(1.4))
+    assert set(used) == {1, 2}
+    assert sum(used) / len(used) == pytest.approx(1.4, abs=0.1)

@@ -1,0 +1,169 @@
+"""Threads never idle while trials wait for them, whatever other tasks need and trials submit."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from distributed import Event, worker_client
+from distributed.utils_test import slowinc
+from driving import assert_nothing_left, gen_cluster, start_plugin, tasks_of, until, wait_for
+
+import dask_slaq as slaq
+from dask_slaq.worker.desk import desk_of
+
+ONE = [("127.0.0.1", 1)]
+TWO = [("127.0.0.1", 1)] * 2
+GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
+#: Seconds after which a search counts as stuck. Each of these takes one or two.
+STUCK = 60
+
+
+def train(offset: float, data: object = None, steps: int = 20) -> float:
+    for k in range(steps):
+        time.sleep(0.005)
+        slaq.report(offset + 1 / (k + 1))
+    return offset
+
+
+def train_with_tasks(offset: float, steps: int = 20) -> float:
+    for k in range(steps):
+        time.sleep(0.005)
+        slaq.report(offset + 1 / (k + 1))
+        if k % 6 == 5:
+            with worker_client() as client:
+                assert sum(client.gather(client.map(slowinc, range(4), delay=0.005))) == 10
+                slaq.report(offset + 1 / (k + 1.5))
+    return offset
+
+
+@gen_cluster(client=True, nthreads=GPU)
+async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c, resources={"GPU": 1}):
+        futures = c.map(train, range(6), pure=False)
+    assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
+    async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
+        with tasks_of("other"):
+            others = c.map(slowinc, range(40), delay=0.01, pure=False)
+        futures = c.map(train, range(6), pure=False, resources={"GPU": 1})
+        assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
+        await c.gather(others)
+    await until(lambda: not plugin.searches.running)
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
+        busy = c.submit(wait_for, "go", workers=[a.address])
+        mine = c.map(train, range(3), pure=False, workers=[b.address])
+        # Such as a host's, of which one worker is left.
+        restricted = c.map(train, range(4), pure=False, workers=[a.address, "tcp://127.0.0.1:1"])
+        await asyncio.wait_for(c.gather(mine), STUCK)
+        await Event("go").set()
+        await c.gather([busy, *restricted])
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c):
+        first = c.submit(train, 0, steps=2000, workers=[a.address], key="first")
+        running = plugin.searches.running["grid"]
+        await until(lambda: "first" in running.trials.alive)
+        moved = c.submit(wait_for, "go", workers=[a.address], key="moved", allow_other_workers=True)
+        await until(lambda: "moved" in running.begun)
+        ts = s.tasks["moved"]
+        s.extensions["stealing"].move_task_request(ts, ts.processing_on, s.workers[b.address])
+        await until(lambda: ts.processing_on.address == b.address)
+        before = running.trials.alive["first"].reports
+        await until(lambda: running.trials.alive["first"].reports > before + 20, STUCK)
+        await slaq.stop("grid", client=c)
+        await Event("go").set()
+        await moved
+        with pytest.raises(slaq.StopTraining):
+            await first
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_trials_submit_tasks_and_wait_for_them(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c), slaq.search("other", client=c):
+        futures = c.map(train_with_tasks, range(6), pure=False)
+        with tasks_of("grid"):
+            futures += c.map(train_with_tasks, range(6), pure=False)
+        assert await asyncio.wait_for(c.gather(futures), STUCK) == [*range(6), *range(6)]
+    await until(lambda: not plugin.jobs.reports)
+    assert_nothing_left(s, plugin)
+    s.validate_state()
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.search("grid", client=c):
+        futures = c.map(train_with_tasks, range(6), pure=False)
+        running = plugin.searches.running["grid"]
+        await until(lambda: any(t.waited and not t.waits for t in running.trials.alive.values()))
+        plugin.fall_back(RuntimeError("test"))
+        assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
+    s.validate_state()
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_is_computed_before_the_first_report_is_charged(c, s, a):
+    plugin = await start_plugin(c, s)
+
+    def report_late(loss):
+        time.sleep(0.1)
+        slaq.report(loss)
+
+    async with slaq.search("grid", client=c, owner="ann") as search:
+        await c.gather(c.map(report_late, range(3), pure=False))
+    assert sum(t["computed"] for t in await search.trials()) >= 0.3
+    assert plugin.jobs.usage.of("ann").core_seconds >= 0.3
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, a):
+    plugin = await start_plugin(c, s)
+    seen = []
+    follow = s.stream_handlers["slaq-trial"]
+    s.stream_handlers["slaq-trial"] = lambda **message: (seen.append(message), follow(**message))
+    async with slaq.search("grid", client=c):
+        for _ in range(2):
+            future = c.submit(train, 0, steps=10, key="a")
+            await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
+            old = list(seen)
+            await future.cancel()
+            await until(lambda: "a" not in s.tasks)
+            seen.clear()
+        future = c.submit(wait_for, "go", key="a")
+        await until(lambda: "a" in plugin.searches.running["grid"].begun)
+        for message in old:
+            follow(**{**message, "what": "waits"})
+        assert not plugin.searches.running["grid"].trials
+        assert not s.workers[a.address].long_running
+        await Event("go").set()
+        await future
+
+
+def test_a_desk_does_not_keep_its_worker():
+    # Dask keeps a worker that closed for a while, so not a real one.
+    class Worker(SimpleNamespace):
+        __hash__ = object.__hash__
+
+    worker = Worker(stream_handlers={}, plugin_add=None, loop=Mock())
+    known = weakref.ref(worker)
+    assert desk_of(worker) is desk_of(worker)
+    del worker
+    gc.collect()
+    assert known() is None
