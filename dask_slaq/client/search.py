@@ -73,8 +73,7 @@ class Search(Job):
     async def _trials(self, client: Client) -> list[dict[str, Any]]:
         if self._plain:
             return []
-        found: list[dict[str, Any]] = await request(client, "slaq_trials", run=self._run)
-        return found
+        return list(await request(client, "slaq_trials", run=self._run))
 
     def _enter(self, client: Client) -> Search:
         super()._enter(client)

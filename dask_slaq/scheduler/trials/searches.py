@@ -340,12 +340,15 @@ class Searches:
         begin = monotonic()
         turns: dict[str, list[dict[str, Any]]] = {}
         wanted = self._wanted_by_others()
+        plain = self._plugin.engine.policy.name == "none"
         for name, search in self.running.items():
             self._bound(name, search)
             rooms = self._rooms(search, wanted[name], begin - self._decided)
             unstarted = 0 if search.pool.paused else self._unstarted(search)
             stop = name in self._plugin.jobs.stopping
             for worker, chosen in choose(search.trials, rooms, unstarted).items():
+                if plain and not search.pool.paused:
+                    chosen.width, chosen.explored = len(chosen.order), 0
                 turn = {"run": search.run, "order": chosen.order, "width": chosen.width}
                 turn.update(
                     explore=EXPLORE, explored=chosen.explored, prune=chosen.pruned, stop=stop

@@ -21,7 +21,7 @@ ONE = [("127.0.0.1", 1)]
 TWO = [("127.0.0.1", 1)] * 2
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
 #: Seconds after which a search counts as stuck. Each of these takes one or two.
-STUCK = 60
+STUCK = 15
 
 
 def train(offset: float, data: object = None, steps: int = 20) -> float:
