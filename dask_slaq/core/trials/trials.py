@@ -17,8 +17,8 @@ __all__ = ["EXPLORE", "Trial", "Trials"]
 
 FloatArray = NDArray[np.float64]
 
-#: Reports that every trial makes before it is compared with others, and that make a turn.
-EXPLORE = 3
+#: Reports that every trial makes before it is compared with others, and in each later turn.
+EXPLORE, TURN = 3, 6
 #: Part of the way to the lower end of its band at which a trial with `EXPLORE` reports is ranked.
 DOUBT = 0.5
 #: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
@@ -86,7 +86,7 @@ class Trial:
     @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
-        return not self.waits and self.reports - self.turn < EXPLORE
+        return not self.waits and self.reports - self.turn < (TURN if self.turn else EXPLORE)
 
 
 class Trials:

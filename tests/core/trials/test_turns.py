@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
-from dask_slaq.core.trials.trials import EXPLORE, PATIENCE
+from dask_slaq.core.trials.trials import EXPLORE, PATIENCE, TURN
 
 
 def trials_at(*workers: str, reports: int = EXPLORE, **settings) -> Trials:
@@ -40,7 +40,7 @@ def test_a_trial_keeps_its_thread_for_a_turn():
     trials = trials_at(*"aa")
     worse = trials.alive[1]
     worse.waits, worse.turn = False, worse.reports
-    for more in range(EXPLORE):
+    for more in range(TURN):
         assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [1], more
         trials.report(worse, [1.2], 0.1)
     assert allowed(choose(trials, {"a": Room(1)}, 0)["a"]) == [0]
