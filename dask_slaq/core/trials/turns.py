@@ -29,12 +29,16 @@ class Room:
         Whether the worker's memory is above its target: no further trial should wait.
     takes_new : bool
         Whether tasks that are on no worker may begin there.
+    used, wants : int
+        Threads that the search uses there, and could use.
     """
 
     threads: int
     begun: int = 0
     crowded: bool = False
     takes_new: bool = True
+    used: int = 0
+    wants: int = 0
 
 
 @dataclass(slots=True)

@@ -62,8 +62,8 @@ class Group:
 
     @property
     def running(self) -> int:
-        """Number of tasks that hold a slot."""
-        return sum(len(pool.running) for pool in self.pools)
+        """Number of tasks that hold a slot, and of others that compute, as trials that go on."""
+        return sum(pool.on_workers for pool in self.pools)
 
     def is_behind(self) -> bool:
         """Return whether the owner must be served before the order by index."""

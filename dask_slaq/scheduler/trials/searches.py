@@ -118,6 +118,8 @@ class Searches:
         self._rested = self._decided = 0.0
         # What each worker was sent, and when.
         self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
+        # Threads that each search may use by the choice that is being made.
+        self._planned: dict[str, int] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
 
@@ -315,9 +317,16 @@ class Searches:
         begin = monotonic()
         turns: dict[str, list[dict[str, Any]]] = {}
         wanted = self._wanted_by_others()
+        rooms_of: dict[str, dict[str, Room]] = {}
+        self._planned.clear()
         for name, search in self.running.items():
             self._bound(name, search)
             rooms = self._rooms(search, wanted[name], begin - self._decided)
+            rooms_of[name] = rooms
+            self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
+        self._lend(rooms_of)
+        for name, search in self.running.items():
+            rooms = rooms_of[name]
             unstarted = 0 if search.pool.paused else self._unstarted(search)
             stop = name in self._plugin.jobs.stopping
             for worker, chosen in choose(search.trials, rooms, unstarted).items():
@@ -375,10 +384,13 @@ class Searches:
             there = begun.get(address, [])
             stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
             mine = trains.get(address, 0) + len(there) - stuck
+            idle = waits.get(address, 0)
             used += min(mine, ws.nthreads)
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
-            rooms[address] = Room(threads, may_begin, _is_crowded(ws), search.takes_new(ws))
+            rooms[address] = Room(
+                threads, may_begin, _is_crowded(ws), search.takes_new(ws), mine, mine + idle
+            )
         search.account.update(pool.share, used, seconds)
         if not pool.paused:
             self._limit(search, rooms, waits, wanted)
@@ -417,6 +429,32 @@ class Searches:
                 rooms[address].threads += more
                 total += more
 
+    def _lend(self, rooms_of: Mapping[str, dict[str, Room]]) -> None:
+        """Give threads that no search is due, and no job wants, to the searches owed most.
+
+        What searches are due seldom adds up to all threads of a worker.
+        """
+        pools = self._plugin.pools.pools.values()
+        if len(rooms_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
+            return
+        some = [s for s in self.running.values() if not s.pool.paused]
+        some.sort(key=lambda s: -s.account.balance)
+        for address in sorted({a for rooms in rooms_of.values() for a in rooms}):
+            ws = self._scheduler.workers[address]
+            there = [rooms[address] for rooms in rooms_of.values() if address in rooms]
+            others = max(load(ws) - sum(room.used for room in there), 0)
+            free = ws.nthreads - others - sum(min(room.threads, room.wants) for room in there)
+            for search in some:
+                name = search.pool.name
+                room = rooms_of[name].get(address)
+                if room is None or free <= 0:
+                    continue
+                left = self._most(search) - self._planned[name]
+                more = max(min(free, room.wants - room.threads, left), 0)
+                room.threads += more
+                self._planned[name] += more
+                free -= more
+
     def _most(self, search: Search) -> int:
         """Return the maximum number of threads of a search, by its cap and its owner's limit."""
         pool, most = search.pool, 10**9
@@ -424,7 +462,11 @@ class Searches:
             most = max(int(pool.most), 1)
         group = pool.group
         if group is not None and group.most < most:
-            others = group.running - pool.on_workers
+            others = sum(
+                self._planned.get(other.name, other.on_workers)
+                for other in group.pools
+                if other is not pool
+            )
             most = max(min(most, int(group.most) - others), 0)
         return most
 
