@@ -166,7 +166,10 @@ class Desk:
             self._settle()
 
     def _left_pool(self, seat: Seat) -> bool:
-        return seat.pool is not None and seat.thread not in seat.pool
+        # Dask sends its own message first, at the first secession, and fails if it comes second.
+        ts = self.worker.state.tasks.get(seat.key)
+        told = ts is not None and ts.state == "long-running"
+        return told and seat.pool is not None and seat.thread not in seat.pool
 
     def _settle(self) -> None:
         held = self._explored & self.seats.keys()

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 from distributed import Event, worker_client
+from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.utils_test import slowinc
 from driving import assert_nothing_left, gen_cluster, start_plugin, tasks_of, until, wait_for
 
@@ -178,9 +179,10 @@ async def test_a_thread_that_no_search_is_due_is_lent(c, s, a):
         with tasks_of("one"):
             futures += c.map(train, range(3), pure=False)
         searches = list(plugin.searches.running.values())
-        await until(lambda: all(search.trials.waiting for search in searches))
+        await until(lambda: all(x.trials.waiting and not x.pool.ready for x in searches))
         send, plugin.searches._send = plugin.searches._send, lambda _, turns: sent.append(turns)
         for search in searches:
+            search.pool.index = search.pool.tokens = 0.0  # it had a grant, and has used it up
             search.pool.share, search.account.balance = 0.5, -1.0
         plugin.searches._told.clear()
         plugin.searches._decide()
@@ -202,3 +204,24 @@ async def test_the_limit_of_an_owner_holds_for_trials_that_go_on(c, s, a):
         seen.append(sum(search.training + len(search.begun) for search in running))
         await asyncio.sleep(0.002)
     assert sum(n > 1 for n in seen) < 0.3 * len(seen)  # one may yield while another begins
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, a):
+    plugin = await start_plugin(c, s)
+
+    def leave():
+        slaq.report(1.0)
+        leave_pool()  # the first thing that Dask's `secede` does
+        Event("left").set()
+        Event("go").wait()
+        slaq.report(0.5)
+
+    async with slaq.search("grid", client=c):
+        future = c.submit(leave, key="a")
+        await Event("left").wait()
+        await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
+        desk_of(a).take([])
+        assert not desk_of(a).seats["a"].away
+        await Event("go").set()
+        await future
