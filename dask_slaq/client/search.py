@@ -122,7 +122,7 @@ def search(
     steps : int, optional
         Maximum number of reports of a model. Forecasts are better with it.
     maximize : bool
-        Whether what is reported is a score, higher for better models.
+        Whether models report scores, which are higher for better models.
     prune : bool
         Whether the report of a model without hope raises `TrialPruned`: after eight reports, if
         the lower end of its predicted final loss is above the best loss of the search by more than

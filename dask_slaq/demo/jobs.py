@@ -101,7 +101,7 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
 
 
 def train(client: Client, training: Training, rate: float, steps: int, copies: int) -> None:
-    """Train a job with `client` for so many `steps`, and put down in `training` what happens.
+    """Train a job with `client` for `steps` iterations, and record its losses in `training`.
 
     Softmax regression with a learning `rate`; `copies` is the work of a task: `gradient`.
     """

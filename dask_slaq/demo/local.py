@@ -40,7 +40,7 @@ class Options:
     def copies(self, seconds: Sequence[float], tasks: int = 1) -> int:
         """Return how much work each of a step's `tasks` gets, to fill the time of all workers.
 
-        One copy of the data takes so many `seconds` on each worker.
+        One copy of the data takes this number of `seconds` on each worker.
         """
         one = self.count * self.steps * tasks * sum(seconds) / len(seconds)
         return max(1, round(self.seconds * len(seconds) / one))

@@ -71,7 +71,7 @@ def one_step(model: Any, copies: int) -> float:
 
 
 def train(key: str, model: Any, steps: int, copies: int) -> tuple[list[Any], list[Any]]:
-    """Train a `model` for so many `steps` on `copies` of the digits: one task, with its `key`.
+    """Train a `model` for a number of `steps` on `copies` of the digits: one task, with its `key`.
 
     Returns curve and spans of a `Training`. Events of the `key`'s topic feed the live table.
     """
@@ -89,7 +89,7 @@ def train(key: str, model: Any, steps: int, copies: int) -> tuple[list[Any], lis
 
 
 def seconds_per_copy(models: dict[str, Any], copies: int) -> float:
-    """Return the mean time per copy that a step of `models` takes with so many `copies`."""
+    """Return the mean time per copy that a step of `models` takes on a number of `copies`."""
     for model in models.values():  # which imports and allocates
         one_step(model, copies)
     start = time()

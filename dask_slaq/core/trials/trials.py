@@ -247,7 +247,7 @@ class Trials:
         return self.steps_left(trial) * trial.computed / max(trial.reports, 1)
 
     def seconds_of_one(self) -> float:
-        """Return the mean seconds that a trial computes in all, of those that have not ended."""
+        """Return the mean seconds that a trial that has not ended computes from start to end."""
         seconds = [t.computed + self.seconds_left(t) for t in self.alive.values() if t.reports]
         return sum(seconds) / max(len(seconds), 1)
 

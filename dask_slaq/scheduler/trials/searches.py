@@ -104,9 +104,8 @@ class Search:
             "wait in their report": self.trials.waiting,
             "have not begun": ready,
         }
-        return "search: " + ", ".join(
-            f"{n} {what}" for what, n in counts.items() if n or "d" in what
-        )
+        shown = (f"{n} {what}" for what, n in counts.items() if n or what == "done")
+        return "search: " + ", ".join(shown)
 
 
 class Searches:
