@@ -85,7 +85,7 @@ def bindings(client: Client | None = None) -> list[dict[str, Any]]:
         One dict per task sent to a worker: ``time`` (unix seconds), ``key``, ``job``, ``worker``
         (address), and ``reason``: ``granted``, ``floor`` (the job was behind its floor), ``lent``
         (the worker is outside the job's worker set), or ``passed`` (the task was not held, such
-        as a pinned task, or any task while there is no contention).
+        as a pinned task, or any task while there is no contention); and ``why`` in words.
 
     Raises
     ------
@@ -114,7 +114,7 @@ async def history_of(client: Client) -> xarray.Dataset:
 
 async def _bindings(client: Client) -> list[dict[str, Any]]:
     rows = await request(client, "slaq_bindings")
-    return [dict(zip(("time", "key", "job", "worker", "reason"), r, strict=True)) for r in rows]
+    return [dict(zip(("time", "key", "job", "worker", "reason", "why"), r, strict=True)) for r in rows]
 
 
 def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:

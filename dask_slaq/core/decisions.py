@@ -72,7 +72,7 @@ class Decisions:
         weight = jobs.table.column["weight"][order.rows]
         if engine.owners is not None:
             weight = engine.owners.weights(jobs, order)
-        credit_entitlement(jobs, weight, capacity, elapsed)
+        fair = credit_entitlement(jobs, weight, capacity, elapsed)
         self._predictor.fit()
         if not order.names:
             self._sets, self._gain = None, None
@@ -93,7 +93,7 @@ class Decisions:
             order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
         )
         decision = self._decision(
-            order, snapshot, Allocation(share, allocation.index), sets, capacity, elapsed
+            order, snapshot, Allocation(share, allocation.index), sets, capacity, elapsed, fair
         )
         jobs.runtimes.grant(order.rows, share, decision.tokens)
         self._gain, self._sets = snapshot.gain, sets
@@ -127,6 +127,7 @@ class Decisions:
         sets: Placement,
         capacity: int,
         elapsed: float,
+        fair: FloatArray,
     ) -> Decision:
         """Return the grants of all jobs, with tokens refilled for the `elapsed` seconds."""
         engine, jobs = self._engine, self._engine.jobs
@@ -134,13 +135,15 @@ class Decisions:
         seen = jobs.runtimes.column
         share = allocation.share
         reported = snapshot.known & (seen["reports"][rows] > 0)
+        tokens, rate = refill_tokens(
+            jobs, share, snapshot.reporting, engine.floor, engine.epoch, elapsed, fair
+        )
         return Decision(
             reports=snapshot.reporting,
             share=share,
             index=allocation.index,
-            tokens=refill_tokens(
-                jobs, share, snapshot.reporting, engine.floor, engine.epoch, elapsed
-            ),
+            tokens=tokens,
+            rate=rate,
             most=np.where(column["paused"][rows], 0.0, column["most"][rows]),
             iteration=seen["reports"][rows],
             loss=seen["loss"][rows],

@@ -24,7 +24,9 @@ EXPLORED = 2.0
 LENT = 1.0
 
 
-def credit_entitlement(jobs: Jobs, weight: FloatArray, capacity: float, elapsed: float) -> None:
+def credit_entitlement(
+    jobs: Jobs, weight: FloatArray, capacity: float, elapsed: float
+) -> FloatArray:
     """Credit jobs with their fair share of `capacity` for `elapsed` seconds.
 
     Only jobs that have tasks and are not paused get credit, and for at most as many threads as
@@ -39,13 +41,19 @@ def credit_entitlement(jobs: Jobs, weight: FloatArray, capacity: float, elapsed:
         Threads of all workers.
     elapsed : float
         Seconds.
+
+    Returns
+    -------
+    numpy.ndarray
+        The threads (n_jobs,) of the fair shares.
     """
     rows, column = jobs.order().rows, jobs.table.column
     demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
     weight = np.where(demand > 0, weight, 0.0)
     total = weight.sum()
-    if total > 0:
-        column["entitled"][rows] += np.minimum(capacity * weight / total, demand) * elapsed
+    fair: FloatArray = np.minimum(capacity * weight / max(total, 1e-300), demand)
+    column["entitled"][rows] += fair * elapsed
+    return fair
 
 
 def still_reporting(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
@@ -76,8 +84,9 @@ def refill_tokens(
     credit: float,
     epoch: float,
     elapsed: float,
-) -> FloatArray:
-    """Refill and return the tokens (n_jobs,) of all jobs, in core-seconds.
+    fair: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Refill the tokens (n_jobs,) of all jobs, in core-seconds.
 
     A job gets the larger of what it lacks of its credit floor, and what is left of its floor:
     tokens for `elapsed` seconds are added to what was left before, up to `epoch` seconds' worth.
@@ -94,6 +103,13 @@ def refill_tokens(
         Part of its entitlement, in [0, 1], that every job gets over time.
     epoch, elapsed : float
         Seconds.
+    fair : numpy.ndarray
+        Threads (n_jobs,) to which the jobs are entitled now.
+
+    Returns
+    -------
+    tokens, rate : numpy.ndarray
+        Tokens (n_jobs,), and the threads (n_jobs,) at which they accrue.
     """
     rows, column = jobs.order().rows, jobs.table.column
     attained = jobs.runtimes.column["attained"][rows]
@@ -109,4 +125,5 @@ def refill_tokens(
     behind = credit * column["entitled"][rows] - attained
     behind[column["paused"][rows]] = 0.0
     tokens: FloatArray = np.maximum(np.maximum(behind, bucket), 0.0)
-    return tokens
+    rate: FloatArray = np.where(behind > bucket, credit * fair, floor)
+    return tokens, np.where(column["paused"][rows], 0.0, rate)

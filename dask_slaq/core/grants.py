@@ -70,6 +70,7 @@ class Terms:
     share: float
     index: float
     tokens: float
+    rate: float  # threads at which tokens accrue
     most: float
     workers: Mapping[str, float] | None  # None if the worker set is unchanged
 
@@ -82,6 +83,8 @@ class Decision:
     ----------
     reports : (n_jobs,) array of bool
         Whether the job reports a loss, or still may.
+    rate : (n_jobs,) array of float
+        Threads at which the tokens accrue until the next decision.
     sets : Placement
         Worker set of each job.
     blind : bool
@@ -96,6 +99,7 @@ class Decision:
     share: FloatArray
     index: FloatArray
     tokens: FloatArray
+    rate: FloatArray
     most: FloatArray
     iteration: IntArray
     loss: FloatArray
@@ -222,13 +226,14 @@ class Grants(Mapping[str, Grant]):
         decision, names = self.decision, list(self)
         at = [self.position[name] for name in names]
         share, index = decision.share[at].tolist(), decision.index[at].tolist()
-        tokens, most = decision.tokens[at].tolist(), decision.most[at].tolist()
+        tokens, rate = decision.tokens[at].tolist(), decision.rate[at].tolist()
+        most = decision.most[at].tolist()
         kept = [False] * len(at)
         if self._new is not None:
             kept = (decision.sets.kept & ~self._new)[at].tolist()
         for k, (name, i) in enumerate(zip(names, at, strict=True)):
             workers = None if kept[k] else decision.sets.at(i)
-            yield Terms(name, share[k], index[k], tokens[k], most[k], workers)
+            yield Terms(name, share[k], index[k], tokens[k], rate[k], most[k], workers)
 
     def since(self, before: Grants) -> Grants:
         """Return the grants that differ from those in `before`, or that are not in it."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
-    from dask_slaq.scheduler.dispatch import Pool
+    from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
 __all__ = ["Scaling", "add_scaling"]

@@ -114,9 +114,9 @@ log_files
         self.pools = Pools(
             scheduler,
             lend=chosen.lend,
-            short=chosen.short_task,
             ahead=chosen.ahead,
-            fair=chosen.policy == "fair",
+            epoch=chosen.epoch,
+            by_service=chosen.policy == "fair",
             charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
             is_registered=lambda: self.registered and self.failed is None,
@@ -135,7 +135,6 @@ log_files
         self.messages.register()
         self.hooks = StreamHooks(self)
         self.hooks.install(scheduler)
-        self.pools.control.skip_held_when_workers_join()
         self._announce()
         self._started_on = scheduler
         for add in (add_scaling, add_metrics, add_json, add_pages):
@@ -173,7 +172,7 @@ log_files
         """
         self.engine.set_policy(policy)
         self.settings = replace(self.settings, policy=policy)
-        self.pools.dispatcher.set_fair(policy == "fair")
+        self.pools.by_service = policy == "fair"
         self._announce()
         self.changed()
 

@@ -1,9 +1,19 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
-from dask_slaq.scheduler.dispatch import Pool
-from dask_slaq.scheduler.pools.adoption import Adoption
 from dask_slaq.scheduler.pools.invariants import check_task
+from dask_slaq.scheduler.pools.ownership import Adoption, TaskOwners
+from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.pools import Pools
-from dask_slaq.scheduler.pools.task_owners import TaskOwners
+from dask_slaq.scheduler.pools.sent import blocked, load
 
-__all__ = ["Adoption", "Pool", "Pools", "TaskOwners", "check_task"]
+__all__ = [
+    "Adoption",
+    "Binding",
+    "Group",
+    "Pool",
+    "Pools",
+    "TaskOwners",
+    "blocked",
+    "check_task",
+    "load",
+]

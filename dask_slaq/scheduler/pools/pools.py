@@ -1,7 +1,7 @@
 """Task pools: tasks of jobs are bound to workers as late as possible.
 
 While several jobs have tasks, ready tasks wait in the pool of their job, in state ``no-worker``.
-When a slot is free, one of them is bound to the slot's worker. Nothing is sent early, so a worker
+When a slot is free, one of them is sent to the slot's worker. Nothing is sent early, so a worker
 can be reclaimed as soon as its running task ends. On any error all held tasks are given back to
 Dask, and the error is logged once.
 """
@@ -9,37 +9,37 @@ Dask, and the error is logged once.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.dispatch import (
-    Binding,
-    Choice,
-    Dispatcher,
-    Durations,
-    Group,
-    Kind,
-    Pool,
-    Slots,
-    has_thread,
-)
-from dask_slaq.scheduler.pools.contention import Contention
-from dask_slaq.scheduler.pools.fair_queueing import FairQueueing
-from dask_slaq.scheduler.pools.holding import Holding
+from dask_slaq.scheduler.pools.dispatcher import BACK_WITHIN, Choice, Dispatcher
+from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.invariants import check_all, left_over
-from dask_slaq.scheduler.pools.slot_filling import SlotFilling
+from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
+from dask_slaq.scheduler.pools.seam import Seam
+from dask_slaq.scheduler.pools.sent import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
-from dask_slaq.scheduler.pools.task_tracker import TaskTracker
-from dask_slaq.scheduler.pools.wakeups import Wakeups
-from dask_slaq.scheduler.pools.watchdog import Watchdog
+from dask_slaq.scheduler.pools.tracker import TaskTracker
+from dask_slaq.scheduler.pools.wakeups import Steps, Wakeups
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler
+    from distributed.scheduler import Scheduler, TaskState
 
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
+    from dask_slaq.scheduler.pools.ready import Kind
+
+__all__ = ["Pools"]
+
+#: Minimum number of seconds for which tasks are still held after all other jobs have ended.
+LINGER = 10.0
+#: Seconds for which a task may wait while a thread that it may use is free.
+PATIENCE = 2.0
+#: Number of tasks released together.
+TOGETHER = 50
 
 
 class Pools:
@@ -51,12 +51,12 @@ class Pools:
     lend : bool
         Whether to lend a slot to another job when its grantees have no ready tasks
         (work-conserving).
-    short : float
-        Seconds. Tasks known to be shorter may overtake tasks that wait on a worker.
     ahead : float
         Seconds before the expected end of a task at which its worker is sent another one.
-    fair : bool
-        Whether to serve jobs by their weighted service alone.
+    epoch : float
+        Seconds for which an unused guarantee accrues at most.
+    by_service : bool
+        Whether to serve jobs by their weighted service alone, except for floors that were set.
     charge : callable
         Called as ``charge(job, seconds, at_once)`` for every finished task.
     fail : callable
@@ -71,10 +71,10 @@ class Pools:
     ----------
     pools : dict of str to Pool
         Pool of each job, by name.
-    tracker : TaskTracker
-    filling : SlotFilling
+    groups : dict of str to Group
+        Pools by owner; empty unless owners are configured.
     bindings : deque of Binding
-        The latest tasks that were sent to workers.
+        The latest tasks that went to workers.
     """
 
     def __init__(
@@ -82,31 +82,39 @@ class Pools:
         scheduler: Scheduler,
         *,
         lend: bool = True,
-        short: float = 0.010,
         ahead: float = 0.025,
-        fair: bool = False,
+        epoch: float = 1.0,
+        by_service: bool = False,
         charge: Callable[[str, float, int], None],
         fail: Callable[[BaseException], None],
         is_registered: Callable[[], bool] = lambda: True,
         log_length: int = 10_000,
     ) -> None:
-        self.scheduler = scheduler
-        self.lend = lend
-        self.control = TaskControl(scheduler)
-        self.slots = Slots(scheduler, ahead)
-        self.dispatcher = Dispatcher(scheduler, self.slots, lend=lend, short=short, fair=fair)
-        self.watchdog = Watchdog(scheduler, lend=lend)
+        self.scheduler, self.lend = scheduler, lend
+        self.epoch, self.by_service = epoch, by_service
         self.pools: dict[str, Pool] = {}
-        self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
+        self.groups: dict[str, Group] = {}
         self.bindings: deque[Binding] = deque(maxlen=log_length)
-        self.queueing = FairQueueing()
         self.durations = Durations()  # shared by all jobs, as long as there are any
-        self.wakeups = Wakeups(self._dispatch_if_registered, wanted=self._wanted, fail=fail)
-        self.tracker = TaskTracker(self, charge)
-        self.filling = SlotFilling(self)
-        self.holding = Holding(self.control, self.tracker.user_of, fail)
+        self.seam = Seam(scheduler, lambda ts: self.tracker.is_held(ts))
+        self.control = TaskControl(scheduler, self.seam)
+        self.sent = SentTasks(scheduler, ahead)
+        self.wakeups = Wakeups(self.dispatch, wanted=self._wanted, fail=fail)
+        self.tracker = TaskTracker(
+            scheduler,
+            self.seam,
+            self.control,
+            self.sent,
+            self.wakeups,
+            charge,
+            self.bindings.append,
+        )
+        self.dispatcher = Dispatcher(scheduler, self.sent, self.tracker.send, lend=lend)
         self._is_registered = is_registered
-        self.contention = Contention()
+        self._to_release: deque[TaskState] = deque()
+        self._steps = Steps(fail)
+        self._held_since = self._hold_until = self._accrued = 0.0
+        self._stranded_since: dict[str, float] = {}
 
     # Jobs come and go
 
@@ -135,16 +143,15 @@ class Pools:
         owner : str
         """
         if not self.pools:
-            self.dispatcher.crowded.forget()
             self.durations = Durations()
         pool = self.pools[name] = Pool(
-            name, client, reports, gang, weight, durations=Durations(self.durations)
+            name, client, reports, gang, weight, Durations(self.durations)
         )
         pool.workers = frozenset(self.scheduler.workers)
+        pool.service = self.tracker.served
         if (group := self.groups.get(owner)) is not None:
             group.pools.append(pool)
             pool.group = group
-        self.queueing.begin(pool)
         return pool
 
     def remove(self, name: str, heir: Pool | None = None) -> None:
@@ -155,42 +162,70 @@ class Pools:
         if pool.group is not None:
             pool.group.pools.remove(pool)
         if not self.pools:
-            self.wakeups.cancel_all()
-        if heir is not None:
-            self._bequeath(pool, heir)
-            return
-        for ts in pool.running:
-            self.slots.ended(ts)
-        self.tracker.forget(pool.tasks)
-        # Last: otherwise tasks that become ready again would be held for the closed pool.
-        self.holding.give_back({ts: u for ts, u in pool.tasks.items() if self.control.has(ts)})
-
-    def _bequeath(self, pool: Pool, heir: Pool) -> None:
-        """Transfer all tasks of `pool` to `heir`, where they keep waiting or running."""
-        heir.inherit(pool)
-        for ts in pool.tasks:
-            self.tracker.owner[ts.key] = heir
-        self.slots.inherit(pool, heir)
+            self.wakeups.cancel()
+        held = [ts for ts in pool.ready if ts in pool.tasks]
+        self.tracker.disown(pool, heir)
+        if heir is None:
+            # Last: otherwise tasks that become ready again would be held for the closed pool.
+            self._release(held)
 
     @property
     def contended(self) -> bool:
-        """Whether there are several pools, or were until recently; see `Contention`."""
-        return self.contention.lasts(len(self.pools), self.holding.on)
+        """Whether there are several pools, or were until recently.
+
+        When one job is left alone, its tasks are held for as long again as there was contention,
+        and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
+        send its tasks after the data.
+        """
+        now, holding = monotonic(), self.tracker.holding
+        if len(self.pools) > 1:
+            if not holding:
+                self._held_since = now
+            self._hold_until = now + max(now - self._held_since, LINGER)
+            return True
+        return holding and len(self.pools) == 1 and now < self._hold_until
+
+    @property
+    def holding(self) -> bool:
+        """Whether tasks are held, or are still to be given back to Dask."""
+        return self.tracker.holding or bool(self._to_release)
 
     def hold(self, holding: bool) -> None:
-        """Start or stop holding tasks. Tasks on no worker yet are converted in small batches."""
-        if holding == self.holding.on:
+        """Start or stop holding tasks. Tasks that wait already are converted in small batches."""
+        if holding == self.tracker.holding:
             return
+        self.tracker.holding = holding
+        pools = self.pools.values()
         if holding:
-            for pool in self.pools.values():
-                self.queueing.begin(pool)
-        self.wakeups.look_at = set(self.scheduler.workers)
-        tasks = [ts for pool in self.pools.values() for ts in pool.unfinished]
-        self.holding.switch(holding, tasks)
+            self.seam.install()
+            for pool in pools:
+                pool.service = self.tracker.served
+            self.wakeups.look_at = set(self.scheduler.workers)
+            waiting = ("queued", "no-worker")
+            found = [ts for p in pools for ts in p.unfinished if ts.state in waiting]
+            self._release([ts for ts in found if not any(ts in p.ready for p in pools)])
+        else:
+            self.seam.remove()
+            self._release([ts for pool in pools for ts in pool.ready])
+
+    def _release(self, tasks: Iterable[TaskState]) -> None:
+        """Release tasks, so that they are held or left to Dask's own scheduling, as it is now.
+
+        They go through `released`, so that Dask decides whether to queue them.
+        """
+        self._to_release.extend(tasks)
+        if self._to_release and not self._steps.pending:
+            self._steps.begin(self._release_some())
+
+    def _release_some(self) -> Iterator[None]:
+        while self._to_release:
+            count = min(TOGETHER, len(self._to_release))
+            self.control.release([self._to_release.popleft() for _ in range(count)], "released")
+            yield
 
     def apply(
         self,
-        grants: Iterable[Terms],
+        terms: Iterable[Terms],
         owners: Mapping[str, OwnerGrant] = MappingProxyType({}),
         owner_of: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -198,19 +233,22 @@ class Pools:
 
         Parameters
         ----------
-        grants : iterable of Terms
-            Grants of jobs that changed.
+        terms : iterable of Terms
+            Terms of all jobs.
         owners : mapping of str to OwnerGrant
             Grants of all owners; empty unless owners are configured.
         owner_of : mapping of str to str
             Owner of each job.
         """
-        for grant in grants:
-            self.pools[grant.job].take(grant)
-        for pool in self.pools.values():
-            # Also refill grants that did not change. Running tasks are not yet charged.
-            running = pool.running
-            pool.tokens = pool.granted - sum(running.values()) if running else pool.granted
+        self._accrued = monotonic()
+        for each in terms:
+            pool = self.pools[each.job]
+            pool.take(each)
+            guaranteed = pool.floor or not self.by_service
+            # What was charged in advance is not yet part of what the job is known to have used.
+            ahead = sum(sent.ahead for sent in pool.running.values())
+            pool.balance = each.tokens - ahead if guaranteed else -ahead
+            pool.rate = each.rate if guaranteed else 0.0
         self.groups = {
             owner: Group(most=grant.max_threads, tokens=grant.tokens)
             for owner, grant in owners.items()
@@ -218,51 +256,8 @@ class Pools:
         for name, pool in self.pools.items() if self.groups else ():
             pool.group = group = self.groups[owner_of[name]]
             group.pools.append(pool)
-            group.tokens -= sum(pool.running.values())
-        self.dispatcher.crowded.forget()
+            group.tokens -= sum(sent.ahead for sent in pool.running.values())
         self.wakeups.soon()
-
-    def tick(self, factor: float) -> int:
-        """Fade old records by `factor` and look for free slots on all workers, once per epoch.
-
-        Returns
-        -------
-        int
-            Number of ready tasks that waited although a slot was free. Other than 0, it shows a
-            bug.
-        """
-        for pool in self.pools.values():
-            pool.fade(factor)
-        if self.wakeups.due:
-            return 0
-        stranded = 0
-        for choice in self.watchdog.stranded(self.pools.values()):
-            self.filling.bind(choice)
-            stranded += 1
-        workers = self.scheduler.workers
-        overlooked = {
-            a for a, ws in workers.items() if a not in self.wakeups.look_at and has_thread(ws)
-        }
-        self.wakeups.look_at = set(workers)
-        bound = self.dispatch()
-        return stranded + sum(
-            choice.ws.address in overlooked
-            and choice.ws.address in (choice.entry.homes or overlooked)
-            for choice in bound
-        )
-
-    def keep_waiting(self) -> None:
-        """Restart ``no-workers-timeout`` for held tasks that some worker could run."""
-        unrunnable = self.scheduler.unrunnable
-        running = self.scheduler.running
-        possible: dict[Kind, bool] = {}
-        for pool in self.pools.values():
-            for ts, entry in pool.ready.items():
-                kind = entry.kind
-                if kind not in possible:
-                    possible[kind] = any(kind.allows(ws) for ws in running)
-                if possible[kind] and unrunnable.pop(ts, None) is not None:
-                    unrunnable[ts] = monotonic()
 
     # Workers and slots
 
@@ -272,21 +267,102 @@ class Pools:
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
-        self.wakeups.forget(worker)
+        self.wakeups.look_at.discard(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
 
-    def dispatch(self) -> list[Choice]:
-        """Fill free slots. Returns the tasks that were bound, each with its worker."""
-        return self.filling.dispatch()
+    def dispatch(self) -> None:
+        """Fill free slots."""
+        if not (self.tracker.holding and self._is_registered()):
+            return
+        now = monotonic()
+        seconds, self._accrued = now - self._accrued, now
+        for pool in self.pools.values():
+            if pool.rate:
+                pool.accrue(seconds, self.epoch)
+        looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
+        self.dispatcher.dispatch(self.pools.values(), looked_at)
+        self.wakeups.look_at |= self.dispatcher.left
+        if self.dispatcher.kept:
+            self.wakeups.later("", BACK_WITHIN)
+        if any(pool.ready for pool in self.pools.values()):
+            for address in looked_at - self.dispatcher.left:
+                self._look_again(address)
+        if self.scheduler.validate:
+            self.check()
+
+    def _look_again(self, address: str) -> None:
+        """Schedule a look at a worker for when a thread or resource is about to be free."""
+        ws = self.scheduler.workers.get(address)
+        if ws is None:
+            return
+        ends = [self.sent.free_in(ws)]
+        if ws.used_resources:
+            ends.append(self.sent.resource_free_in(ws))
+        soonest = min((end - self.sent.ahead for end in ends if end > self.sent.ahead), default=0.0)
+        if 0 < soonest < float("inf"):
+            self.wakeups.later(address, soonest)
 
     def _wanted(self) -> bool:
-        """Return whether a task waits for a slot, or may wait at the wrong worker."""
-        return len(self.slots) > 0 or any(pool.ready for pool in self.pools.values())
+        return any(pool.ready for pool in self.pools.values())
 
-    def _dispatch_if_registered(self) -> None:
-        if self._is_registered():
-            self.dispatch()
+    # Once per epoch
+
+    def tick(self, factor: float) -> int:
+        """Fade old records by `factor` and look for free slots on all workers, once per epoch.
+
+        Returns
+        -------
+        int
+            Number of tasks that waited although they could use a free thread. They are sent. Other
+            than 0, it shows a bug.
+        """
+        for pool in self.pools.values():
+            pool.fade(factor)
+        if self.wakeups.due or not self.tracker.holding:
+            return 0
+        self.wakeups.look_at = set(self.scheduler.workers)
+        self.dispatch()
+        return sum(map(self._send_stranded, list(self.pools.values())))
+
+    def _send_stranded(self, pool: Pool) -> int:
+        """Send the tasks of a pool that was stranded for long: the last defense against a stall."""
+        now, sent = monotonic(), 0
+        while (choice := self._stranded(pool)) is not None:
+            if now - self._stranded_since.setdefault(pool.name, now) <= PATIENCE:
+                return sent
+            self.tracker.send(choice)
+            sent += 1
+        self._stranded_since.pop(pool.name, None)
+        return sent
+
+    def _stranded(self, pool: Pool) -> Choice | None:
+        """Return a task of a pool that could use a free thread, or None."""
+        key, workers = self.dispatcher.key(pool), self.scheduler.workers
+        if key is None or self.dispatcher.kept:
+            return None
+        free = [ws for ws in self.scheduler.running if has_thread(ws)]
+        for entry in islice(pool.first_ready(), len(free) and 16):
+            if (pool.gang or entry.rootish) and any(ws.processing for ws in workers.values()):
+                continue  # it waits for the rest of the gang, or for tasks that use root tasks
+            if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
+                continue
+            for ws in free:
+                if (self.lend or ws.address in pool.workers) and entry.kind.suits(ws):
+                    return Choice(pool, entry, ws, key, "it was overlooked")
+        return None
+
+    def keep_waiting(self) -> None:
+        """Restart ``no-workers-timeout`` for held tasks that some worker could run."""
+        unrunnable, running = self.scheduler.unrunnable, self.scheduler.running
+        possible: dict[Kind, bool] = {}
+        for pool in self.pools.values():
+            for ts, entry in pool.ready.items():
+                kind = entry.kind
+                if kind not in possible:
+                    possible[kind] = any(kind.allows(ws) for ws in running)
+                if possible[kind] and unrunnable.pop(ts, None) is not None:
+                    unrunnable[ts] = monotonic()
 
     # For tests and checks
 

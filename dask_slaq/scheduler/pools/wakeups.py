@@ -1,13 +1,14 @@
-"""Schedule of dispatches: when to look for free slots, and on which workers."""
+"""Schedule of dispatches, and of conversions of tasks in steps that do not block the scheduler."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
-from collections.abc import Callable
-from time import monotonic
+from collections.abc import Callable, Iterator
+from time import monotonic, perf_counter
 
-__all__ = ["Wakeups"]
+__all__ = ["Steps", "Wakeups"]
 
 #: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
 #: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
@@ -33,8 +34,6 @@ class Wakeups:
         Addresses of workers that may have a free slot.
     due : bool
         Whether a dispatch is scheduled.
-    timers : dict of str to asyncio.TimerHandle
-        Timers by address of the worker. The key of the timer without a worker is "".
     """
 
     def __init__(
@@ -46,9 +45,10 @@ class Wakeups:
     ) -> None:
         self.look_at: set[str] = set()
         self.due = False
-        self.timers: dict[str, asyncio.TimerHandle] = {}
         self._dispatch, self._wanted, self._fail = dispatch, wanted, fail
         self._rested = -math.inf  # time before which no dispatch runs
+        self._later: list[tuple[float, str]] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     def soon(self) -> None:
         """Schedule a dispatch after the pending events, if any task needs a slot."""
@@ -67,40 +67,28 @@ class Wakeups:
         self.soon()
 
     def later(self, worker: str, seconds: float) -> None:
-        """Schedule a look at a worker, replacing an earlier timer for it.
+        """Schedule a dispatch that looks at a worker, or at none if it is "", after a delay."""
+        heapq.heappush(self._later, (monotonic() + seconds, worker))
+        self._set_timer()
 
-        Parameters
-        ----------
-        worker : str
-            Address. If it is "", only a dispatch is scheduled.
-        seconds : float
-            Delay.
-        """
-        self.cancel(worker)
-        self.timers[worker] = asyncio.get_running_loop().call_later(
-            seconds + 1e-6, self._rang, worker
-        )
+    def cancel(self) -> None:
+        """Cancel all that is scheduled for later."""
+        self._later.clear()
+        self._set_timer()
 
-    def cancel(self, worker: str) -> None:
-        """Cancel the timer of a worker, if any."""
-        timer = self.timers.pop(worker, None)
-        if timer is not None:
-            timer.cancel()
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._later:
+            delay = max(self._later[0][0] - monotonic(), 0.0) + 1e-6
+            self._timer = asyncio.get_running_loop().call_later(delay, self._rang)
 
-    def forget(self, worker: str) -> None:
-        """Forget a worker that has left."""
-        self.look_at.discard(worker)
-        self.cancel(worker)
-
-    def cancel_all(self) -> None:
-        """Cancel all timers."""
-        for worker in list(self.timers):
-            self.cancel(worker)
-
-    def _rang(self, worker: str) -> None:
-        self.timers.pop(worker, None)
-        if worker:
-            self.look_at.add(worker)
+    def _rang(self) -> None:
+        self._timer, now = None, monotonic()
+        while self._later and self._later[0][0] <= now:
+            self.look_at.add(heapq.heappop(self._later)[1])
+        self._set_timer()
         self.soon()
 
     def _now(self) -> None:
@@ -112,3 +100,60 @@ class Wakeups:
             self._fail(error)
         end = monotonic()
         self._rested = end + min(REST * (end - begin), MOST_REST)
+
+
+class Steps:
+    """Work on many tasks in steps of the event loop.
+
+    Parameters
+    ----------
+    fail : callable
+        Called with the error if a step fails.
+    seconds : float
+        Time after which a step ends.
+    """
+
+    #: Maximum number of parts per step. The clock may be virtual and stand still within a step.
+    PARTS = 10
+
+    def __init__(self, fail: Callable[[BaseException], None], seconds: float = 0.010) -> None:
+        self._fail, self._seconds = fail, seconds
+        self._work: Iterator[object] = iter(())
+        self._handle: asyncio.Handle | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is work left."""
+        return self._handle is not None
+
+    def begin(self, work: Iterator[object], *, now: bool = True) -> None:
+        """Do `work`, an iterator whose parts take little time, instead of what was left before.
+
+        The first step runs before this returns, unless `now` is false.
+        """
+        self.cancel()
+        self._work = work
+        if now:
+            self._step()
+        else:
+            self._handle = asyncio.get_running_loop().call_soon(self._step)
+
+    def cancel(self) -> None:
+        """Leave the rest of the work."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _step(self) -> None:
+        self._handle, begin = None, perf_counter()
+        try:
+            for _ in range(self.PARTS):
+                if next(self._work, self) is self:
+                    return
+                if perf_counter() - begin > self._seconds:
+                    break
+        except Exception as error:
+            self._fail(error)
+            return
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_soon(self._step)

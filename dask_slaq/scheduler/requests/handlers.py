@@ -168,7 +168,7 @@ class Messages:
             "policy": plugin.settings.policy,
             "epoch": plugin.settings.epoch,
             "capacity": plugin.scheduler.total_nthreads,
-            "holding": plugin.pools.holding.on,
+            "holding": plugin.pools.tracker.holding,
             "failed": plugin.failed,
             "jobs": {
                 name: {
@@ -217,7 +217,7 @@ class Messages:
         """Return the remembered task bindings, oldest first, as lists of `Binding` fields."""
         self.plugin.check_registered()
         bindings = self.plugin.pools.bindings
-        return [[b.time, str(b.key), b.job, b.worker, b.reason] for b in bindings]
+        return [[b.time, str(b.key), b.job, b.worker, b.reason, b.why] for b in bindings]
 
     def report(
         self,

@@ -18,12 +18,12 @@ from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.trials import EXPLORE, Account, Room, SearchSettings, Trials, choose
-from dask_slaq.scheduler.dispatch import blocked, load
+from dask_slaq.scheduler.pools import blocked, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
-    from dask_slaq.scheduler.dispatch import Pool
+    from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
 __all__ = ["Search", "Searches"]
@@ -386,7 +386,7 @@ class Searches:
             self._plugin.engine.set_max_iter(name, bound)
 
     def _unstarted(self, search: Search) -> int:
-        return search.unstarted(self._scheduler.queued, self._plugin.pools.holding.on)
+        return search.unstarted(self._scheduler.queued, self._plugin.pools.tracker.holding)
 
     def _wanted_by_others(self) -> dict[str, bool]:
         """Return whether other jobs want the threads of each search."""

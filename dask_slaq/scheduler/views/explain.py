@@ -11,7 +11,7 @@ from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.views.status import etas, status_of_job
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.dispatch import Pool
+    from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
 __all__ = ["explain", "positions", "reason"]
@@ -85,12 +85,12 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
         return "paused: resume it to start its tasks"
     if (trials := plugin.searches.describe(name)) is not None:
         return trials
-    if not (pool.ready or pool.running or pool.passed):
+    if not (pool.ready or pool.running):
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
         return "its tasks wait for inputs" if waits else "its driver computes: it has no ready task"
     if not pool.ready:
         return "runs: no further task is ready"
-    if not jobs.pools.holding.on:
+    if not jobs.pools.tracker.holding:
         return "runs under plain Dask: no other job competes"
     return _waits_for(plugin, pool, places.get(name))
 
@@ -124,16 +124,16 @@ def _tasks(count: int) -> str:
 
 def positions(plugin: SlaqPlugin) -> dict[str, int]:
     """Return the number of jobs that are served before each job that has a ready task."""
-    turn = plugin.pools.dispatcher.turn
-    turns = ((turn(pool), name) for name, pool in plugin.jobs.pools.pools.items() if pool.ready)
+    key = plugin.pools.dispatcher.key
+    turns = ((key(pool), name) for name, pool in plugin.jobs.pools.pools.items() if pool.ready)
     served = sorted(found for found in turns if found[0] is not None)
     return {name: i for i, (_, name) in enumerate(served)}
 
 
 def _next_slot(plugin: SlaqPlugin) -> float | None:
     """Return the expected seconds until any worker has a free thread; None if unknown."""
-    slots = plugin.pools.slots
-    soonest = min((slots.next_end(ws) for ws in plugin.scheduler.running), default=math.inf)
+    sent = plugin.pools.sent
+    soonest = min((sent.next_end(ws) for ws in plugin.scheduler.running), default=math.inf)
     return soonest if math.isfinite(soonest) else None
 
 

@@ -74,7 +74,7 @@ def add_metrics(scheduler: Scheduler) -> None:
         def _families(self, plugin: SlaqPlugin) -> Iterator[Any]:
             jobs = plugin.jobs
             yield self._gauge("jobs", "Running jobs", len(jobs.names()))
-            yield self._gauge("holding", "Whether tasks are held", plugin.pools.holding.on)
+            yield self._gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
             yield self._gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
             status = {name: job for name, job in jobs.status().items() if job["reports"]}
             for key, text in BY_JOB.items():

@@ -83,7 +83,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
         return "stopping"
     if pool.paused:
         return "paused"
-    if pool.running or pool.passed:
+    if pool.running:
         return "running"
     return "waiting" if pool.ready else "idle"
 

@@ -42,7 +42,7 @@ def why_it_waits(plugin: SlaqPlugin, key: Any) -> str:
     whose = f"job {pool.name}" if pool.reports else "no job"
     owner = plugin.jobs.owner.get(pool.name)
     whose += f" of {owner}" if owner else ""
-    if ts.state != "no-worker" or not pools.control.holds(ts):
+    if ts not in pool.ready:
         return whose
     others = len(pool.ready) - 1
     among = f" ({others} other ready tasks of it wait as well)" if others else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-    from dask_slaq.scheduler.dispatch import Pool
+    from dask_slaq.scheduler.pools import Pool
 
 __all__ = ["Usage", "UsageByOwner", "seconds_of_running_tasks"]
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.pools.wakeups import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.scheduler.jobs import ScheduledJobs
 
-__all__ = ["TaskOwners"]
+__all__ = ["Adoption", "TaskOwners"]
 
 #: Annotation that names the job of a task, and prefix of the annotation for each job block in which
 #: the task was built or computed.
@@ -49,9 +52,9 @@ class TaskOwners:
 
     def adopt(self, client: str, tasks: Iterable[TaskState]) -> None:
         """Put unfinished tasks from before the first job into the client's pool."""
-        self._pools.tracker.adopt(self._jobs.pool_of_unowned(client), tasks)
-        if self._pools.holding.on:
-            self._pools.holding.convert(tasks)
+        self._pools.tracker.own(self._jobs.pool_of_unowned(client), tasks)
+        if self._pools.tracker.holding:
+            self._pools.control.release((ts for ts in tasks if ts.state == "queued"), "held")
         else:
             self._pools.hold(self._jobs.contended)
 
@@ -76,3 +79,58 @@ class TaskOwners:
 
     def _has(self, client: str, job: str) -> bool:
         return job in self._jobs.reports and self._pools.pools[job].client == client
+
+
+class Adoption:
+    """Adoption of the unfinished tasks that clients submitted before the first job opened.
+
+    Such tasks belong to no pool, because without jobs nothing is tracked. Left to Dask's queue,
+    they would wait for as long as jobs have ready tasks, since pools fill slots before Dask does.
+
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    owners : TaskOwners
+    fail : callable
+        Called with the error if a step fails.
+    """
+
+    TOGETHER = 50  # tasks
+
+    def __init__(
+        self, jobs: ScheduledJobs, owners: TaskOwners, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._jobs, self._owners, self._steps = jobs, owners, Steps(fail, 0.005)
+
+    def begin(self) -> None:
+        """Adopt all unfinished tasks, beginning with the next step of the event loop."""
+        self._steps.begin(self._adopt(), now=False)
+
+    def cancel(self) -> None:
+        """Adopt no more tasks."""
+        self._steps.cancel()
+
+    def _adopt(self) -> Iterator[None]:
+        found = self._unfinished()
+        while some := list(islice(found, self.TOGETHER)):
+            by_client: dict[str, list[TaskState]] = {}
+            for client, ts in some:
+                by_client.setdefault(client, []).append(ts)
+            for client, tasks in by_client.items():
+                self._owners.adopt(client, tasks)
+            yield
+
+    def _unfinished(self) -> Iterator[tuple[str, TaskState]]:
+        """Yield each unowned, unfinished task with a client that waits for it."""
+        scheduler, owner = self._jobs.scheduler, self._jobs.pools.tracker.owner
+        seen: set[TaskState] = set()
+        for name, client in list(scheduler.clients.items()):
+            wanted = list(client.wants_what)
+            while wanted:
+                ts = wanted.pop()
+                if ts in seen or ts.state not in ("waiting", "queued", "processing"):
+                    continue
+                seen.add(ts)
+                wanted.extend(ts.waiting_on or ())
+                if ts.run_spec is not None and ts.key not in owner:
+                    yield name, ts

@@ -1,0 +1,330 @@
+"""Choice of ready tasks for slots: one order of jobs, one cost of places.
+
+`Dispatcher.key` is the order. Jobs that are owed come first, and among them those that run nothing;
+then jobs within their cap, by index, and by service among equals; then jobs over their cap. The
+cost of a place is the time to move a task's inputs there: a task waits for its home, the workers
+that have them, for as long as that is expected to be sooner.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Collection, Iterable
+from itertools import islice
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from dask_slaq.scheduler.pools.ready import ANY
+from dask_slaq.scheduler.pools.sent import blocked, has_thread, load
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, WorkerState
+
+    from dask_slaq.scheduler.pools.pool import Group, Pool
+    from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
+    from dask_slaq.scheduler.pools.sent import SentTasks
+
+__all__ = ["BACK_WITHIN", "LOOKED_AT", "Choice", "Dispatcher"]
+
+#: Maximum number of workers, or of homes, compared for one choice.
+LOOKED_AT = 16
+#: Seconds within which a job must be likely to have ready tasks again for slots to be kept for it,
+#: from tasks that take longer; factor by which its index must be higher; or else the seconds of its
+#: fair share by which it must be behind.
+BACK_WITHIN, WORTH, BEHIND_BY = 0.020, 4.0, 0.125
+
+# Classes of jobs, in the order in which they are served, and what is said of them.
+OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
+# Stages of a dispatch: tasks that need a resource or certain workers, tasks at home, all tasks.
+SCARCE, AT_HOME, ANYWHERE = range(3)
+
+Key = tuple[int, bool, float, float, float, str]
+
+
+class Choice(NamedTuple):
+    """Choice of a task for a slot of a worker."""
+
+    pool: Pool
+    entry: Entry
+    ws: WorkerState
+    key: Key
+    why: str
+
+
+class Dispatcher:
+    """Chooser of tasks for slots.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+        Only read, never changed.
+    sent : SentTasks
+    send : callable
+        Called with each `Choice`; the task must be on its worker when it returns.
+    lend : bool
+        Whether a job may use slots outside its worker set.
+
+    Attributes
+    ----------
+    left : set of str
+        Workers whose slots were left over by the last dispatch.
+    kept : bool
+        Whether the last dispatch kept slots for a job that is about to come back.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        sent: SentTasks,
+        send: Callable[[Choice], None],
+        *,
+        lend: bool,
+    ) -> None:
+        self.scheduler, self.sent, self.lend = scheduler, sent, lend
+        self._send = send
+        self._open: dict[str, WorkerState] = {}
+        self._coming: list[Pool] = []
+        self.left: set[str] = set()
+        self.kept = False
+
+    def key(self, pool: Pool) -> Key | None:
+        """Return the sort key of a job, lowest first; None if it may not be served.
+
+        A task that is sent takes the key along as its priority, so that it runs before tasks of
+        later jobs that wait on its worker.
+        """
+        group, running = pool.group, len(pool.running)
+        if pool.paused or not (group is None or self._has_room(group)):
+            return None
+        if pool.is_behind():
+            turn, idle = OWED, running == 0
+        elif pool.threads >= pool.most:
+            turn, idle = OVER_CAP, True
+            if not self.lend:
+                return None
+        else:
+            turn, idle = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP, True
+        return turn, not idle, -pool.index, pool.service, running / pool.weight, pool.name
+
+    def _has_room(self, group: Group) -> bool:
+        """Return whether an owner may start another task, or may when one ends in a moment."""
+        if group.has_room():
+            return True
+        now, soon = monotonic(), self.sent.ahead
+        over = group.running + 1 - group.most
+        if over > group.most:
+            return False
+        ending = sum(
+            sent.threads
+            for pool in group.pools
+            for sent in pool.running.values()
+            if sent.start is not None and sent.left(now) <= soon
+        )
+        return ending >= over
+
+    def dispatch(self, pools: Collection[Pool], addresses: Iterable[str]) -> None:
+        """Send tasks to the workers that have slots, until slots or tasks run out.
+
+        Parameters
+        ----------
+        pools : collection of Pool
+        addresses : iterable of str
+            Workers to look at.
+        """
+        workers, running = self.scheduler.workers, self.scheduler.running
+        known = [workers[address] for address in addresses if address in workers]
+        found = [ws for ws in known if ws in running and self.sent.has_slot(ws)]
+        found.sort(key=lambda ws: (load(ws) / ws.nthreads, ws.address))
+        self._open = {ws.address: ws for ws in found}
+        self.kept = False
+        if self._open:
+            now = monotonic()
+            self._coming = [
+                pool
+                for pool in pools
+                if not pool.ready
+                and pool.gap < BACK_WITHIN
+                and (pool.running or now - pool.left_at < BACK_WITHIN)
+            ]
+            if any(len(pool.kinds) > (ANY in pool.kinds) for pool in pools):
+                self._serve(pools, SCARCE)
+            self._serve(pools, AT_HOME)
+            if self._open:
+                self._serve(pools, ANYWHERE)
+        self.left = set(self._open)
+
+    def _serve(self, pools: Collection[Pool], stage: int) -> None:
+        """Serve the jobs in turn, one task per turn."""
+        waiting = [pool for pool in pools if pool.ready or (pool.passed and stage is AT_HOME)]
+        queue = [(key, i, waiting[i]) for i, p in enumerate(waiting) if (key := self.key(p))]
+        heapq.heapify(queue)
+        while queue and self._open:
+            key, i, pool = heapq.heappop(queue)
+            if stage is AT_HOME:
+                self._leave_to(pool)
+            if not pool.ready:
+                continue
+            if pool.gang and not self._together(pool):
+                self._open.clear()  # keep all slots until there are enough for the gang
+                return
+            choice = self._choose(pool, key, stage)
+            if choice is None:
+                root = pool.kinds[ANY].at() if ANY in pool.kinds else None
+                if root is not None and root.rootish:
+                    # It waits for a free thread: no other job's task is sent ahead instead.
+                    self._open = {a: ws for a, ws in self._open.items() if has_thread(ws)}
+                continue
+            if self._is_kept_from(pool, choice):
+                self.kept = True
+                continue
+            self._send(choice)
+            if not self.sent.has_slot(choice.ws):
+                self._open.pop(choice.ws.address, None)
+            if pool.ready and (again := self.key(pool)) is not None:
+                if stage is not SCARCE or len(pool.running) < max(pool.share, 1):
+                    heapq.heappush(queue, (again, i, pool))
+
+    def _leave_to(self, pool: Pool) -> None:
+        """Drop the workers that go on with tasks of a job that Dask has sent, its turn as well."""
+        for address in pool.passed.keys() & self._open.keys():
+            ws = self._open[address]
+            if load(ws) - ws.nthreads > self.sent.waiting(address):
+                del self._open[address]
+
+    def _together(self, pool: Pool) -> bool:
+        """Return whether all ready tasks of a gang, or as many as can ever run, can start now."""
+        running = self.scheduler.running
+        fits = [ws for ws in running if any(kind.allows(ws) for kind in pool.kinds)]
+        threads = sum(ws.nthreads for ws in fits)
+        free = sum(max(ws.nthreads - load(ws), 0) for ws in fits)
+        return bool(pool.running) or free >= min(len(pool.ready), threads)
+
+    def _choose(self, pool: Pool, key: Key, stage: int) -> Choice | None:
+        """Return the job's first task, in Dask's order, that may take a slot."""
+        best: tuple[Entry, WorkerState, str] | None = None
+        for kind, ready in list(pool.kinds.items()):
+            if stage is SCARCE and kind is ANY:
+                continue
+            homes, slots = ready.homes, self._open
+            few, many = (homes, slots) if len(homes) < len(slots) else (slots, homes)
+            for address in list(islice((a for a in few if a in many), LOOKED_AT)):
+                entry, ws = ready.at(address), self._open[address]
+                if entry is not None and (best is None or entry < best[0]):
+                    if self._may(pool, kind, entry, ws):
+                        best = entry, ws, "home of its input"
+            entry = ready.at()
+            if entry is not None and (best is None or entry < best[0]):
+                found = self._least_loaded(pool, kind, entry, stage)
+                if found is not None:
+                    best = entry, found, "any worker will do"
+            if best is None and stage is ANYWHERE:
+                best = self._moved(pool, kind, ready)
+        if best is None:
+            return None
+        entry, ws, place = best
+        turn = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")[key[0]]
+        lent = "" if ws.address in pool.workers else "lent, "
+        return Choice(pool, entry, ws, key, f"{lent}{turn}: {place}")
+
+    def _least_loaded(
+        self, pool: Pool, kind: Kind, entry: Entry, stage: int
+    ) -> WorkerState | None:
+        """Return the worker for a task without a home: with a free thread, and little of its job.
+
+        While many jobs compete, only a few workers have a slot at a time. All data of a job would
+        be made there, and the tasks that need it would follow. So another job may take the slot
+        first.
+        """
+        made = pool.made_at
+        most = math.inf
+        if stage is not ANYWHERE and made and not entry.ts.dependencies:
+            most = sum(made.values()) / self.scheduler.total_nthreads + 1
+        best: WorkerState | None = None
+        least: tuple[bool, float, bool] | None = None
+        for looked, (address, ws) in enumerate(self._open.items()):
+            if best is not None and looked >= LOOKED_AT:
+                break
+            there = made.get(address, 0.0) / ws.nthreads
+            if there > most:
+                continue
+            order = (not has_thread(ws), there, address not in pool.workers)
+            if (least is None or order < least) and self._may(pool, kind, entry, ws):
+                best, least = ws, order
+        return best
+
+    def _may(self, pool: Pool, kind: Kind, entry: Entry, ws: WorkerState) -> bool:
+        """Return whether a task may take a slot of a worker."""
+        if not self.lend and ws.address not in pool.workers:
+            # Tasks whose ``workers=`` are all outside the worker set would never run in it.
+            known = self.scheduler.workers
+            if kind is ANY or any(kind.allows(known[a]) for a in pool.workers if a in known):
+                return False
+        if entry.rootish and not has_thread(ws):
+            # No more than Dask itself sends, so that memory does not fill up.
+            most = max(math.ceil(self.scheduler.WORKER_SATURATION * ws.nthreads), 1)
+            if load(ws) >= most and not entry.like.is_trivial:
+                return False
+        if kind is ANY or kind.suits(ws):
+            return True
+        # One task may wait on the worker until the resource is free, which hides a round trip.
+        return (
+            kind.allows(ws)
+            and not blocked(ws)
+            and self.sent.resource_free_in(ws) < self.sent.ahead
+        )
+
+    def _moved(
+        self, pool: Pool, kind: Kind, ready: Ready
+    ) -> tuple[Entry, WorkerState, str] | None:
+        """Return a task that would wait for its home longer than it takes to move its inputs."""
+        free = [ws for ws in islice(self._open.values(), LOOKED_AT) if has_thread(ws)]
+        if not free:
+            return None
+        known, running = self.scheduler.workers, self.scheduler.running
+        homes = sorted(ready.homes, key=lambda home: -ready.count_at[home])[:LOOKED_AT]
+        for home in homes:
+            entry = ready.at(home)
+            if entry is None or not home:
+                continue
+            there = [known[a] for a in entry.homes if a in known and known[a] in running]
+            if not self.lend:
+                there = [ws for ws in there if ws.address in pool.workers]
+            waits = min((self._wait(ws, entry, ready) for ws in there), default=math.inf)
+            for ws in free:
+                seconds = self.scheduler.get_comm_cost(entry.ts, ws)
+                if seconds < waits and self._may(pool, kind, entry, ws):
+                    busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
+                    return entry, ws, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
+        return None
+
+    def _wait(self, ws: WorkerState, entry: Entry, ready: Ready) -> float:
+        """Return the seconds until a task may start at its home, after those that wait for it."""
+        expected = entry.like.mean if entry.like.known else 0.0
+        return self.sent.next_end(ws) + (ready.count_at[ws.address] - 1) * expected / ws.nthreads
+
+    def _is_kept_from(self, pool: Pool, choice: Choice) -> bool:
+        """Return whether a slot is kept for a job that is about to have a ready task again.
+
+        An iterative job has no ready task for a moment between two iterations. If its slots were
+        taken by long tasks meanwhile, it would wait until these end (anticipatory scheduling: Iyer
+        and Druschel, SOSP 2001).
+        """
+        if not self._coming or choice.entry.like.mean <= BACK_WITHIN:
+            return False
+        threads, now, kept = self.scheduler.total_nthreads, monotonic(), 0.0
+        for other in self._coming:
+            if other is pool or not self._comes_before(other, pool, threads):
+                continue
+            ends = max((sent.left(now) for sent in other.running.values()), default=0.0)
+            if ends <= self.sent.next_end(choice.ws) + 2 * BACK_WITHIN:
+                width = max(other.widest, other.was_widest)
+                kept += max(min(width, other.share) - len(other.running), 0.0)
+        slots = sum(max(ws.nthreads - load(ws), 1) for ws in self._open.values())
+        return kept > 0 and math.ceil(kept) >= slots
+
+    def _comes_before(self, one: Pool, other: Pool, threads: int) -> bool:
+        if one.index == other.index:
+            behind = BEHIND_BY * threads / (one.weight + other.weight)
+            return one.service + behind < other.service
+        return one.index > WORTH * max(other.index, 0.0) and one.share >= 1

@@ -1,0 +1,101 @@
+"""Compute times of a job's tasks, by prefix and size of their inputs.
+
+An operation may be heavy on a block of data and trivial on a vector, such as the ``sum`` of a
+gradient and the ``sum`` of its norm, and heavier in one job than in another. So the mean over all
+tasks of a prefix, which Dask keeps, does not describe any of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+__all__ = ["TRIVIAL", "Durations", "Like"]
+
+# Weight of the newest task in the running mean, as in Dask.
+NEWEST = 0.5
+#: Seconds below which tasks are trivial. They are sent ahead until they take as long in total: a
+#: worker reports finished tasks every two milliseconds, and would idle in between.
+TRIVIAL = 0.001
+
+
+@dataclass(slots=True)
+class Like:
+    """Compute times of similar tasks of one job.
+
+    Attributes
+    ----------
+    mean, deviation : float
+        Running mean of the compute times and of their absolute deviations, in seconds. The mean is
+        infinite until the first task ends.
+    everywhere : Like, optional
+        Compute times of similar tasks of all jobs, used until a task of this job has ended: with
+        many jobs, most jobs have hardly any of their own.
+    """
+
+    mean: float = math.inf
+    deviation: float = 0.0
+    everywhere: Like | None = None
+
+    def observe(self, seconds: float) -> None:
+        """Record the compute time of a finished task, in seconds."""
+        if math.isinf(self.mean):
+            self.mean = seconds
+        off = seconds - self.mean
+        self.mean += NEWEST * off
+        self.deviation += NEWEST * (abs(off) - self.deviation)
+        if self.everywhere is not None:
+            self.everywhere.observe(seconds)
+
+    @property
+    def known(self) -> bool:
+        """Whether a similar task of this job has ended."""
+        return self.mean < math.inf
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether such a task usually takes less than `TRIVIAL` seconds."""
+        if not self.known and self.everywhere is not None:
+            return self.everywhere.is_trivial
+        return self.mean + self.deviation < TRIVIAL
+
+    @property
+    def expected(self) -> float:
+        """Expected compute time in seconds; infinite if unknown."""
+        if not self.known and self.everywhere is not None and self.is_trivial:
+            return self.everywhere.mean
+        return self.mean
+
+    @property
+    def soonest(self) -> float:
+        """Plausible lower bound of the compute time in seconds; infinite until a task ended."""
+        return max(self.mean - 2 * self.deviation, 0.0)
+
+
+class Durations:
+    """Compute times of the tasks of a job, or of all jobs.
+
+    Parameters
+    ----------
+    everywhere : Durations, optional
+        Compute times of the tasks of all jobs.
+    """
+
+    def __init__(self, everywhere: Durations | None = None) -> None:
+        self._groups: dict[tuple[str, int], Like] = {}
+        self._everywhere = everywhere
+
+    def like(self, ts: TaskState, nbytes: int) -> Like:
+        """Return the compute times of tasks similar to one with `nbytes` of inputs."""
+        return self._like((ts.prefix.name, nbytes.bit_length() // 2))
+
+    def _like(self, group: tuple[str, int]) -> Like:
+        found = self._groups.get(group)
+        if found is None:
+            everywhere = None if self._everywhere is None else self._everywhere._like(group)
+            found = self._groups[group] = Like(everywhere=everywhere)
+        return found

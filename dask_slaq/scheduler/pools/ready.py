@@ -1,0 +1,155 @@
+"""Ready tasks of a job: what each needs of its worker, where its inputs are, and which is first."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask_slaq.scheduler.pools.durations import Durations, Like
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+__all__ = ["ANY", "Entry", "Kind", "Ready", "entry_of"]
+
+#: Inputs that move within these seconds may be used on any worker, and so may those of a task with
+#: that many homes.
+CHEAP, MOST_HOMES = 0.002, 16
+
+
+class Kind(NamedTuple):
+    """Requirements of a task on its worker."""
+
+    allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
+    resources: tuple[tuple[str, float], ...] | None
+
+    def allows(self, ws: WorkerState) -> bool:
+        """Return whether the task may ever run on a worker."""
+        if self.allowed is not None and ws.address not in self.allowed:
+            return False
+        return all(ws.resources.get(r, 0) >= n for r, n in self.resources or ())
+
+    def suits(self, ws: WorkerState) -> bool:
+        """Return whether the task may run on a worker now: enough of each resource is free."""
+        return self.allows(ws) and all(
+            ws.resources[r] - ws.used_resources.get(r, 0) >= n for r, n in self.resources or ()
+        )
+
+
+ANY = Kind(None, None)
+
+
+class Entry(NamedTuple):
+    """Ready task. Entries sort in the order in which Dask would send them.
+
+    Dask sends other tasks as soon as they are ready, while root tasks wait in its queue, whatever
+    their priority. By priority alone, results would stay in memory until all root tasks before
+    their users had run.
+    """
+
+    rootish: bool  # whether Dask would queue it
+    priority: tuple[Any, ...]
+    count: int  # type: ignore[assignment]  # hides `tuple.count`, which nothing uses
+    ts: TaskState
+    kind: Kind
+    homes: tuple[str, ...]  # workers with nearly all of its inputs; empty if any worker will do
+    like: Like  # compute times of similar tasks
+
+
+def entry_of(
+    scheduler: Scheduler,
+    ts: TaskState,
+    durations: Durations,
+    bytes_at: dict[str, float],
+    rootish: bool,
+    count: int,
+) -> Entry:
+    """Return the entry of a ready task.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    ts : distributed.scheduler.TaskState
+    durations : Durations
+        Compute times of its job.
+    bytes_at : dict of str to float
+        The bytes of the task's inputs are added to those of their workers.
+    rootish : bool
+        Whether Dask would queue it.
+    count : int
+        Unique number that orders tasks of equal priority.
+    """
+    user, needs = ts.worker_restrictions, ts.resource_restrictions
+    kind = ANY
+    if user or needs:
+        resources = tuple(sorted(needs.items())) if needs else None
+        kind = Kind(frozenset(user) if user else None, resources)
+    nbytes, held = 0, {}
+    for dep in ts.dependencies:
+        size = max(dep.nbytes, 0)
+        nbytes += size
+        share = size / len(dep.who_has) if dep.who_has else 0
+        for ws in dep.who_has or ():
+            bytes_at[ws.address] = bytes_at.get(ws.address, 0.0) + share
+            if kind is ANY or kind.allows(ws):
+                held[ws.address] = held.get(ws.address, 0) + size
+    homes: tuple[str, ...] = ()
+    cheap = CHEAP * scheduler.bandwidth
+    if held and nbytes > cheap:
+        most = max(held.values())
+        homes = tuple(sorted(a for a, size in held.items() if most - size <= min(cheap, most / 10)))
+        if most <= cheap or len(homes) >= min(MOST_HOMES, len(scheduler.running)):
+            homes = ()
+    like = durations.like(ts, nbytes)
+    return Entry(rootish, ts.priority or (), count, ts, kind, homes, like)
+
+
+class Ready:
+    """Ready tasks of one kind, by home and in Dask's order.
+
+    A task with several homes is listed at each of them. The heaps drop a task that is no longer
+    ready when it comes to the top. They do not refer to the task itself: Dask's queue mistakes a
+    forgotten task that is still referenced for a new task of the same key.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}  # by count
+        self._heaps: dict[str, list[tuple[Any, ...]]] = {}  # by home; "" for none
+        self.count_at: Counter[str] = Counter()  # tasks at each home
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, entry: Entry) -> bool:
+        return self._entries.get(entry.count) is entry
+
+    def push(self, entry: Entry) -> None:
+        """Add a ready task."""
+        self._entries[entry.count] = entry
+        for home in entry.homes or ("",):
+            self.count_at[home] += 1
+            heapq.heappush(self._heaps.setdefault(home, []), entry[:3])
+
+    def pop(self, entry: Entry) -> None:
+        """Remove a task that is no longer ready."""
+        if self._entries.pop(entry.count, None) is not None:
+            for home in entry.homes or ("",):
+                self.count_at[home] -= 1
+
+    def at(self, home: str = "") -> Entry | None:
+        """Return the first task that has its home on a worker, or that has none; None without."""
+        heap = self._heaps.get(home)
+        while heap:
+            entry = self._entries.get(heap[0][2])
+            if entry is not None:
+                return entry
+            heapq.heappop(heap)
+        self._heaps.pop(home, None)
+        return None
+
+    @property
+    def homes(self) -> Collection[str]:
+        """Workers that are, or were, home to a task; "" for tasks without a home."""
+        return self._heaps.keys()

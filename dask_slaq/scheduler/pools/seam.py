@@ -1,0 +1,131 @@
+"""Seam to Dask's scheduler: holds ready tasks, and knows what differs between Dask's releases.
+
+In all supported releases the scheduler asks `is_rootish` and `decide_worker_non_rootish` about
+every ready task, and None from the latter means that the task waits in ``no-worker``. While tasks
+are held, both are overridden on the scheduler instance. Tasks keep the restrictions and priorities
+that users gave them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+__all__ = ["Seam", "expected_duration", "is_direct", "is_pinned"]
+
+#: Methods of the scheduler that are overridden.
+OVERRIDDEN = (
+    "is_rootish",
+    "decide_worker_non_rootish",
+    "bulk_schedule_unrunnable_after_adding_worker",
+)
+
+
+class Seam:
+    """Override of the scheduler's choice of workers.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    is_held : callable
+        Returns whether a ready task waits until it is sent.
+    """
+
+    def __init__(self, scheduler: Scheduler, is_held: Callable[[TaskState], bool]) -> None:
+        self._scheduler, self._is_held = scheduler, is_held
+        self._plain: dict[str, Any] = {}
+        self._sending: tuple[TaskState, WorkerState] | None = None
+
+    def install(self) -> None:
+        """Override the scheduler's methods. Repeated calls install the override once."""
+        if self._plain:
+            return
+        for name in OVERRIDDEN:
+            self._plain[name] = getattr(self._scheduler, name)
+            setattr(self._scheduler, name, getattr(self, f"_{name}"))
+
+    def remove(self) -> None:
+        """Restore the scheduler's methods, unless somebody else has overridden them since."""
+        overridden = vars(self._scheduler)
+        for name, plain in self._plain.items():
+            if overridden.get(name) == getattr(self, f"_{name}"):
+                del overridden[name]
+                if getattr(self._scheduler, name) != plain:
+                    setattr(self._scheduler, name, plain)
+        self._plain = {}
+
+    def is_rootish(self, ts: TaskState) -> bool:
+        """Return whether Dask would queue a task if it were not held."""
+        rootish: bool = self._plain.get("is_rootish", self._scheduler.is_rootish)(ts)
+        return rootish
+
+    @contextlib.contextmanager
+    def sending(self, ts: TaskState, ws: WorkerState) -> Iterator[None]:
+        """Decide for the worker `ws` whenever Dask asks about the task `ts`."""
+        self._sending = ts, ws
+        try:
+            yield
+        finally:
+            self._sending = None
+
+    def _is_rootish(self, ts: TaskState) -> bool:
+        return not self._is_held(ts) and self._plain["is_rootish"](ts)
+
+    def _decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
+        if self._sending is not None and self._sending[0] is ts:
+            return self._sending[1]
+        if self._is_held(ts):
+            return None
+        ws: WorkerState | None = self._plain["decide_worker_non_rootish"](ts)
+        return ws
+
+    def _bulk_schedule_unrunnable_after_adding_worker(self, ws: WorkerState) -> dict[Any, Any]:
+        """Skip held tasks when a worker joins: each check takes some microseconds."""
+        scheduler = self._scheduler
+        unrunnable = scheduler.unrunnable
+        # Dask only iterates over them here.
+        scheduler.unrunnable = [ts for ts in unrunnable if not self._is_held(ts)]  # type: ignore[assignment]
+        try:
+            found: dict[Any, Any] = self._plain[OVERRIDDEN[2]](ws)
+            return found
+        finally:
+            scheduler.unrunnable = unrunnable
+
+
+def is_direct(ts: TaskState) -> bool:
+    """Return whether Dask alone decides where and when a task runs.
+
+    That are actors, tasks pinned to one worker or to hosts, and the barriers and outputs of P2P
+    shuffles, which Dask's shuffle plugin places.
+    """
+    if ts.actor or is_pinned(ts) or _is_barrier(ts.key):
+        return True
+    few = len(ts.dependencies) <= 4  # an output needs the barriers of its shuffle or join alone
+    return few and any(_is_barrier(dep.key) for dep in ts.dependencies)
+
+
+def is_pinned(ts: TaskState) -> bool:
+    """Return whether the user has chosen the worker, or the host, of a task."""
+    if ts.host_restrictions or ts.loose_restrictions:
+        return True
+    return ts.worker_restrictions is not None and len(ts.worker_restrictions) == 1
+
+
+def _is_barrier(key: Any) -> bool:
+    return isinstance(key, str) and key.startswith("shuffle-barrier-")
+
+
+def expected_duration(scheduler: Scheduler, ts: TaskState) -> float:
+    """Return Dask's estimate of a task's compute time, in seconds.
+
+    Every second release renames its own method.
+    """
+    if ts.prefix.duration_average >= 0:
+        return float(ts.prefix.duration_average)
+    if ts.prefix.max_exec_time > 0:
+        return 2 * float(ts.prefix.max_exec_time)
+    return scheduler.UNKNOWN_TASK_DURATION

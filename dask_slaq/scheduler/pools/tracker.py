@@ -1,0 +1,418 @@
+"""Tracking of tasks: which pool owns a task, and how it moves through the states of Dask."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.pools.pool import Binding, Pool
+from dask_slaq.scheduler.pools.ready import entry_of
+from dask_slaq.scheduler.pools.seam import is_direct
+from dask_slaq.scheduler.pools.sent import Sent
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState
+
+    from dask_slaq.scheduler.pools.dispatcher import Choice
+    from dask_slaq.scheduler.pools.durations import Like
+    from dask_slaq.scheduler.pools.seam import Seam
+    from dask_slaq.scheduler.pools.sent import SentTasks
+    from dask_slaq.scheduler.pools.task_control import TaskControl
+    from dask_slaq.scheduler.pools.wakeups import Wakeups
+
+__all__ = ["TaskTracker"]
+
+#: Maximum seconds of its fair share that a job is owed when it comes back.
+OWED = 0.25
+#: States of tasks that are not finished.
+UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
+
+
+class TaskTracker:
+    """Follows the transitions of all tasks and keeps the pools of their jobs up to date.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    control : TaskControl
+    sent : SentTasks
+    wakeups : Wakeups
+    charge : callable
+        Called as ``charge(job, seconds, at_once)`` for every finished task.
+    bound : callable
+        Called with the `Binding` of every task that goes to a worker.
+
+    Attributes
+    ----------
+    owner : dict
+        Pool that owns each task, by key.
+    holding : bool
+        Whether ready tasks are held.
+    served : float
+        Highest service at which a pool has been served: the virtual time of fair queueing, in
+        core-seconds over weight.
+    seceded_at : dict
+        Running tasks that gave up their thread, by key: the Unix time at which they did, and the
+        core-seconds charged so far.
+    charged_until : dict
+        Tasks that report what they compute, by key: the Unix time of their worker up to which they
+        were charged; None while they wait in a report.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        seam: Seam,
+        control: TaskControl,
+        sent: SentTasks,
+        wakeups: Wakeups,
+        charge: Callable[[str, float, int], None],
+        bound: Callable[[Binding], None],
+    ) -> None:
+        self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
+        self._seam, self._charge, self._bound = seam, charge, bound
+        self._count = itertools.count()
+        self._sending: Choice | None = None
+        self._order: tuple[float, ...] = ()
+        self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
+        self.owner: dict[Any, Pool] = {}
+        self.holding = False
+        self.served = 0.0
+        self.seceded_at: dict[Any, tuple[float, float]] = {}
+        self.charged_until: dict[Any, float | None] = {}
+
+    def job_of(self, key: Any) -> str | None:
+        """Return the name of the job that owns a task, or None."""
+        pool = self.owner.get(key)
+        return None if pool is None else pool.name
+
+    def is_held(self, ts: TaskState) -> bool:
+        """Return whether a ready task waits in a pool until it is sent."""
+        return self.holding and ts.key in self.owner and not is_direct(ts)
+
+    # Ownership
+
+    def own(self, pool: Pool, tasks: Iterable[TaskState]) -> None:
+        """Put `tasks` into `pool`. Tasks that another pool owns stay there, but are wanted."""
+        for ts in tasks:
+            owner = self.owner.get(ts.key)
+            if owner is None and ts.run_spec is not None:
+                self.owner[ts.key] = pool
+                pool.tasks.add(ts)
+                if ts.state in UNFINISHED:
+                    pool.unfinished.add(ts)
+                if ts.processing_on is not None and ts not in ts.processing_on.long_running:
+                    self._record(pool, ts)
+            elif owner is not None and owner is not pool:
+                self._want(pool, ts)
+            for dep in ts.dependencies:
+                if self.owner.get(dep.key, pool) is not pool:
+                    self._want(pool, dep)
+
+    def _want(self, pool: Pool, ts: TaskState) -> None:
+        """Record that a pool waits for a task, and what that needs, of another pool."""
+        found = [ts]
+        while found:
+            ts = found.pop()
+            owner = self.owner.get(ts.key)
+            wanted_by = self._wanted.get(ts)
+            if owner is None or owner is pool or ts not in owner.unfinished:
+                continue
+            if wanted_by is not None and pool in wanted_by:
+                continue
+            self._wanted.setdefault(ts, set()).add(pool)
+            if ts in owner.ready:
+                pool.push(owner.ready[ts])
+                self.wakeups.soon()
+            found.extend(ts.waiting_on or ())
+
+    def disown(self, pool: Pool, heir: Pool | None) -> None:
+        """Give all tasks of a closed pool to another one, or to none."""
+        for ts, pools in list(self._wanted.items()):
+            pools.discard(pool)
+            if not pools:
+                del self._wanted[ts]
+        for entry in list(pool.ready.values()):
+            owner = self.owner[entry.ts.key]
+            if heir is not None and owner is pool:
+                heir.push(entry)
+            self._discard_ready(pool, entry.ts, all_pools=owner is pool and heir is None)
+        for ts in pool.tasks:
+            if heir is None:
+                del self.owner[ts.key]
+                self.seceded_at.pop(ts.key, None)
+                self.charged_until.pop(ts.key, None)
+            else:
+                self.owner[ts.key] = heir
+        for ts, sent in list(pool.running.items()):
+            self._leave(ts)
+            if heir is not None:
+                self._enter(heir, ts, sent)
+            else:
+                self.control.restore(ts)
+        if heir is not None:
+            heir.tasks |= pool.tasks
+            heir.unfinished |= pool.unfinished
+
+    # Transitions
+
+    def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
+        """Follow one transition of any task.
+
+        Parameters
+        ----------
+        key : str or tuple
+            Key of the task.
+        start, finish : str
+            States of Dask.
+        kwargs : mapping
+            Keyword arguments of `SchedulerPlugin.transition`.
+        """
+        pool = self.owner.get(key)
+        if pool is None:
+            if start == "processing":
+                self._freed(kwargs.get("worker"))
+            return
+        ts = self.scheduler.tasks[key]
+        if start == "no-worker":
+            self._discard_ready(pool, ts)
+        elif start == "processing":
+            self._ended(pool, ts, kwargs.get("startstops") or ())
+            self._freed(kwargs.get("worker"))
+        if finish == "waiting":
+            pool.unfinished.add(ts)
+        elif finish == "no-worker":
+            if self.is_held(ts):
+                self._ready(pool, ts)
+        elif finish == "processing":
+            self._started(pool, ts)
+        elif start != "memory" and finish != "queued":
+            pool.unfinished.discard(ts)
+            self._wanted.pop(ts, None)
+        if finish == "forgotten":
+            del self.owner[key]
+            pool.tasks.discard(ts)
+
+    def drop(self, key: Any) -> None:
+        """Drop all records of a forgotten task. Used after a failure."""
+        pool = self.owner.pop(key, None)
+        if pool is not None:
+            ts = self.scheduler.tasks[key]
+            self.seceded_at.pop(key, None)
+            self.charged_until.pop(key, None)
+            self._leave(ts)
+            self.control.restore(ts)
+            self._discard_ready(pool, ts)
+            self._wanted.pop(ts, None)
+            pool.tasks.discard(ts)
+            pool.unfinished.discard(ts)
+
+    def _ready(self, pool: Pool, ts: TaskState) -> None:
+        """File a ready task in its pool, and in those that wait for it."""
+        rootish = self._seam.is_rootish(ts)
+        entry = entry_of(
+            self.scheduler, ts, pool.durations, pool.bytes_at, rootish, next(self._count)
+        )
+        for each in (pool, *self._wanted.get(ts, ())):
+            if not (each.ready or each.running):
+                self._is_back(each)
+            each.push(entry)
+        self.wakeups.soon()
+
+    def _is_back(self, pool: Pool) -> None:
+        """Record that a pool has tasks again, and limit the service that it is owed."""
+        if math.isfinite(pool.left_at):
+            away = monotonic() - pool.left_at
+            pool.was_widest, pool.widest = pool.widest, 0
+            pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
+        pool.service = max(pool.service, self.served - OWED * pool.share / pool.weight)
+
+    def _discard_ready(self, pool: Pool, ts: TaskState, *, all_pools: bool = True) -> None:
+        pool.pop(ts)
+        for other in self._wanted.get(ts, ()) if all_pools else ():
+            other.pop(ts)
+
+    def send(self, choice: Choice) -> None:
+        """Send a task to the worker that was chosen for it."""
+        pool, ts = choice.pool, choice.entry.ts
+        owner = self.owner[ts.key]
+        if owner is not pool:  # the job that waits for it pays for it
+            self._discard_ready(owner, ts)
+            owner.tasks.discard(ts)
+            owner.unfinished.discard(ts)
+            self.owner[ts.key] = pool
+            pool.tasks.add(ts)
+            pool.unfinished.add(ts)
+            self._wanted.pop(ts, None)
+            choice = choice._replace(why=f"{choice.why}; submitted by {owner.name}")
+        self._sending, self._order = choice, (*choice.key[:-1], next(self._count))
+        try:
+            self.control.send(ts, choice.ws, pool.workers, self._order, f"{pool.name}: {choice.why}")
+        finally:
+            self._sending = None
+
+    def _started(self, pool: Pool, ts: TaskState) -> None:
+        choice, ws = self._sending, ts.processing_on
+        assert ws is not None, f"{ts} is processing on no worker"
+        if choice is None or choice.entry.ts is not ts:
+            self._record(pool, ts)
+            self._bound(Binding(time(), ts.key, pool.name, ws.address, "passed", "sent by Dask"))
+            return
+        sent = self._sent(pool, choice.entry.like, self._order, choice)
+        self.served = max(self.served, pool.service)
+        if not choice.entry.homes:
+            pool.made_at[ws.address] = pool.made_at.get(ws.address, 0.0) + 1
+        self._enter(pool, ts, sent)
+        self._charge_ahead(sent)
+        reason = "granted" if ws.address in pool.workers else "lent"
+        if choice.key[0] == 0:
+            reason = "floor"
+        self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.why))
+
+    def _record(self, pool: Pool, ts: TaskState) -> None:
+        """Record a task that Dask has sent to a worker."""
+        nbytes = sum(max(dep.nbytes, 0) for dep in ts.dependencies)
+        like, order = pool.durations.like(ts, nbytes), (math.inf, next(self._count))
+        self._enter(pool, ts, self._sent(pool, like, order, None))
+
+    def _sent(
+        self, pool: Pool, like: Like, order: tuple[float, ...], choice: Choice | None
+    ) -> Sent:
+        why = "sent by Dask" if choice is None else choice.why
+        return Sent(pool, like, choice is not None, why, order, like.expected, like.soonest)
+
+    def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
+        ws = ts.processing_on
+        assert ws is not None
+        sent.pool = pool
+        pool.running[ts] = sent
+        pool.threads += sent.threads
+        if not sent.ours:
+            pool.passed[ws.address] += 1
+        self.sent.put(ts, ws, sent)
+
+    def _leave(self, ts: TaskState) -> Sent | None:
+        """Remove a task that is no longer on its worker, or holds no thread there."""
+        taken = self.sent.take(ts)
+        if taken is None:
+            return None
+        (sent, address), pool = taken, taken[0].pool
+        del pool.running[ts]
+        pool.threads -= sent.threads
+        if not sent.ours:
+            pool.passed[address] -= 1
+            if not pool.passed[address]:
+                del pool.passed[address]
+        return sent
+
+    def _charge_ahead(self, sent: Sent) -> None:
+        """Charge a task in advance, if its compute time is known."""
+        if sent.expected < math.inf and not sent.ahead:
+            sent.ahead = sent.expected * sent.threads
+            sent.pool.charge(sent.ahead)
+
+    def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
+        key = ts.key
+        (left, charged), seconds = self.seceded_at.pop(key, (math.inf, 0.0)), 0.0
+        computed = [run for run in startstops if run["action"] == "compute"]
+        sent, at_once = pool.running.get(ts), pool.demand
+        if key in self.charged_until:
+            since = self.charged_until.pop(key)
+            if since is not None and computed:
+                seconds = max(computed[-1]["stop"] - since, 0.0)
+        elif computed:
+            # A key that is computed again on the same worker brings its earlier runs along.
+            seconds = max(min(computed[-1]["stop"], left) - computed[-1]["start"], 0.0)
+            nbytes = sum(max(dep.nbytes, 0) for dep in ts.dependencies)
+            like = pool.durations.like(ts, nbytes) if sent is None else sent.like
+            like.observe(seconds)
+            seconds = (seconds - charged) * (sent.threads if sent is not None else 1.0)
+        self._left(pool, ts, seconds)
+        self._charge(pool.name, seconds, at_once)
+        self.control.restore(ts)
+
+    def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
+        """Free the thread of a task, and charge `seconds` instead of what was expected."""
+        sent = self._leave(ts)
+        pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
+        if not (pool.running or pool.ready):
+            pool.left_at = monotonic()
+
+    def _freed(self, worker: str | None) -> None:
+        """Look at a worker where a task has ended; at all if None."""
+        if worker is None:
+            self.wakeups.look_at.update(self.scheduler.workers)
+        else:
+            self.wakeups.look_at.add(worker)
+            starts = self.sent.thread_freed(worker)
+            if starts is not None:
+                self._charge_ahead(starts)
+            ws = self.scheduler.workers.get(worker)
+            if ws is not None and not self.sent.is_low(ws):
+                return
+        self.wakeups.soon()
+
+    # Tasks that give up their thread
+
+    def seceded(self, key: Any) -> None:
+        """Free the thread of a task that seceded, and charge its job for the time until now."""
+        pool, ts = self.owner.get(key), self.scheduler.tasks.get(key)
+        if pool is not None and ts is not None:
+            sent, used = pool.running.get(ts), 0.0
+            if sent is not None and sent.start is not None and key not in self.charged_until:
+                used = monotonic() - sent.start
+            self.seceded_at[key] = time(), used
+            self._left(pool, ts, used)
+        self._freed(ts.processing_on.address if ts is not None and ts.processing_on else None)
+
+    def charge_part(self, pool: Pool, ts: TaskState, seconds: float, until: float | None) -> None:
+        """Charge the core-seconds that a task has reported to have computed.
+
+        Parameters
+        ----------
+        pool : Pool
+        ts : distributed.scheduler.TaskState
+        seconds : float
+        until : float or None
+            Unix time of the report; None if the task waits from then on.
+        """
+        self.charged_until[ts.key] = until
+        sent = pool.running.get(ts)
+        pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
+        if sent is not None:
+            sent.ahead = 0.0  # from now on its reports are charged
+        self._charge(pool.name, seconds, pool.demand)
+
+    def rested(self, ts: TaskState) -> None:
+        """Free the thread of a task that waits in a report."""
+        pool, ws = self.owner.get(ts.key), ts.processing_on
+        if pool is not None and ws is not None and self.control.rest(ts):
+            self._left(pool, ts, 0.0)
+            self._freed(ws.address)
+
+    def resumed(self, ts: TaskState) -> None:
+        """Take a thread for a task that goes on after it waited in a report."""
+        pool, ws = self.owner.get(ts.key), ts.processing_on
+        if pool is not None and ws is not None and self.control.resume(ts):
+            self._record(pool, ts)
+
+    @contextlib.contextmanager
+    def moving(self, key: Any) -> Iterator[None]:
+        """Wrap the answer of a worker to a request of work stealing to give up a task."""
+        ts, pool = self.scheduler.tasks.get(key), self.owner.get(key)
+        before = ts.processing_on if ts is not None else None
+        yield
+        after = ts.processing_on if ts is not None else None
+        if ts is None or pool is None or after is None or before is None or after is before:
+            return
+        sent = self._leave(ts)
+        if sent is not None:
+            self._enter(pool, ts, sent)
+        reason = "granted" if after.address in pool.workers else "lent"
+        self._bound(Binding(time(), key, pool.name, after.address, reason, "moved by work stealing"))
+        self.wakeups.look_at |= {before.address, after.address}
+        self.wakeups.soon()
