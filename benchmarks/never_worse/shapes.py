@@ -9,6 +9,7 @@ result per task. The probe reads a task's kind and participant from its key,
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import random
 from collections.abc import Callable, Coroutine
@@ -99,26 +100,37 @@ async def chains(client: Client, tag: str, n: int, length: int, seconds: float) 
     return await result_of(client, ends)
 
 
-async def stencil(client: Client, tag: str, n: int, steps: int, seconds: float, nbytes: int) -> Any:
-    """Run steps over persisted chunks, each of which needs its neighbors."""
+async def stencil(
+    client: Client, tag: str, sides: list[int], steps: int, seconds: float, nbytes: int
+) -> Any:
+    """Run steps over a persisted grid of chunks, each of which needs its neighbors."""
+    cells = list(itertools.product(*map(range, sides)))
     chunks = client.persist(
-        [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
+        [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(len(cells))]
     )
     for k in range(steps):
+        grid = dict(zip(cells, chunks, strict=True))
         chunks = client.persist(
             [
                 task(
                     f"step-{tag}-{k}-{i}",
-                    chunks[i - 1],
-                    chunks[i],
-                    chunks[(i + 1) % n],
+                    *(grid[near] for near in _neighbors(cell, sides)),
                     seconds=seconds,
                     nbytes=nbytes,
                 )
-                for i in range(n)
+                for i, cell in enumerate(cells)
             ]
         )
     return await result_of(client, list(chunks))
+
+
+def _neighbors(cell: tuple[int, ...], sides: list[int]) -> list[tuple[int, ...]]:
+    """Return a cell and the next ones in each direction; the grid is periodic."""
+    found = {cell: None}
+    for axis, side in enumerate(sides):
+        for shift in (-1, 1):
+            found[(*cell[:axis], (cell[axis] + shift) % side, *cell[axis + 1 :])] = None
+    return list(found)
 
 
 async def one_input(
@@ -191,9 +203,14 @@ async def pinned(client: Client, tag: str, n: int, seconds: float, worker: int) 
     return await client.gather(futures)
 
 
-async def priorities(client: Client, tag: str, n: int, seconds: float) -> Any:
+async def priorities(
+    client: Client, tag: str, n: int, seconds: float, levels: tuple[int, ...] = (-1, 0, 1)
+) -> Any:
     """Run tasks with different priorities."""
-    futures = [_submit(client, f"map-{tag}-{i}", seconds, priority=i % 3 - 1) for i in range(n)]
+    futures = [
+        _submit(client, f"map-{tag}-{i}", seconds, priority=levels[i % len(levels)])
+        for i in range(n)
+    ]
     return await client.gather(futures)
 
 
@@ -337,7 +354,7 @@ def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, 
         },
         "chains": lambda: {"n": max(n // 10, 1), "length": 10, "seconds": seconds},
         "stencil": lambda: {
-            "n": min(max(n // 4, 4), 24),
+            "sides": rng.choice([[min(max(n // 4, 4), 24)], [4, 6], [3, 3, 3]]),
             "steps": 4,
             "seconds": seconds,
             "nbytes": nbytes,

@@ -211,6 +211,57 @@ def _long_brief_silent() -> Situation:
     return Situation(_scenario([1] * 4, *people), figures)
 
 
+def _loads_beside_training() -> Situation:
+    loads = {"n": 48, "seconds": 0.5, "nbytes": 2 * 10**8, "fan": 4, "then": 0.1, "mapped": 0.3}
+    people = [_training("t", 0.2), _job("loads", 0.5, "reduction", **loads)]
+    return Situation(_scenario([2] * 4, *people), [Figure("most bytes", _most_bytes, _both(1.2))])
+
+
+def _stencil() -> Situation:
+    grid = {"sides": [4, 4, 4], "steps": 6, "seconds": 0.1, "nbytes": 10**7}
+    people = [_training("t", 0.2), _job("stencil", 0.5, "stencil", **grid)]
+    figures = [Figure("time of stencil", _time("stencil"), _both(1.15))]
+    return Situation(_scenario([2] * 4, *people), figures)
+
+
+def _priority() -> Situation:
+    batches = [_job(n, 0.2, "roots", n=200, seconds=0.1) for n in ("a", "b")]
+    urgent = {"n": 40, "seconds": 0.1}
+    people = [
+        Participant("urgent", "stray", 1.0, "priorities", {**urgent, "levels": (100,)}),
+        Participant("other", "stray", 1.0, "priorities", {**urgent, "levels": (0,)}),
+    ]
+    figures = [Figure(f"time of {who.name}", _time(who.name)) for who in people]
+    return Situation(_scenario([2] * 4, *batches, *people), figures)
+
+
+def _left_alone() -> Situation:
+    """Run two jobs with large data, one of which ends early."""
+    people = [
+        _training("short", 0.2, iterations=8, nbytes=10**8),
+        _training("left", 1.0, iterations=40, nbytes=10**8),
+    ]
+
+    def pace(outcome: Outcome) -> float:
+        times = [when for when, _ in outcome.reports["left"] if when > outcome.ended["short"]]
+        return (times[-1] - times[0]) / (len(times) - 1)
+
+    figures = [Figure("iteration when alone", pace, _both(1.05))]
+    return Situation(_scenario([1] * 8, *people), figures)
+
+
+def _stagger() -> Situation:
+    people = [
+        _training(f"t{i}", 0.2 + 3.0 * i, seconds=(0.1, 0.2)[i % 2], decay=(None, 0.2)[i // 2 % 2])
+        for i in range(6)
+    ]
+    figures = [
+        Figure("t90", _t90, {"max-total": 0.9}),
+        Figure("makespan", _makespan, {"max-total": 1.02}),
+    ]
+    return Situation(_scenario([1] * 8, *people), figures)
+
+
 #: Situations by name.
 SITUATIONS: dict[str, Situation] = {
     "mixed": _mixed(),
@@ -220,4 +271,9 @@ SITUATIONS: dict[str, Situation] = {
     "many-loads": _many_loads(),
     "long-brief": _long_brief(),
     "long-brief-silent": _long_brief_silent(),
+    "loads-training": _loads_beside_training(),
+    "stencil": _stencil(),
+    "priority": _priority(),
+    "left-alone": _left_alone(),
+    "stagger": _stagger(),
 }
