@@ -84,7 +84,8 @@ def main(
             ratio = f"  ours / plain {row['ratio']:.3f}" if row["ratio"] else ""
             click.echo(
                 f"{law:20} checked {row['checked']:6}  broken {row['broken']:5}  "
-                f"worst {row['worst']:+.3f} of the bound{ratio}"
+                f"worst {row['worst']:+.3f} of the bound  q99 {row['q99']:+.3f}  "
+                f"mean excess {row['mean_excess']:.4f}{ratio}"
             )
     give(
         {

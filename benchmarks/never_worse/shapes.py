@@ -17,9 +17,9 @@ from typing import Any
 
 import dask
 from dask import delayed
-from distributed import Client, Event, Queue, get_client
+from distributed import Client, Event, Queue, get_client, get_worker, utils
 
-from benchmarks.never_worse.probe import compute, current, give_up_slot, value_of
+from benchmarks.never_worse.probe import compute, current, give_up_slot, value_of, who_of
 
 __all__ = ["SHAPES", "Shape", "draw"]
 
@@ -299,16 +299,30 @@ async def shared_keys(client: Client, tag: str, n: int, seconds: float) -> Any:
     return await result_of(client, reduce_tree(tag, parts, 4, 0.01))
 
 
-async def shuffle(client: Client, tag: str, n: int, rows: int) -> Any:
+def _partition(part: Any, name: str, seconds: float) -> Any:
+    """Compute for some virtual seconds in a thread, and return the partition."""
+    run = current[-1].begin(who_of(name))
+    utils.sync(get_worker().loop, asyncio.sleep, seconds)
+    current[-1].end(run)
+    return part
+
+
+def _sum_of_keys(part: Any, name: str, seconds: float) -> Any:
+    return _partition(part, name, seconds)[["key"]].sum()
+
+
+async def shuffle(client: Client, tag: str, n: int, rows: int, seconds: float) -> Any:
     """Run a P2P shuffle of a DataFrame."""
     import dask.dataframe as dd
     import pandas as pd
 
     frame = pd.DataFrame({"key": [(i * 7919) % 97 for i in range(n * rows)], "value": 1.0})
+    options = {"name": f"part-{tag}", "seconds": seconds}
     with dask.config.set({"dataframe.shuffle.method": "p2p"}):
-        shuffled = dd.from_pandas(frame, npartitions=n).shuffle("key")
-        lengths = shuffled.map_partitions(lambda part: pd.Series([float(part["key"].sum())]))
-        return sorted((await client.compute(lengths)).tolist())
+        frames = dd.from_pandas(frame, npartitions=n)
+        parts = frames.map_partitions(_partition, **options, meta=frame)
+        sums = parts.shuffle("key").map_partitions(_sum_of_keys, **options, meta=frame["key"])
+        return sorted((await client.compute(sums)).tolist())
 
 
 #: Shapes by name.
@@ -385,6 +399,6 @@ def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, 
         "waiting_for_each_other": lambda: {"n": max(threads // 2, 2), "rounds": 3},
         "waiters": lambda: {"n": max(threads // 4, 1), "seconds": min(seconds, 0.1), "later": 0.3},
         "shared_keys": lambda: {"n": n, "seconds": seconds},
-        "shuffle": lambda: {"n": 8, "rows": 20},
+        "shuffle": lambda: {"n": 8, "rows": 20, "seconds": min(seconds, 0.1)},
     }
     return by_name[name]()

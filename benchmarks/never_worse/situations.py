@@ -195,11 +195,11 @@ def _many_loads() -> Situation:
 
 def _long_brief() -> Situation:
     people = [
-        _training("long", 0.2, n=16, seconds=0.2, iterations=30),
-        _training("brief", 0.2, n=32, seconds=0.02, iterations=150),
+        _training("long", 0.2, n=32, seconds=0.2, iterations=10),
+        _training("brief", 0.2, n=32, seconds=0.02, iterations=100),
     ]
     figures = [Figure("unequal", _unequal("long", "brief"), {"fair": 1.5}, absolute=True)]
-    return Situation(_scenario([1] * 4, *people), figures)
+    return Situation(_scenario([1] * 8, *people), figures)
 
 
 def _long_brief_silent() -> Situation:
