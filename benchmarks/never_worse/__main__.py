@@ -7,14 +7,16 @@ import math
 import os
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 import click
 
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import Names, give, json_option
 from benchmarks.never_worse.comparing import compare
 from benchmarks.never_worse.laws import Finding, summary
 from benchmarks.never_worse.scenarios import make_scenario
+from benchmarks.never_worse.situations import SITUATIONS, Row, measure
 from dask_slaq.simulation import virtual
 
 
@@ -33,6 +35,10 @@ from dask_slaq.simulation import virtual
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
 @click.option("--show", is_flag=True, help="Print the scenarios that break a law.")
 @click.option("--quick", is_flag=True, help="Run 20 scenarios only.")
+@click.option("--situations", is_flag=True, help="Run the named situations instead of scenarios.")
+@click.option(
+    "--only", type=Names("situation", SITUATIONS), help="Situations to run, comma-separated."
+)
 @json_option
 def main(
     scenarios: int,
@@ -42,15 +48,22 @@ def main(
     processes: int,
     show: bool,
     quick: bool,
+    situations: bool,
+    only: list[str] | None,
     output: str | None,
 ) -> None:
     """Run random scenarios under plain Dask and with the plugin, and check the laws.
 
     For each broken law, the seed, the law and both figures are printed. ``--scenarios 1 --seed N``
-    runs the scenario again.
+    runs the scenario again. ``--situations`` prints figures of named situations, plain and ours,
+    their ratio and its bound.
     """
     count = 20 if quick else scenarios
     names = tuple(policies.split(","))
+    if situations or only:
+        rows = list(measure(only or list(SITUATIONS), names, processes))
+        give({"situations": [asdict(row) for row in rows]}, output, _table(rows))
+        return
     seeds = range(seed, seed + count)
     found: list[tuple[int, str, Finding]] = []
     begin = time.perf_counter()
@@ -71,7 +84,8 @@ def main(
             ratio = f"  ours / plain {row['ratio']:.3f}" if row["ratio"] else ""
             click.echo(
                 f"{law:20} checked {row['checked']:6}  broken {row['broken']:5}  "
-                f"worst {row['worst']:+.3f} of the bound{ratio}"
+                f"worst {row['worst']:+.3f} of the bound  q99 {row['q99']:+.3f}  "
+                f"mean excess {row['mean_excess']:.4f}{ratio}"
             )
     give(
         {
@@ -105,6 +119,22 @@ def _line(seed: int, policy: str, finding: Finding) -> str:
         f"seed {seed}, {policy}: law {finding.law}: plain {finding.plain:.4g}, "
         f"ours {finding.ours:.4g}{about}"
     )
+
+
+def _table(rows: list[Row]) -> str:
+    lines = [
+        f"{'situation':18} {'figure':20} {'policy':10} {'plain':>10} {'ours':>10} {'ratio':>7} "
+        f"{'bound':>6}  ok"
+    ]
+    for row in rows:
+        ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
+        bound = "" if row.bound is None else f"{row.bound:.2f}"
+        ok = "" if row.ok is None else "yes" if row.ok else "NO"
+        lines.append(
+            f"{row.situation:18} {row.figure:20} {row.policy:10} {row.plain:10.4g} "
+            f"{row.ours:10.4g} {ratio:>7} {bound:>6}  {ok}"
+        )
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ class Outcome:
         Result, or name and text of the error, by participant.
     started, ended : dict of str to float
         Times by participant.
+    reports : dict of str to list of (time, loss)
+        Reported losses by participant.
     left_over : list of str
         State that should not exist after all participants have left.
     probe : Probe
@@ -43,6 +45,7 @@ class Outcome:
     results: dict[str, Any] = field(default_factory=dict)
     started: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
+    reports: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     left_over: list[str] = field(default_factory=list)
     probe: probes.Probe = field(default_factory=probes.Probe)
     begin: float = 0.0
@@ -96,7 +99,9 @@ async def _run(scenario: Scenario, policy: str, outcome: Outcome, bandwidth: flo
                 for person in scenario.participants
                 if person.kind == "idle"
             ]
-            events = asyncio.ensure_future(_let_happen(scenario.events, cluster, clients, running))
+            events = asyncio.ensure_future(
+                _let_happen(scenario.events, cluster, clients, running, policy)
+            )
             _done, pending = await asyncio.wait(running.values(), timeout=LIMIT)
             for task in pending:
                 task.cancel()
@@ -116,7 +121,7 @@ async def _take_part(
         clients[person.name] = client
         outcome.started[person.name] = virtual.now() - outcome.begin
         try:
-            outcome.results[person.name] = await _compute(person, client, policy)
+            outcome.results[person.name] = await _compute(person, client, policy, outcome)
         except asyncio.CancelledError:
             outcome.results[person.name] = "cancelled"
             raise
@@ -125,12 +130,18 @@ async def _take_part(
         outcome.ended[person.name] = virtual.now() - outcome.begin
 
 
-async def _compute(person: Participant, client: Any, policy: str) -> Any:
+async def _compute(person: Participant, client: Any, policy: str, outcome: Outcome) -> Any:
     shape = SHAPES[person.shape]
     async with _block(person, client, policy) as report:
         parameters = dict(person.parameters)
         if person.shape == "iterating":
-            parameters["report"] = report
+            reports = outcome.reports.setdefault(person.name, [])
+
+            def record(loss: float) -> None:
+                reports.append((virtual.now() - outcome.begin, loss))
+                report(loss)
+
+            parameters["report"] = record
         task = asyncio.ensure_future(shape(client, f"{person.name}.0", **parameters))
         if person.early:
             await asyncio.sleep(LEFT_EARLY)
@@ -163,12 +174,17 @@ async def _stay_idle(
 
 
 async def _let_happen(
-    events: list[Event], cluster: Any, clients: dict[str, Any], running: dict[str, Any]
+    events: list[Event],
+    cluster: Any,
+    clients: dict[str, Any],
+    running: dict[str, Any],
+    policy: str,
 ) -> None:
     begin = virtual.now()
     for event in sorted(events, key=lambda event: event.at):
         await asyncio.sleep(max(begin + event.at - virtual.now(), 0.0))
-        await _HAPPEN[event.kind](event, cluster, clients, running)
+        if policy != "none" or event.kind not in ("job_pauses", "job_resumes"):
+            await _HAPPEN[event.kind](event, cluster, clients, running)
 
 
 async def _worker_dies(event: Event, cluster: Any, *_: Any) -> None:
@@ -206,12 +222,30 @@ async def _client_leaves(
         running[name].cancel()
 
 
+async def _job_pauses(event: Event, cluster: Any, clients: dict[str, Any], running: Any) -> None:
+    import dask_slaq as slaq
+
+    name = list(running)[event.which % len(running)]
+    if not running[name].done():
+        await slaq.pause(name, client=clients[name])
+
+
+async def _job_resumes(event: Event, cluster: Any, clients: dict[str, Any], running: Any) -> None:
+    import dask_slaq as slaq
+
+    name = list(running)[event.which % len(running)]
+    if not running[name].done():
+        await slaq.resume(name, client=clients[name])
+
+
 _HAPPEN = {
     "worker_dies": _worker_dies,
     "worker_retires": _worker_retires,
     "worker_pauses": _worker_pauses,
     "worker_joins": _worker_joins,
     "client_leaves": _client_leaves,
+    "job_pauses": _job_pauses,
+    "job_resumes": _job_resumes,
 }
 
 

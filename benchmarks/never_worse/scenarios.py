@@ -11,7 +11,12 @@ from benchmarks.never_worse.shapes import SHAPES, draw
 __all__ = ["Event", "Participant", "Scenario", "make_scenario"]
 
 #: Families of scenarios with their relative frequencies.
-FAMILIES = {"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "faults": 3}
+FAMILIES = {
+    **{"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "faults": 3},
+    **{"paused": 1, "loads": 1},
+}
+#: Shapes that depend on workers that may leave.
+NEED_WORKERS = ("pinned", "waiting_for_each_other", "waiters", "shuffle", "nested", "seceding")
 FAULTS = ("worker_dies", "worker_retires", "worker_pauses", "worker_joins", "client_leaves")
 
 
@@ -49,7 +54,7 @@ class Event:
     Attributes
     ----------
     kind : str
-        One of `FAULTS`.
+        One of `FAULTS`, or ``job_pauses`` or ``job_resumes``, which plain Dask lacks.
     at : float
         Virtual seconds after the start of the run.
     which : int
@@ -167,11 +172,35 @@ def _faults(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
         at = round(rng.uniform(0.4, 3.0), 3)
         scenario.events.append(Event(rng.choice(FAULTS), at, rng.randrange(8)))
     for person in scenario.participants:
-        # These shapes depend on workers that may leave.
-        while person.shape in ("pinned", "waiting_for_each_other", "shuffle", "nested", "seceding"):
+        while person.shape in NEED_WORKERS:
             person.shape = rng.choice(list(SHAPES))
         person.parameters = draw(person.shape, rng, sum(threads), sum(threads))
     return scenario
+
+
+def _paused(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
+    """Draw jobs that share keys, the first of which is paused for a while."""
+    total = sum(threads)
+    people = []
+    for i in range(rng.choice([2, 2, 3])):
+        parameters = draw("shared_keys", rng, total, rng.uniform(1, 3) * total)
+        people.append(
+            Participant("abc"[i], "job", round(0.2 + 0.2 * i, 3), "shared_keys", parameters)
+        )
+    at = round(rng.uniform(0.3, 1.5), 3)
+    events = [Event("job_pauses", at, 0), Event("job_resumes", at + 10.0, 0)]
+    return Scenario(seed, "paused", threads, people, events)
+
+
+def _loads(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
+    """Draw many jobs that load large data and reduce it."""
+    total, count = sum(threads), rng.choice([4, 6, 8])
+    people = []
+    for i in range(count):
+        parameters = draw("reduction", rng, total, rng.uniform(0.5, 1) * total)
+        parameters |= {"nbytes": 5 * 10**7, "then": rng.choice([0.002, 0.05])}
+        people.append(Participant("abcdefgh"[i], "job", 0.2, "reduction", parameters))
+    return Scenario(seed, "loads", threads, people)
 
 
 _MAKERS = {
@@ -180,4 +209,6 @@ _MAKERS = {
     "newcomers": _newcomers,
     "steady": _steady,
     "faults": _faults,
+    "paused": _paused,
+    "loads": _loads,
 }

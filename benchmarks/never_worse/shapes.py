@@ -9,15 +9,17 @@ result per task. The probe reads a task's kind and participant from its key,
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import dask
 from dask import delayed
-from distributed import Client, Event, get_client
+from distributed import Client, Event, Queue, get_client, get_worker, utils
 
-from benchmarks.never_worse.probe import compute, current, give_up_slot, value_of
+from benchmarks.never_worse.probe import compute, current, give_up_slot, value_of, who_of
 
 __all__ = ["SHAPES", "Shape", "draw"]
 
@@ -54,10 +56,19 @@ async def roots(client: Client, tag: str, n: int, seconds: float, nbytes: int = 
 
 
 async def reduction(
-    client: Client, tag: str, n: int, seconds: float, nbytes: int, fan: int, then: float
+    client: Client,
+    tag: str,
+    n: int,
+    seconds: float,
+    nbytes: int,
+    fan: int,
+    then: float,
+    mapped: float = 0.0,
 ) -> Any:
-    """Run root tasks and a tree of sums, which take `then` seconds each."""
+    """Run root tasks, a task of `mapped` seconds on each, and a tree of sums of `then` seconds."""
     parts = [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
+    if mapped:
+        parts = [task(f"map-{tag}-{i}", part, seconds=mapped) for i, part in enumerate(parts)]
     return await result_of(client, reduce_tree(tag, parts, fan, then))
 
 
@@ -89,26 +100,37 @@ async def chains(client: Client, tag: str, n: int, length: int, seconds: float) 
     return await result_of(client, ends)
 
 
-async def stencil(client: Client, tag: str, n: int, steps: int, seconds: float, nbytes: int) -> Any:
-    """Run steps over persisted chunks, each of which needs its neighbors."""
+async def stencil(
+    client: Client, tag: str, sides: list[int], steps: int, seconds: float, nbytes: int
+) -> Any:
+    """Run steps over a persisted grid of chunks, each of which needs its neighbors."""
+    cells = list(itertools.product(*map(range, sides)))
     chunks = client.persist(
-        [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(n)]
+        [task(f"root-{tag}-{i}", seconds=seconds, nbytes=nbytes) for i in range(len(cells))]
     )
     for k in range(steps):
+        grid = dict(zip(cells, chunks, strict=True))
         chunks = client.persist(
             [
                 task(
                     f"step-{tag}-{k}-{i}",
-                    chunks[i - 1],
-                    chunks[i],
-                    chunks[(i + 1) % n],
+                    *(grid[near] for near in _neighbors(cell, sides)),
                     seconds=seconds,
                     nbytes=nbytes,
                 )
-                for i in range(n)
+                for i, cell in enumerate(cells)
             ]
         )
     return await result_of(client, list(chunks))
+
+
+def _neighbors(cell: tuple[int, ...], sides: list[int]) -> list[tuple[int, ...]]:
+    """Return a cell and the next ones in each direction; the grid is periodic."""
+    found = {cell: None}
+    for axis, side in enumerate(sides):
+        for shift in (-1, 1):
+            found[(*cell[:axis], (cell[axis] + shift) % side, *cell[axis + 1 :])] = None
+    return list(found)
 
 
 async def one_input(
@@ -137,15 +159,25 @@ def _submit(client: Client, key: str, seconds: float, *inputs: Any, **options: A
 
 
 async def iterating(
-    client: Client, tag: str, n: int, seconds: float, iterations: int, gap: float, report: Any
+    client: Client,
+    tag: str,
+    n: int,
+    seconds: float,
+    iterations: int,
+    gap: float,
+    report: Any,
+    nbytes: int = 0,
+    decay: float | None = None,
 ) -> Any:
-    """Run a training loop: a map over persisted data, a tree of sums, and a report."""
-    data = client.persist([task(f"data-{tag}-{i}", seconds=0.01) for i in range(n)])
+    """Run a training loop: a map over persisted data, a tree of sums, and a report.
+
+    The loss is ``exp(-decay * k)`` after `k` iterations, or ``1 / (k + 1)`` without `decay`."""
+    data = client.persist([task(f"data-{tag}-{i}", seconds=0.01, nbytes=nbytes) for i in range(n)])
     results = []
     for k in range(iterations):
         parts = [task(f"gradient-{tag}-{k}-{i}", d, seconds=seconds) for i, d in enumerate(data)]
         results.append(await result_of(client, reduce_tree(f"{tag}-{k}", parts, 16, 0.001)))
-        report(1.0 / (k + 1))
+        report(1.0 / (k + 1) if decay is None else math.exp(-decay * k))
         await asyncio.sleep(gap)
     return results
 
@@ -171,9 +203,14 @@ async def pinned(client: Client, tag: str, n: int, seconds: float, worker: int) 
     return await client.gather(futures)
 
 
-async def priorities(client: Client, tag: str, n: int, seconds: float) -> Any:
+async def priorities(
+    client: Client, tag: str, n: int, seconds: float, levels: tuple[int, ...] = (-1, 0, 1)
+) -> Any:
     """Run tasks with different priorities."""
-    futures = [_submit(client, f"map-{tag}-{i}", seconds, priority=i % 3 - 1) for i in range(n)]
+    futures = [
+        _submit(client, f"map-{tag}-{i}", seconds, priority=levels[i % len(levels)])
+        for i in range(n)
+    ]
     return await client.gather(futures)
 
 
@@ -231,16 +268,61 @@ async def waiting_for_each_other(client: Client, tag: str, n: int, rounds: int) 
     return results
 
 
-async def shuffle(client: Client, tag: str, n: int, rows: int) -> Any:
+async def _consume(name: str, queue: str) -> Any:
+    waiting = await Queue(queue, client=get_client())
+    return value_of(name, [await waiting.get()])
+
+
+async def _produce(name: str, queue: str, seconds: float) -> Any:
+    value = await compute(name=name, seconds=seconds)
+    waiting = await Queue(queue, client=get_client())
+    await waiting.put(value)
+    return value
+
+
+async def waiters(client: Client, tag: str, n: int, seconds: float, later: float) -> Any:
+    """Run consumers that wait on a queue, and submit their producers `later` seconds after."""
+    queue = await Queue(f"queue-{tag}", client=client)
+    futures = []
+    for call, kind, more in ((_consume, "consume", ()), (_produce, "produce", (seconds,))):
+        for i in range(n):
+            key = f"{kind}-{tag}-{i}"
+            futures.append(client.submit(call, key, queue.name, *more, key=key))
+        await asyncio.sleep(later if call is _consume else 0)
+    results = await client.gather(futures)
+    return len(results), sorted(results[n:])  # which consumer gets which value is luck
+
+
+async def shared_keys(client: Client, tag: str, n: int, seconds: float) -> Any:
+    """Run tasks with the keys that every participant of this shape uses, and own sums."""
+    parts = [task(f"map-shared-{i}", seconds=seconds) for i in range(n)]
+    return await result_of(client, reduce_tree(tag, parts, 4, 0.01))
+
+
+def _partition(part: Any, name: str, seconds: float) -> Any:
+    """Compute for some virtual seconds in a thread, and return the partition."""
+    run = current[-1].begin(who_of(name))
+    utils.sync(get_worker().loop, asyncio.sleep, seconds)
+    current[-1].end(run)
+    return part
+
+
+def _sum_of_keys(part: Any, name: str, seconds: float) -> Any:
+    return _partition(part, name, seconds)[["key"]].sum()
+
+
+async def shuffle(client: Client, tag: str, n: int, rows: int, seconds: float) -> Any:
     """Run a P2P shuffle of a DataFrame."""
     import dask.dataframe as dd
     import pandas as pd
 
     frame = pd.DataFrame({"key": [(i * 7919) % 97 for i in range(n * rows)], "value": 1.0})
+    options = {"name": f"part-{tag}", "seconds": seconds}
     with dask.config.set({"dataframe.shuffle.method": "p2p"}):
-        shuffled = dd.from_pandas(frame, npartitions=n).shuffle("key")
-        lengths = shuffled.map_partitions(lambda part: pd.Series([float(part["key"].sum())]))
-        return sorted((await client.compute(lengths)).tolist())
+        frames = dd.from_pandas(frame, npartitions=n)
+        parts = frames.map_partitions(_partition, **options, meta=frame)
+        sums = parts.shuffle("key").map_partitions(_sum_of_keys, **options, meta=frame["key"])
+        return sorted((await client.compute(sums)).tolist())
 
 
 #: Shapes by name.
@@ -249,7 +331,7 @@ SHAPES: dict[str, Shape] = {
     for shape in (
         roots, reduction, load_process, chains, stencil, one_input, one_by_one, iterating,
         straggler, longer_than_before, pinned, priorities, seceding, nested,
-        waiting_for_each_other, shuffle,
+        waiting_for_each_other, waiters, shared_keys, shuffle,
     )
 }  # fmt: skip
 
@@ -286,7 +368,7 @@ def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, 
         },
         "chains": lambda: {"n": max(n // 10, 1), "length": 10, "seconds": seconds},
         "stencil": lambda: {
-            "n": min(max(n // 4, 4), 24),
+            "sides": rng.choice([[min(max(n // 4, 4), 24)], [4, 6], [3, 3, 3]]),
             "steps": 4,
             "seconds": seconds,
             "nbytes": nbytes,
@@ -315,6 +397,8 @@ def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, 
         "seceding": lambda: {"n": min(n, 40), "seconds": min(seconds, 0.05)},
         "nested": lambda: {"n": min(n, 6), "children": 10, "seconds": min(seconds, 0.1)},
         "waiting_for_each_other": lambda: {"n": max(threads // 2, 2), "rounds": 3},
-        "shuffle": lambda: {"n": 8, "rows": 20},
+        "waiters": lambda: {"n": max(threads // 4, 1), "seconds": min(seconds, 0.1), "later": 0.3},
+        "shared_keys": lambda: {"n": n, "seconds": seconds},
+        "shuffle": lambda: {"n": 8, "rows": 20, "seconds": min(seconds, 0.1)},
     }
     return by_name[name]()

@@ -18,7 +18,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from dask_slaq.simulation.virtual.reproducible import reproducible
-from dask_slaq.simulation.virtual.threads import run_in_thread, synchronous_calls
+from dask_slaq.simulation.virtual.threads import in_thread, run_in_thread, synchronous_calls
 
 T = TypeVar("T")
 
@@ -28,6 +28,9 @@ BEGINNING = 1000.0
 #: Seconds by which every turn of the event loop advances the clock. Asyncio fires a timer up to the
 #: resolution of its clock early; code that then checks the time and waits again would never end.
 _SHORTEST = 1e-10
+#: Seconds by which reading the clock in a thread advances it. Code that computes takes no virtual
+#: time, but Dask's work stealing asserts that tasks have taken some.
+_READING = 1e-6
 
 #: Virtual seconds that cancelled tasks have for their cleanup at the end of a run.
 LEAVE = 60.0
@@ -61,6 +64,8 @@ def _reader(name: str) -> Callable[[], float]:
     def read() -> float:
         if _Clock.now is None:
             return real()
+        if in_thread():
+            _Clock.now += _READING
         return int(_Clock.now * unit) if unit else _Clock.now
 
     read.__name__ = read.__qualname__ = name

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["run_in_thread", "synchronous_calls"]
+__all__ = ["in_thread", "run_in_thread", "synchronous_calls"]
 
 _current = threading.local()
 
@@ -69,6 +69,11 @@ class _Thread:
         self._turn_of_loop.clear()
         self._turn_of_thread.set()
         self._turn_of_loop.wait()
+
+
+def in_thread() -> bool:
+    """Return whether the caller runs in a thread that takes turns with the event loop."""
+    return hasattr(_current, "thread")
 
 
 def run_in_thread(loop: asyncio.AbstractEventLoop, func: Callable[[], Any]) -> Any:
