@@ -143,9 +143,8 @@ class Dispatcher:
             self._coming = [
                 pool
                 for pool in pools
-                if not pool.ready
-                and pool.gap < BACK_WITHIN
-                and (pool.running or now - pool.left_at < BACK_WITHIN)
+                if pool.gap < BACK_WITHIN
+                and (pool.ready or pool.running or now - pool.left_at < BACK_WITHIN)
             ]
             if any(len(pool.kinds) > (ANY in pool.kinds) for pool in pools):
                 self._serve(pools, SCARCE)
@@ -260,8 +259,12 @@ class Dispatcher:
             known = self.scheduler.workers
             if kind is ANY or any(kind.allows(known[a]) for a in pool.workers if a in known):
                 return False
-        if entry.rootish and not has_thread(ws):
-            # No more than Dask itself sends, so that memory does not fill up.
+        if entry.rootish:
+            # No more than Dask itself sends, so that memory does not fill up. Tasks that need a
+            # resource would wait on the workers.
+            waits = sum(len(ready) for kind, ready in pool.kinds.items() if kind.resources)
+            if waits and waits >= len(self.scheduler.running):
+                return False
             most = max(math.ceil(self.scheduler.WORKER_SATURATION * ws.nthreads), 1)
             if load(ws) >= most and not entry.like.is_trivial:
                 return False
@@ -314,12 +317,14 @@ class Dispatcher:
             return False
         threads, now, kept = self.scheduler.total_nthreads, monotonic(), 0.0
         for other in self._coming:
-            if other is pool or not self._comes_before(other, pool, threads):
+            if other is pool or other.ready or not self._comes_before(other, pool, threads):
                 continue
             ends = max((sent.left(now) for sent in other.running.values()), default=0.0)
             if ends <= self.sent.next_end(choice.ws) + 2 * BACK_WITHIN:
-                width = max(other.widest, other.was_widest)
-                kept += max(min(width, other.share) - len(other.running), 0.0)
+                # One that is behind is given more than its share to catch up.
+                catching_up = len(other.running) if other.index == pool.index else 0
+                due = min(other.width, other.share + catching_up)
+                kept += max(due - len(other.running), 0.0)
         slots = sum(max(ws.nthreads - load(ws), 1) for ws in self._open.values())
         return kept > 0 and math.ceil(kept) >= slots
 

@@ -98,11 +98,11 @@ class Pool:
     service : float
         Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
         SIGCOMM 1996).
-    left_at, gap : float
-        Monotonic time at which the job last had a ready or running task, and the running mean of
-        the seconds without any; infinite before the first.
-    widest, was_widest : int
-        Maximum number of ready and running tasks since that gap, and between it and the one before.
+    left_at, lacked, gap : float
+        Monotonic time at which the job last had a ready or running task, the service by which it
+        was behind then, and the running mean of the seconds without any; infinite before the first.
+    width : float
+        Maximum number of ready and running tasks, less `NARROWER` with each gap.
     made_at : dict of str to float
         Tasks without a home that were sent to each worker, decayed over time.
     waiting : int
@@ -135,9 +135,9 @@ class Pool:
     group: Group | None = None
     service: float = 0.0
     left_at: float = -math.inf
+    lacked: float = 0.0
     gap: float = math.inf
-    widest: int = 0
-    was_widest: int = 0
+    width: float = 0.0
     made_at: dict[str, float] = field(default_factory=dict)
     waiting: int = 0
     bytes_at: dict[str, float] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class Pool:
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
         self.ready[entry.ts] = entry
-        self.widest = max(self.widest, len(self.ready) + len(self.running))
+        self.width = max(self.width, len(self.ready) + len(self.running))
         kind = self.kinds.get(entry.kind)
         if kind is None:
             kind = self.kinds[entry.kind] = Ready()

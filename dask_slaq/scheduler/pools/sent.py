@@ -42,6 +42,8 @@ class Sent:
         Reason in words.
     order : tuple
         Order on the worker, lowest first.
+    tag : float
+        Service of its job when it was sent.
     expected : float
         Expected compute time when it was sent, seconds; infinite if unknown.
     threads : float
@@ -50,6 +52,8 @@ class Sent:
         Core-seconds charged to its job so far.
     start : float or None
         Estimated start of the computation, monotonic seconds; None while it waits on the worker.
+    worker : str
+        Address.
     """
 
     pool: Pool
@@ -57,11 +61,13 @@ class Sent:
     ours: bool
     why: str
     order: tuple[Any, ...]
+    tag: float
     expected: float = math.inf
     soonest: float = math.inf
     threads: float = 1.0
     ahead: float = 0.0
     start: float | None = None
+    worker: str = ""
 
     def left(self, now: float) -> float:
         """Return the estimated seconds until the task ends; infinite if unknown.
@@ -150,7 +156,7 @@ class SentTasks:
         if on is None:
             on = self._on[ws.address] = _OnWorker()
         on.tasks[ts] = sent
-        self._where[ts] = ws.address
+        self._where[ts] = sent.worker = ws.address
         sent.start = monotonic() if load(ws) <= ws.nthreads else None
         if sent.start is None:
             self._count += 1
@@ -176,7 +182,7 @@ class SentTasks:
         on, ws = self._on.get(address), self.scheduler.workers.get(address)
         while on is not None and on.queue and ws is not None:
             sent: Sent = heapq.heappop(on.queue)[2]
-            if sent.start is None:
+            if sent.start is None and sent.worker == address:
                 self._starts(on, sent)
                 return sent
         return None

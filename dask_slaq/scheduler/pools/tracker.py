@@ -28,6 +28,8 @@ __all__ = ["TaskTracker"]
 
 #: Maximum seconds of its fair share that a job is owed when it comes back.
 OWED = 0.25
+#: Factor by which the number of tasks that a job is expected to have at once shrinks with each gap.
+NARROWER = 0.7
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
 
@@ -53,8 +55,8 @@ class TaskTracker:
     holding : bool
         Whether ready tasks are held.
     served : float
-        Highest service at which a pool has been served: the virtual time of fair queueing, in
-        core-seconds over weight.
+        Virtual time of fair queueing: the highest service of a pool at which a task that has ended
+        was sent, in core-seconds over weight.
     seceded_at : dict
         Running tasks that gave up their thread, by key: the Unix time at which they did, and the
         core-seconds charged so far.
@@ -224,12 +226,18 @@ class TaskTracker:
         self.wakeups.soon()
 
     def _is_back(self, pool: Pool) -> None:
-        """Record that a pool has tasks again, and limit the service that it is owed."""
-        if math.isfinite(pool.left_at):
-            away = monotonic() - pool.left_at
-            pool.was_widest, pool.widest = pool.widest, 0
+        """Record that a pool has tasks again, and limit the service that it is owed.
+
+        It keeps what it lacked when it left, less its share of the time since, but is not owed what
+        it left to others.
+        """
+        away = monotonic() - pool.left_at
+        if math.isfinite(away):
+            pool.width *= NARROWER
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
-        pool.service = max(pool.service, self.served - OWED * pool.share / pool.weight)
+        share = pool.share / pool.weight
+        owed = max(OWED * share, pool.lacked - min(away, 1e9) * share)
+        pool.service = max(pool.service, self.served - owed)
 
     def _discard_ready(self, pool: Pool, ts: TaskState, *, all_pools: bool = True) -> None:
         pool.pop(ts)
@@ -263,7 +271,6 @@ class TaskTracker:
             self._bound(Binding(time(), ts.key, pool.name, ws.address, "passed", "sent by Dask"))
             return
         sent = self._sent(pool, choice.entry.like, self._order, choice)
-        self.served = max(self.served, pool.service)
         if not choice.entry.homes:
             pool.made_at[ws.address] = pool.made_at.get(ws.address, 0.0) + 1
         self._enter(pool, ts, sent)
@@ -283,7 +290,8 @@ class TaskTracker:
         self, pool: Pool, like: Like, order: tuple[float, ...], choice: Choice | None
     ) -> Sent:
         why = "sent by Dask" if choice is None else choice.why
-        return Sent(pool, like, choice is not None, why, order, like.expected, like.soonest)
+        tag = pool.service
+        return Sent(pool, like, choice is not None, why, order, tag, like.expected, like.soonest)
 
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
@@ -339,8 +347,10 @@ class TaskTracker:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
         sent = self._leave(ts)
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
+        if sent is not None:
+            self.served = max(self.served, sent.tag)
         if not (pool.running or pool.ready):
-            pool.left_at = monotonic()
+            pool.left_at, pool.lacked = monotonic(), self.served - pool.service
 
     def _freed(self, worker: str | None) -> None:
         """Look at a worker where a task has ended; at all if None."""
