@@ -210,6 +210,11 @@ SITUATIONS: dict[str, Situation] = {
         [_loads(f"l{i}", 60) for i in range(8)],
         Figure("most bytes", _most_bytes, _both(2.0)),
     ),
+    "many-loads-mapped": _situation(
+        [1] * 4,
+        [_loads(f"l{i}", 60, seconds=0.1, then=0.01, mapped=0.05) for i in range(8)],
+        Figure("most bytes", _most_bytes, _both(2.0)),
+    ),
     "loads-training": _situation(
         [2] * 4,
         [
