@@ -7,7 +7,6 @@ import math
 import os
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ from benchmarks.common.results import Names, give, json_option
 from benchmarks.never_worse.comparing import compare
 from benchmarks.never_worse.laws import Finding, summary
 from benchmarks.never_worse.scenarios import make_scenario
-from benchmarks.never_worse.situations import SITUATIONS, Row, measure
+from benchmarks.never_worse.situations import SITUATIONS, measure
 from dask_slaq.simulation import virtual
 
 
@@ -62,7 +61,7 @@ def main(
     names = tuple(policies.split(","))
     if situations or only:
         rows = list(measure(only or list(SITUATIONS), names, processes))
-        give({"situations": [asdict(row) for row in rows]}, output, _table(rows))
+        give({"situations": rows}, output, _table(rows))
         return
     seeds = range(seed, seed + count)
     found: list[tuple[int, str, Finding]] = []
@@ -121,19 +120,17 @@ def _line(seed: int, policy: str, finding: Finding) -> str:
     )
 
 
-def _table(rows: list[Row]) -> str:
-    lines = [
-        f"{'situation':18} {'figure':20} {'policy':10} {'plain':>10} {'ours':>10} {'ratio':>7} "
-        f"{'bound':>6}  ok"
-    ]
+def _table(rows: list[dict[str, Any]]) -> str:
+    form = "{:18} {:20} {:10} {:>10} {:>10} {:>7} {:>6}  {}"
+    lines = [form.format(*rows[0])]
     for row in rows:
-        ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
-        bound = "" if row.bound is None else f"{row.bound:.2f}"
-        ok = "" if row.ok is None else "yes" if row.ok else "NO"
-        lines.append(
-            f"{row.situation:18} {row.figure:20} {row.policy:10} {row.plain:10.4g} "
-            f"{row.ours:10.4g} {ratio:>7} {bound:>6}  {ok}"
+        ok = "-" if row["ok"] is None else "yes" if row["ok"] else "NO"
+        plain, ours, ratio, bound = (
+            "-" if row[key] is None else f"{row[key]:.4g}"
+            for key in ("plain", "ours", "ratio", "bound")
         )
+        names = row["situation"], row["figure"], row["policy"]
+        lines.append(form.format(*names, plain, ours, ratio, bound, ok))
     return "\n".join(lines)
 
 

@@ -119,7 +119,7 @@ def _memory(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Findi
     threads = sum(scenario.threads)
     if scenario.family == "loads":
         before, now = plain.probe.most_bytes, ours.probe.most_bytes
-        yield _bound("9 bytes of many jobs", before, now, 2 * before + SMALL)
+        yield _bound("8 bytes of many jobs", before, now, 2 * before + SMALL)
         return
     before, now = plain.probe.most_roots, ours.probe.most_roots
     yield _bound("4 roots", before, now, 1.1 * before + threads)
@@ -131,13 +131,13 @@ def _memory(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Findi
 def _paused(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
     """Compare the times of jobs that need keys of a paused job; under plain Dask none pauses."""
     for person in scenario.participants[1:]:
-        yield _slower("8 beside paused", 1.1, person.name, plain, ours)
+        yield _slower("8 alongside paused", 1.1, person.name, plain, ours)
 
 
 def _waiters(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
     for person in scenario.participants:
         if person.shape == "waiters" and person.name in plain.ended:
-            yield _slower("7 waiters", 1.5, person.name, plain, ours)
+            yield _slower("8 waiters", 1.5, person.name, plain, ours)
 
 
 def _slower(law: str, factor: float, name: str, plain: Outcome, ours: Outcome) -> Finding:

@@ -99,9 +99,8 @@ async def _run(scenario: Scenario, policy: str, outcome: Outcome, bandwidth: flo
                 for person in scenario.participants
                 if person.kind == "idle"
             ]
-            events = asyncio.ensure_future(
-                _let_happen(scenario.events, cluster, clients, running, policy)
-            )
+            happens = [e for e in scenario.events if policy != "none" or e.kind not in _STEERING]
+            events = asyncio.ensure_future(_let_happen(happens, cluster, clients, running))
             _done, pending = await asyncio.wait(running.values(), timeout=LIMIT)
             for task in pending:
                 task.cancel()
@@ -174,17 +173,12 @@ async def _stay_idle(
 
 
 async def _let_happen(
-    events: list[Event],
-    cluster: Any,
-    clients: dict[str, Any],
-    running: dict[str, Any],
-    policy: str,
+    events: list[Event], cluster: Any, clients: dict[str, Any], running: dict[str, Any]
 ) -> None:
     begin = virtual.now()
     for event in sorted(events, key=lambda event: event.at):
         await asyncio.sleep(max(begin + event.at - virtual.now(), 0.0))
-        if policy != "none" or event.kind not in ("job_pauses", "job_resumes"):
-            await _HAPPEN[event.kind](event, cluster, clients, running)
+        await _HAPPEN[event.kind](event, cluster, clients, running)
 
 
 async def _worker_dies(event: Event, cluster: Any, *_: Any) -> None:
@@ -222,30 +216,24 @@ async def _client_leaves(
         running[name].cancel()
 
 
-async def _job_pauses(event: Event, cluster: Any, clients: dict[str, Any], running: Any) -> None:
+async def _steer(event: Event, cluster: Any, clients: dict[str, Any], running: Any) -> None:
     import dask_slaq as slaq
 
-    name = list(running)[event.which % len(running)]
+    name = list(running)[event.which]
     if not running[name].done():
-        await slaq.pause(name, client=clients[name])
+        steer = slaq.pause if event.kind == "job_pauses" else slaq.resume
+        await steer(name, client=clients[name])
 
 
-async def _job_resumes(event: Event, cluster: Any, clients: dict[str, Any], running: Any) -> None:
-    import dask_slaq as slaq
-
-    name = list(running)[event.which % len(running)]
-    if not running[name].done():
-        await slaq.resume(name, client=clients[name])
-
-
+#: Events that plain Dask lacks.
+_STEERING = {"job_pauses": _steer, "job_resumes": _steer}
 _HAPPEN = {
     "worker_dies": _worker_dies,
     "worker_retires": _worker_retires,
     "worker_pauses": _worker_pauses,
     "worker_joins": _worker_joins,
     "client_leaves": _client_leaves,
-    "job_pauses": _job_pauses,
-    "job_resumes": _job_resumes,
+    **_STEERING,
 }
 
 

@@ -199,6 +199,7 @@ def _loads(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
     for i in range(count):
         parameters = draw("reduction", rng, total, rng.uniform(0.5, 1) * total)
         parameters |= {"nbytes": 5 * 10**7, "then": rng.choice([0.002, 0.05])}
+        parameters["mapped"] = rng.choice([0.0, 0.05])
         people.append(Participant("abcdefgh"[i], "job", 0.2, "reduction", parameters))
     return Scenario(seed, "loads", threads, people)
 

@@ -9,8 +9,9 @@ from click.testing import CliRunner
 
 from benchmarks.never_worse.__main__ import main
 from benchmarks.never_worse.comparing import compare
-from benchmarks.never_worse.laws import summary
+from benchmarks.never_worse.laws import Finding, summary
 from benchmarks.never_worse.scenarios import make_scenario
+from benchmarks.never_worse.situations import SITUATIONS, measure
 from dask_slaq.simulation import virtual
 
 
@@ -31,10 +32,24 @@ def test_no_law_is_broken(first):
     assert broken == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_a_situation_keeps_its_bounds(name):
+    assert [row for row in measure([name], ["fair", "max-total"], 1) if row["ok"] is False] == []
+
+
 def test_a_scenario_replays_to_the_last_digit():
     first, second = (compare(3, ("fair",)) for _ in range(2))
     assert first == second
     assert set(summary([finding for _, _, finding in first])) >= {"1 results", "2 alone"}
+
+
+def test_a_law_is_summed_up_by_the_mean_and_the_tail_of_its_excess():
+    findings = [Finding("a", 1.0, 1.0, excess / 100 - 0.9) for excess in range(100)]
+    (law,) = summary(findings).values()
+    assert law["checked"] == 100 and law["broken"] == 9
+    assert law["worst"] == pytest.approx(0.09) and law["q99"] == pytest.approx(0.08)
+    assert law["mean_excess"] == pytest.approx(sum(range(10)) / 100 / 100)
 
 
 def test_the_same_seed_gives_the_same_scenario():
@@ -49,5 +64,23 @@ def test_the_report_has_the_keys_that_others_read(tmp_path):
     assert result.exit_code == 0
     found = json.loads(output.read_text())
     assert found["scenarios"] == 2
-    assert all({"checked", "worst"} <= set(row) for row in found["laws"].values())
+    assert all(
+        {"checked", "worst", "q99", "mean_excess"} <= set(row) for row in found["laws"].values()
+    )
     assert isinstance(found["broken"], list)
+
+
+@pytest.mark.slow
+def test_situations_print_a_row_per_figure_and_policy():
+    arguments = ["--only", "waiters,shared", "--policies", "fair", "--processes", "1"]
+    printed = CliRunner().invoke(main, arguments, catch_exceptions=False).stdout.splitlines()
+    assert printed[0].split()[:2] == ["situation", "figure"]
+    assert [line.split()[0] for line in printed[1:]] == ["waiters", "shared"]
+    result = CliRunner().invoke(main, [*arguments, "--json", "-"], catch_exceptions=False)
+    (first, _) = json.loads(result.stdout)["situations"]
+    assert {"situation", "policy", "plain", "ours", "ratio", "bound", "ok"} <= set(first)
+
+
+def test_an_unknown_situation_is_refused():
+    result = CliRunner().invoke(main, ["--only", "nothing"])
+    assert result.exit_code == 2 and "unknown situation nothing" in result.output
