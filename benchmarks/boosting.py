@@ -78,6 +78,8 @@ def measure(
     """
     policy = "none" if way == "plain" else "fair"
     with local_cluster(workers, threads=threads, processes=processes) as (cluster, client):
+        with client.as_current():
+            LIBRARIES[library](client, *_data(runs), runs)  # imports the library everywhere
         register(client, policy, epoch="100ms")
         clients = [client if source == "threads" else another_client(cluster) for _ in range(runs)]
         ends: list[float] = []
