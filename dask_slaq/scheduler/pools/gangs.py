@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
 #: Seconds without a new member after which a gang of unknown size is complete, and seconds that a
 #: ready member waits for the others.
-QUIET, PATIENCE = 0.05, 60.0
+QUIET, PATIENCE = 0.1, 60.0
 #: States of a task that waits for nothing but a worker, or has been sent to one.
 READY = ("no-worker", "processing")
 
