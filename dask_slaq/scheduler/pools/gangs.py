@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 #: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
-#: Seconds without a new member after which a gang of unknown size is complete, and seconds that a
-#: ready member waits for the others.
+#: Seconds without a new member that complete a gang of unknown size, and that a member may wait.
 QUIET, PATIENCE = 0.1, 60.0
 #: States of a task that waits for nothing but a worker, or has been sent to one.
 READY = ("no-worker", "processing")
@@ -53,12 +52,10 @@ class Gang:
 
     def overdue(self, now: float) -> bool:
         """Return whether a ready member has waited too long for the gang to be complete."""
-        if not any(ts.state in READY for ts in self.members):
-            return False
-        if self._ready_since is None:
+        if self._ready_since is None and any(ts.state in READY for ts in self.members):
             self._ready_since = now
-        waited = now - max(self._ready_since, self.latest)
-        return waited >= PATIENCE and not self.complete(now)
+        since = now if self._ready_since is None else max(self._ready_since, self.latest)
+        return now - since >= PATIENCE and not self.complete(now)
 
 
 class Gangs:
@@ -89,8 +86,8 @@ class Gangs:
             Monotonic time.
         """
         found = None if ts.actor else _declaration(ts)
-        if found is None:
-            return None
+        if found is None or ts in self._of:  # known tasks may be submitted again
+            return self._of.get(ts)
         name, size, threads = (pool, ts.prefix.name, found[0]), *found[1:]
         gang = self._by_name.setdefault(name, Gang(name, size, now))
         if gang.closed:
@@ -101,8 +98,7 @@ class Gangs:
 
     def remove(self, ts: TaskState) -> None:
         """Remove a task that has ended, or was released or cancelled."""
-        gang = self._of.pop(ts, None)
-        if gang is not None:
+        if (gang := self._of.pop(ts, None)) is not None:
             del gang.members[ts], gang.threads[ts]
             if gang.size and not gang.closed:
                 gang.size -= 1
@@ -111,7 +107,7 @@ class Gangs:
 
 
 def _declaration(ts: TaskState) -> tuple[Hashable, int | None, int | None] | None:
-    """Return name, size and threads that a task gives its gang, by annotations or arguments."""
+    """Return the name, size and threads that a task states by its annotations or arguments."""
     notes, task = ts.annotations or {}, ts.run_spec
     found: Any = (None, None, 1)
     given = getattr(task, "kwargs", None) or {}
@@ -122,4 +118,6 @@ def _declaration(ts: TaskState) -> tuple[Hashable, int | None, int | None] | Non
             found = ((given.get("dmlc_tracker_uri"), given["dmlc_tracker_port"]), None, None)
     if isinstance(notes.get(NAME), str):
         found = (notes[NAME], notes.get(SIZE, found[1]), notes.get(THREADS, found[2]))
-    return found if found[0] is not None else None
+    name, *counts = found
+    size, threads = (n if isinstance(n, int) else None for n in counts)
+    return None if name is None else (name, size, threads)

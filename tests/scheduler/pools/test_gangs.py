@@ -74,6 +74,14 @@ def test_annotations_name_a_gang_and_take_precedence():
     assert gangs.add("pool", xgboost(1, **notes), "b", 0.0) is gang
     assert gang.complete(0.0) and set(gang.threads.values()) == {3}
     assert gangs.add("pool", task(slaq_gang="h"), "a", 0.0).threads.popitem()[1] == 1
+    assert gangs.add("pool", task(slaq_gang="i", slaq_gang_size="2"), "a", 0.0).size is None
+
+
+def test_a_known_task_that_is_submitted_again_stays_where_it_is():
+    gangs, ts = Gangs(), xgboost(1)
+    gang = gangs.add("pool", ts, "a", 0.0)
+    assert gangs.add("pool", ts, "a", QUIET) is gang
+    assert gang.complete(QUIET)
 
 
 def test_pools_and_prefixes_are_kept_apart():
