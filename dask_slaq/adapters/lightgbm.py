@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlparse
 
+import dask
+
 from dask_slaq.adapters.observing import (
     Address,
     Loop,
     LoopObserver,
     Mailbox,
+    Proxy,
     ReportSession,
     ends_with,
     kind_of,
@@ -35,7 +38,7 @@ DEFAULTS = {"learning_rate": 0.1, "num_leaves": 31, "min_child_samples": 20, "re
 class Training(LoopObserver):
     """Observer that adds two callbacks to those of ``fit``, which run on every worker."""
 
-    needs = ("kwargs",)
+    needs = ("client", "kwargs")
 
     def __init__(
         self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
@@ -46,6 +49,17 @@ class Training(LoopObserver):
         route = self.inbox.route
         callbacks = [Report(route), *(given.get("callbacks") or ()), Stop(route)]
         arguments["kwargs"] = {**given, "callbacks": callbacks}
+        self._client = arguments["client"]
+        arguments["client"] = Proxy(self._client, submit=self._submit)
+
+    def _submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Submit a task; annotate those that train as a gang: they wait for each other."""
+        gang = {}
+        if "num_machines" in kwargs:
+            size = kwargs["num_machines"]
+            gang = {"slaq_gang": self.inbox.route.inbox, "slaq_gang_size": size}
+        with dask.annotate(**gang):
+            return self._client.submit(function, *args, **kwargs)
 
     def kind(self, fit: str) -> dict[str, Any]:
         """Return the kind: objective and boosting, parameters, and size of the data."""

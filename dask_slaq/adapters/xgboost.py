@@ -8,8 +8,10 @@ metric over all workers. `SlaqReport` is created on first access: its base class
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+
+import dask
 
 from dask_slaq.adapters.observing import (
     Address,
@@ -60,6 +62,25 @@ class Training(LoopObserver):
         # Do not call a custom metric on data that it was not written for.
         if not evals and arguments["custom_metric"] is None:
             arguments["evals"] = [(dtrain, OWN)]
+        maps = [dtrain.worker_map, *(data.worker_map for data, _ in evals or ())]
+        self.gang: dict[str, Any] = {
+            "slaq_gang": inbox.route.inbox,
+            "slaq_gang_size": len(set().union(*maps)),
+        }
+        params = arguments.get("params") or {}
+        threads = params.get("nthread") or params.get("n_jobs") or 0
+        if threads > 0:  # else each task uses all threads of its worker
+            self.gang["slaq_threads"] = threads
+
+    def around(self, run: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+        """Annotate the tasks of a run, a coroutine, as a gang: they wait for each other."""
+
+        async def annotated() -> Any:
+            with dask.annotate(**self.gang):
+                return await training
+
+        training = super().around(run)
+        return annotated()
 
     def kind(self, fit: str) -> dict[str, Any]:
         """Return the kind: objective and booster, parameters, and size of the data."""

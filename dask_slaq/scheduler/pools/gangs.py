@@ -1,0 +1,123 @@
+"""Gangs: tasks that wait for each other while they run, each pinned to one worker.
+
+xgboost and LightGBM train in one such task per worker. If some members of a gang start and others
+do not, the threads of those that started are blocked. Tasks are only read here, never changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+#: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
+NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
+#: Seconds without a new member that complete a gang of unknown size, and that a member may wait.
+QUIET, PATIENCE = 0.1, 60.0
+#: States of a task that waits for nothing but a worker, or has been sent to one.
+READY = ("no-worker", "processing")
+
+
+@dataclass(eq=False)
+class Gang:
+    """Tasks that must start together.
+
+    Attributes
+    ----------
+    size : int or None
+        Number of members; None if unknown.
+    latest : float
+        Monotonic time at which the last member was added.
+    members, threads : dict
+        Worker address of each task; and threads that it uses, None for all of its worker.
+    closed : bool
+        Whether the members may start: together, or one by one after a deadline.
+    """
+
+    name: Hashable
+    size: int | None
+    latest: float
+    members: dict[TaskState, str] = field(default_factory=dict)
+    threads: dict[TaskState, int | None] = field(default_factory=dict)
+    closed: bool = False
+    _ready_since: float | None = None
+
+    def complete(self, now: float) -> bool:
+        """Return whether all members have arrived and are ready."""
+        full = len(self.members) >= self.size if self.size else now - self.latest >= QUIET
+        return full and all(ts.state in READY for ts in self.members)
+
+    def overdue(self, now: float) -> bool:
+        """Return whether a ready member has waited too long for the gang to be complete."""
+        if self._ready_since is None and any(ts.state in READY for ts in self.members):
+            self._ready_since = now
+        since = now if self._ready_since is None else max(self._ready_since, self.latest)
+        return now - since >= PATIENCE and not self.complete(now)
+
+
+class Gangs:
+    """Gangs of all pinned tasks that have not ended."""
+
+    def __init__(self) -> None:
+        self._of: dict[TaskState, Gang] = {}
+        self._by_name: dict[Hashable, Gang] = {}
+
+    def of(self, ts: TaskState) -> Gang | None:
+        """Return the gang of a task, or None."""
+        return self._of.get(ts)
+
+    def waiting(self) -> list[Gang]:
+        """Return the gangs that are not closed, oldest first."""
+        return [gang for gang in self._by_name.values() if not gang.closed]
+
+    def add(self, pool: Hashable, ts: TaskState, worker: str, now: float) -> Gang | None:
+        """Add a new task to its gang. Returns None if the task may start by itself.
+
+        Parameters
+        ----------
+        pool : hashable
+        ts : distributed.scheduler.TaskState
+        worker : str
+            Address of the only worker that the user allows.
+        now : float
+            Monotonic time.
+        """
+        found = None if ts.actor else _declaration(ts)
+        if found is None or ts in self._of:  # known tasks may be submitted again
+            return self._of.get(ts)
+        name, size, threads = (pool, ts.prefix.name, found[0]), *found[1:]
+        gang = self._by_name.setdefault(name, Gang(name, size, now))
+        if gang.closed:
+            return None
+        gang.members[ts], gang.threads[ts], gang.latest = worker, threads, now
+        self._of[ts] = gang
+        return gang
+
+    def remove(self, ts: TaskState) -> None:
+        """Remove a task that has ended, or was released or cancelled."""
+        if (gang := self._of.pop(ts, None)) is not None:
+            del gang.members[ts], gang.threads[ts]
+            if gang.size and not gang.closed:
+                gang.size -= 1
+            if not gang.members:
+                del self._by_name[gang.name]
+
+
+def _declaration(ts: TaskState) -> tuple[Hashable, int | None, int | None] | None:
+    """Return the name, size and threads that a task states by its annotations or arguments."""
+    notes, task = ts.annotations or {}, ts.run_spec
+    found: Any = (None, None, 1)
+    given = getattr(task, "kwargs", None) or {}
+    if "machines" in given and "num_machines" in given:  # lightgbm.dask
+        found = (given["machines"], given["num_machines"], None)
+    for given in getattr(task, "args", None) or ():
+        if isinstance(given, dict) and "dmlc_tracker_port" in given:  # xgboost.dask
+            found = ((given.get("dmlc_tracker_uri"), given["dmlc_tracker_port"]), None, None)
+    if isinstance(notes.get(NAME), str):
+        found = (notes[NAME], notes.get(SIZE, found[1]), notes.get(THREADS, found[2]))
+    name, *counts = found
+    size, threads = (n if isinstance(n, int) else None for n in counts)
+    return None if name is None else (name, size, threads)

@@ -1,0 +1,172 @@
+"""Which pinned tasks start together, when, and when they are let go."""
+
+from types import SimpleNamespace
+
+import dask
+from distributed.diagnostics.plugin import SchedulerPlugin
+from driving import gen_cluster
+
+from dask_slaq.scheduler.pools.gangs import PATIENCE, QUIET, Gangs
+
+
+class Task(SimpleNamespace):
+    """Stands in for a `TaskState`."""
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+def task(prefix="train", state="no-worker", args=(), kwargs=None, actor=False, **annotations):
+    return Task(
+        prefix=SimpleNamespace(name=prefix), state=state, actor=actor, annotations=annotations,
+        run_spec=SimpleNamespace(args=args, kwargs=kwargs or {}),
+    )  # fmt: skip
+
+
+def lightgbm(port, size=2, **more):
+    kwargs = {"machines": f"a:{port},b:{port}", "num_machines": size}
+    return task("train_part", kwargs=kwargs, **more)
+
+
+def xgboost(port, **more):
+    return task("fn", args=({}, {"dmlc_tracker_uri": "s", "dmlc_tracker_port": port}), **more)
+
+
+def members(gang):
+    return list(gang.members.values())
+
+
+def test_a_pinned_task_that_declares_no_gang_may_start_at_once():
+    gangs = Gangs()
+    for ts in (task(), task(args=({"port": 1},)), task(kwargs={"machines": "a"})):
+        assert gangs.add("pool", ts, "a", 0.0) is None
+    assert gangs.add("pool", task(actor=True, slaq_gang="g"), "a", 0.0) is None
+    assert gangs.add("pool", Task(**{**vars(task()), "annotations": None}), "a", 0.0) is None
+    assert gangs.waiting() == []
+
+
+def test_interleaved_runs_of_lightgbm_are_complete_with_their_last_task():
+    gangs = Gangs()
+    one = gangs.add("pool", lightgbm(1), "a", 0.0)
+    two = gangs.add("pool", lightgbm(2), "b", 0.0)
+    assert not one.complete(PATIENCE / 2) and not two.complete(PATIENCE / 2)
+    assert gangs.add("pool", lightgbm(2), "a", 1.0) is two
+    assert gangs.add("pool", lightgbm(1), "b", 1.0) is one
+    assert one.complete(1.0) and two.complete(1.0)
+    assert gangs.waiting() == [one, two]
+    assert members(one) == ["a", "b"] and members(two) == ["b", "a"]
+    assert set(one.threads.values()) == {None}  # LightGBM uses all threads of its worker
+
+
+def test_a_run_of_unknown_size_is_complete_after_a_quiet_time():
+    gangs = Gangs()
+    gang = gangs.add("pool", xgboost(1), "a", 0.0)
+    assert gangs.add("pool", xgboost(1), "b", QUIET * 0.9) is gang
+    assert gangs.add("pool", xgboost(2), "b", QUIET * 0.9) is not gang
+    assert not gang.complete(QUIET * 1.8)
+    assert gang.complete(QUIET * 2)
+
+
+def test_annotations_name_a_gang_and_take_precedence():
+    gangs = Gangs()
+    notes = {"slaq_gang": "g", "slaq_gang_size": 2, "slaq_threads": 3}
+    gang = gangs.add("pool", xgboost(1, **notes), "a", 0.0)
+    assert gangs.add("pool", xgboost(1, **notes), "b", 0.0) is gang
+    assert gang.complete(0.0) and set(gang.threads.values()) == {3}
+    assert gangs.add("pool", task(slaq_gang="h"), "a", 0.0).threads.popitem()[1] == 1
+    assert gangs.add("pool", task(slaq_gang="i", slaq_gang_size="2"), "a", 0.0).size is None
+
+
+def test_a_known_task_that_is_submitted_again_stays_where_it_is():
+    gangs, ts = Gangs(), xgboost(1)
+    gang = gangs.add("pool", ts, "a", 0.0)
+    assert gangs.add("pool", ts, "a", QUIET) is gang
+    assert gang.complete(QUIET)
+
+
+def test_pools_and_prefixes_are_kept_apart():
+    gangs = Gangs()
+    notes = {"slaq_gang": "g"}
+    found = [
+        gangs.add(pool, task(prefix, **notes), "a", 0.0)
+        for pool, prefix in [("one", "f"), ("two", "f"), ("one", "g")]
+    ]
+    assert len(set(map(id, found))) == 3
+
+
+def test_a_member_that_is_not_ready_is_waited_for_but_not_for_ever():
+    gangs = Gangs()
+    first, second = lightgbm(1, state="waiting"), lightgbm(1, state="waiting")
+    gang = gangs.add("pool", first, "a", 0.0)
+    gangs.add("pool", second, "b", 0.0)
+    assert not gang.overdue(2 * PATIENCE)  # nobody is kept from starting
+    first.state = "no-worker"
+    assert not gang.complete(3 * PATIENCE) and not gang.overdue(3 * PATIENCE)
+    assert gang.overdue(4 * PATIENCE)
+    second.state = "no-worker"
+    assert gang.complete(4 * PATIENCE) and not gang.overdue(4 * PATIENCE)
+
+
+def test_a_member_that_never_comes_is_not_waited_for_for_ever():
+    gangs = Gangs()
+    gang = gangs.add("pool", lightgbm(1), "a", 0.0)
+    assert not gang.overdue(1.0)
+    assert not gang.complete(1.0 + PATIENCE) and gang.overdue(1.0 + PATIENCE)
+    gang.closed = True
+    assert gangs.waiting() == []
+    assert gangs.add("pool", lightgbm(1), "b", 2 * PATIENCE) is None
+
+
+def test_a_gang_is_forgotten_with_its_last_member():
+    gangs = Gangs()
+    tasks = [lightgbm(1, size=3) for _ in range(2)]
+    gang = gangs.add("pool", tasks[0], "a", 0.0)
+    gangs.add("pool", tasks[1], "b", 0.0)
+    gangs.remove(tasks[0])  # cancelled before the third came
+    assert gangs.of(tasks[0]) is None and gangs.of(tasks[1]) is gang
+    assert gang.size == 2 and members(gang) == ["b"]
+    gangs.remove(tasks[1])
+    gangs.remove(tasks[1])
+    assert gangs.waiting() == []
+    assert gangs.add("pool", lightgbm(1), "a", 0.0) is not gang
+
+
+class Adding(SchedulerPlugin):
+    """Adds pinned tasks to gangs."""
+
+    def __init__(self):
+        self.gangs, self.found = Gangs(), {}
+
+    def update_graph(self, scheduler, *, client, tasks, **kwargs):
+        for ts in map(scheduler.tasks.get, tasks):
+            if ts.worker_restrictions and len(ts.worker_restrictions) == 1:
+                (worker,) = ts.worker_restrictions
+                self.found[ts.key] = self.gangs.add(client, ts, worker, 0.0)
+
+
+def train_part(**kwargs):
+    return kwargs["num_machines"]
+
+
+@gen_cluster(client=True)
+async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
+    plugin = Adding()
+    s.add_plugin(plugin, name="adding")
+    addresses, inputs = [a.address, b.address], c.map(abs, range(2))
+    parts = [
+        c.submit(train_part, machines="a,b", num_machines=2, x=x, workers=[w], pure=False)
+        for w, x in zip(addresses, inputs, strict=True)
+    ]
+    with dask.annotate(slaq_gang="g"):
+        named = [c.submit(id, i, workers=[w], pure=False) for i, w in enumerate(addresses)]
+    alone = c.submit(id, 2, workers=addresses[:1])
+    await c.gather([*parts, *named, alone])
+    for futures in (parts, named):
+        gang = plugin.found[futures[0].key]
+        assert plugin.found[futures[1].key] is gang
+        assert members(gang) == addresses
+    assert plugin.found[alone.key] is None
+
+
+def test_a_run_on_one_worker_does_not_wait():
+    assert Gangs().add("pool", lightgbm(1, size=1), "a", 0.0).complete(0.0)
