@@ -343,6 +343,22 @@ async def test_a_worker_that_joins_is_used_at_once(c, s, a, b):
             await c.gather(busy)
 
 
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_worker_that_joins_gets_no_more_tasks_than_it_has_threads(c, s, a):
+    plugin = await start_plugin(c, s, **LATE)
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 8, range(8), pure=False)
+        await until(lambda: ready(plugin, "a") == 7)
+        async with Worker(s.address, nthreads=2):
+            await until(lambda: running(plugin, "a") == 3)
+            assert sorted(len(ws.processing) for ws in s.workers.values()) == [1, 2]
+            assert ready(plugin, "a") == 5
+            await Event("go").set()
+            assert await c.gather(futures) == list(range(8))
+    assert_nothing_left(s, plugin)
+
+
 @gen_cluster(client=True, nthreads=[])
 async def test_tasks_wait_for_the_first_worker(c, s):
     await start_plugin(c, s)
