@@ -1,6 +1,7 @@
 """How the tests of the shell drive it: jobs side by side, tasks held on events, recorded runs.
 
 The plugin gets an epoch of an hour, so that nothing happens by a timer: tests call `run_once`.
+Tests assert what a user sees: the order of `bindings`, where tasks ran, and their states in Dask.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import dask
+import numpy as np
 from distributed import Client, Event, Scheduler, utils_test
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_slaq as slaq
+from dask_slaq.core.policies import Allocation, Snapshot
 
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
@@ -24,10 +27,89 @@ PATIENCE = 300
 gen_cluster = functools.partial(utils_test.gen_cluster, timeout=PATIENCE)
 
 
+#: Settings with which a task is sent only when a thread is free for it.
+LATE: dict[str, Any] = {"short_task": 0, "ahead": 0}
+
+
+class Fixed:
+    """Policy that decides who comes first in a test: a share and an index for each job, by name.
+
+    Parameters
+    ----------
+    **jobs : tuple of float
+        Share in threads, and index. Other jobs get no share and come last.
+    """
+
+    name = "fixed"
+    needs: frozenset[str] = frozenset()
+
+    def __init__(self, **jobs: tuple[float, float]) -> None:
+        self.jobs = jobs
+
+    def __call__(self, snapshot: Snapshot) -> Allocation:
+        """Return the allocation. See `dask_slaq.core.policies.Policy`."""
+        of_jobs = np.array([self.jobs.get(name, (0.0, -1.0)) for name in snapshot.jobs], float)
+        return Allocation(of_jobs[:, 0], of_jobs[:, 1])
+
+
 async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) -> slaq.SlaqPlugin:
-    """Register the plugin and return the scheduler's instance."""
-    await client.register_plugin(slaq.SlaqPlugin(**{"policy": "fair", "epoch": "1h", **settings}))
-    return scheduler.plugins["slaq"]
+    """Register the plugin and return the scheduler's instance.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    scheduler : distributed.Scheduler
+    **settings
+        Settings of the plugin. The policy may be an instance, such as `Fixed`; jobs then have no
+        floor by default.
+    """
+    policy = settings.get("policy", "fair")
+    given = {"epoch": "1h", **settings, "policy": policy}
+    if not isinstance(policy, str):
+        given = {"floor": 0.0, **given, "policy": "max-total"}
+    await client.register_plugin(slaq.SlaqPlugin(**given))
+    plugin = scheduler.plugins["slaq"]
+    if not isinstance(policy, str):
+        plugin.engine.set_policy(policy)
+    return plugin
+
+
+def on_virtual_clock(
+    scenario: Callable[..., Any], threads: list[int], *, resources: Any = None, **settings: Any
+) -> Any:
+    """Run a scenario on Dask's real scheduler and workers, on a clock that waits for nothing.
+
+    Parameters
+    ----------
+    scenario : coroutine function
+        Called as ``scenario(client, cluster, plugin)``.
+    threads : list of int
+        Threads of each worker.
+    resources : list of dict, optional
+        Resources of each worker.
+    **settings
+        See `start_plugin`; the epoch is a second by default.
+    """
+    from dask_slaq.simulation import virtual
+
+    async def run() -> Any:
+        config = {"distributed.scheduler.validate": True}
+        cluster = virtual.Cluster(threads, resources=resources, config=config)
+        async with cluster, cluster.client() as client:
+            plugin = await start_plugin(client, cluster.scheduler, **{"epoch": "1s", **settings})
+            result = await scenario(client, cluster, plugin)
+            plugin.pools.check()
+            assert plugin.failed is None
+            return result
+
+    return virtual.run(run)
+
+
+async def work(seconds: float, *inputs: Any) -> None:
+    """A task that holds its thread for some seconds of the virtual clock."""
+    from dask_slaq.simulation import virtual
+
+    await virtual.work(seconds=seconds)
 
 
 @contextlib.asynccontextmanager
@@ -83,15 +165,37 @@ def restricted_by_us(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> list[Any]
     return [ts for ts in scheduler.tasks.values() if plugin.pools.control.has(ts)]
 
 
+def ready(plugin: slaq.SlaqPlugin, job: str) -> int:
+    """The number of tasks of a job that wait for a slot."""
+    return len(plugin.pools.pools[job].ready)
+
+
+def running(plugin: slaq.SlaqPlugin, job: str) -> int:
+    """The number of tasks of a job that were sent through slots and compute."""
+    return len(plugin.pools.pools[job].running)
+
+
+def served(plugin: slaq.SlaqPlugin) -> list[str]:
+    """The jobs of the tasks that were sent to workers, in this order."""
+    return [binding.job for binding in plugin.pools.bindings]
+
+
+def reasons(plugin: slaq.SlaqPlugin) -> dict[Any, str]:
+    """Why each task was last sent to its worker, by key."""
+    return {binding.key: binding.reason for binding in plugin.pools.bindings}
+
+
 @dataclass
 class Run:
-    """One task sent to one worker, with what its job held at that moment."""
+    """A task that ended: the set of its job when sent and at the end; the jobs when sent."""
 
     key: Any
     job: str
-    worker: str
     reason: str
-    held: frozenset[str]
+    sent_to: str
+    ran_on: str
+    held_then: frozenset[str]
+    held_now: frozenset[str]
     jobs: int
 
 
@@ -103,45 +207,34 @@ class Recorder(SchedulerPlugin):
     def __init__(self, scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
         self.scheduler = scheduler
         self.plugin = plugin
-        self.sent: dict[Any, Run] = {}
-        self.ended: list[tuple[Run, str]] = []
+        self.sent: dict[Any, tuple[str, str, frozenset[str], int]] = {}
+        self.ended: list[Run] = []
         scheduler.add_plugin(self)
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         pools = self.plugin.pools
         pool = pools.tracker.owner.get(key)
         if finish == "processing" and pool is not None:
-            last = pools.bindings[-1]
-            assert last.key == key
-            self.sent[key] = Run(
-                key,
-                pool.name,
-                self.scheduler.tasks[key].processing_on.address,
-                last.reason,
-                frozenset(pool.workers),
-                len(pools.pools),
-            )
+            worker = self.scheduler.tasks[key].processing_on.address
+            self.sent[key] = pool.name, worker, frozenset(pool.workers), len(pools.pools)
         elif start == "processing" and finish == "memory" and key in self.sent:
-            run, worker = self.sent.pop(key), kwargs["worker"]
-            for binding in reversed(pools.bindings):
-                if binding.key == key and run.reason != "passed":  # it may have been moved
-                    held = run.held if binding.worker == run.worker else frozenset(pool.workers)
-                    run = replace(run, worker=binding.worker, reason=binding.reason, held=held)
-                    break
-            self.ended.append((run, worker))
+            job, worker, held, jobs = self.sent.pop(key)
+            sent = (b for b in reversed(pools.bindings) if (b.key, b.worker) == (key, worker))
+            reason = next(sent).reason
+            now = frozenset(pool.workers if pool is not None else held)
+            self.ended.append(Run(key, job, reason, worker, kwargs["worker"], held, now, jobs))
 
     def held(self) -> list[Run]:
         """Runs of tasks that went through a pool."""
-        return [run for run, _ in self.ended if run.reason != "passed"]
+        return [run for run in self.ended if run.reason != "passed"]
 
     def check(self, *, lend: bool = True) -> None:
         """Each task ran where its job held a slot, or was lent one, at that moment."""
         assert self.ended
-        for run, worker in self.ended:
-            if run.reason == "passed":
-                continue
-            assert worker == run.worker, run
+        for run in self.held():
             assert run.reason in ("granted", "floor", "lent"), run
-            if run.reason == "granted" or not lend:
-                assert run.worker in run.held, run
-            assert lend or run.reason != "lent", run
+            if run.reason == "granted":
+                assert run.sent_to in run.held_then | run.held_now, run
+            if not lend:
+                assert run.reason != "lent", run
+                assert run.ran_on in run.held_then | run.held_now, run

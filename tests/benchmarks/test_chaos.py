@@ -10,7 +10,7 @@ from benchmarks.chaos import __main__ as chaos
 from benchmarks.chaos.faults import HAPPEN
 from benchmarks.chaos.rounds import KINDS, make_round
 from benchmarks.chaos.running import run
-from dask_slaq.scheduler.pools.task_tracker import TaskTracker
+from dask_slaq.scheduler.pools import Pools
 
 
 def test_every_kind_of_fault_can_happen():
@@ -29,15 +29,16 @@ def test_rounds_leave_nothing_behind_and_count_their_faults():
 
 
 def test_a_broken_pool_is_seen(monkeypatch):
-    made = make_round(11, faults=0)
-    left_slot = TaskTracker._left_slot
+    def check(pools):
+        raise AssertionError("on purpose")
 
-    def forgets(self, pool, ts, seconds):
-        left_slot(self, pool, ts, seconds)
-        pool.running[ts] = 1.0
+    monkeypatch.setattr(Pools, "check", check)
+    assert any("on purpose" in found for found in run(make_round(11, faults=0)).broken)
 
-    monkeypatch.setattr(TaskTracker, "_left_slot", forgets)
-    assert run(made).broken
+
+def test_what_a_pool_leaves_over_is_seen(monkeypatch):
+    monkeypatch.setattr(Pools, "left_over", lambda pools: ["a task"])
+    assert any("a task" in found for found in run(make_round(11, faults=0)).left_over)
 
 
 def test_a_round_ends_alike_again():

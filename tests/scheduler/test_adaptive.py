@@ -43,11 +43,11 @@ async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    await start_plugin(c, s, short_task=0, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
-        await until(lambda: len(plugin.pools.pools["a"].ready) == 30)
+        await until(lambda: [ts.state for ts in s.tasks.values()] == ["no-worker"] * 30)
         assert s.adaptive_target(target_duration=0.1) <= 1
         del futures
 

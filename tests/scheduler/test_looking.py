@@ -51,14 +51,15 @@ async def main():
         await client.register_plugin(slaq.SlaqPlugin())
         plugin = cluster.scheduler.plugins["slaq"]
         cluster.scheduler.add_plugin(transitions)
-        apply = plugin.pools.apply
+        reallocate = plugin.engine.reallocate
 
-        def digested(terms, *args):
-            terms = list(terms)
+        def digested(*args, **kwargs):
+            changed = reallocate(*args, **kwargs)
+            terms = list(changed.terms())
             grants.update(repr((virtual.now(), terms)).encode())
-            return apply(terms, *args)
+            return changed
 
-        plugin.pools.apply = digested
+        plugin.engine.reallocate = digested
         looking = asyncio.create_task(look(plugin))
         jobs = ("a", 0.5, 8), ("b", 0.9, 6), ("c", 0.7, 3)
         await asyncio.gather(*(train(client, *job) for job in jobs))

@@ -69,7 +69,7 @@ async def test_after_the_last_job_there_is_no_effect(c, s, a, b):
 
 
 @pytest.mark.parametrize(
-    "part", ["reallocate", "dispatch", "apply", "tick", "transition", "own", "predictor", "hold"]
+    "part", ["reallocate", "predictor", "dispatch", "tick", "hold", "charge", "new pool"]
 )
 @gen_cluster(client=True, nthreads=TWO)
 async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, part):
@@ -81,19 +81,20 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, pa
                 plugin.engine.reallocate = broken
             elif part == "predictor":
                 plugin.engine._predictor.fit = broken
+            elif part == "charge":  # fails in a transition
+                plugin.engine.observe_task = broken
+                await Event("go").set()
+            elif part == "new pool":  # fails when tasks are submitted
+                plugin.engine.add_job = broken
+                with tasks_of(None):
+                    futures.append(c.submit(inc, 7))
             elif part == "hold":
                 hold = plugin.pools.hold
                 plugin.pools.hold = lambda holding: broken() if holding else hold(holding)
-            elif part in ("transition", "own"):
-                setattr(plugin.pools.tracker, part, broken)
             else:
                 setattr(plugin.pools, part, broken)
-            if part in ("transition", "own"):
-                with tasks_of("b"):
-                    futures.append(c.submit(inc, 7))
+            if part in ("charge", "new pool"):
                 await until(lambda: plugin.failed)
-            elif part == "dispatch":
-                plugin.pools.wakeups.soon()
             await until(lambda: (plugin.run_once(), plugin.failed)[1])
             assert plugin.failed == "ZeroDivisionError: on purpose"
             await until(lambda: not plugin.pools.holding)

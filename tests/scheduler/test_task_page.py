@@ -37,9 +37,9 @@ def test_the_page_of_a_held_task_says_why_it_waits(prefix):
             assert "other ready tasks of it wait as well" in html
             assert NAME not in html
             # With a fault in it, the page is Dask's own, and nothing else notices.
-            plugin.pools.dispatcher.turn = None
-            broken = await page(held)
-            del plugin.pools.dispatcher.turn
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("dask_slaq.scheduler.views.task_page.why_it_waits", None)
+                broken = await page(held)
             assert "Transition Log" in broken
             assert "<th> Slaq </th>" not in broken
             assert "<th> Slaq </th>" not in await page(alone)

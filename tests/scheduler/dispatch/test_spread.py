@@ -4,42 +4,34 @@ import asyncio
 import contextlib
 
 import pytest
+from driving import Fixed, on_virtual_clock, tasks_of, work
 
 import dask_slaq as slaq
-from dask_slaq.scheduler.dispatch import Pool
 from dask_slaq.simulation import virtual
 
 POLICIES = ["fair", "max-total"]
+MB = 10**6
 
 
-async def work(seconds, *_):
-    return await virtual.work(seconds=seconds)
+async def pinned_beside_others(client, cluster, plugin):
+    """Return the seconds of pinned tasks alongside a job that may run anywhere."""
+    async with slaq.job("many", client=client), slaq.job("pinned", client=client):
+        with tasks_of("many"):
+            many = client.map(work, [0.08] * 300, pure=False)
+        await asyncio.sleep(0.5)
+        begin = virtual.now()
+        alone = cluster.workers[1].address
+        with tasks_of("pinned"):
+            await client.gather(client.map(work, [0.05] * 20, pure=False, workers=alone))
+        took = virtual.now() - begin
+        await client.gather(many)
+        return took
 
 
-async def pinned_beside_others(policy):
-    """Return the seconds of pinned tasks beside a job that is below its share, and could move."""
-    cluster = virtual.Cluster([8, 1])
-    async with cluster, cluster.client() as one, cluster.client() as two:
-        await one.register_plugin(slaq.SlaqPlugin(policy=policy, epoch=1000.0))
-        plugin = cluster.scheduler.plugins["slaq"]
-        async with slaq.job("many", client=one), slaq.job("pinned", client=two):
-            many = one.map(work, [0.08] * 300, pure=False)
-            await asyncio.sleep(0.5)
-            for name, share, index in (("many", 9.0, 2.0), ("pinned", 2.0, 1.0)):
-                pool = plugin.pools.pools[name]
-                pool.share, pool.index, pool.tokens = share, index, 0.0
-            pool.service += 100.0
-            begin = virtual.now()
-            alone = cluster.workers[1].address
-            await two.gather(two.map(work, [0.05] * 20, pure=False, workers=alone))
-            took = virtual.now() - begin
-            await one.gather(many)
-            return took
-
-
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["fair", Fixed(many=(7.0, 2.0), pinned=(2.0, 1.0))])
 def test_tasks_that_can_only_run_on_one_worker_keep_it(policy):
-    assert virtual.run(pinned_beside_others, policy) < 20 * 0.05 + 2 * 0.08 + 0.05
+    took = on_virtual_clock(pinned_beside_others, [8, 1], policy=policy)
+    assert took < 20 * 0.05 + 2 * 0.08 + 0.05
 
 
 async def chain_beside_others(policy):
@@ -62,23 +54,6 @@ async def chain_beside_others(policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_more_threads_are_kept_for_a_job_than_it_can_use(policy):
     assert virtual.run(chain_beside_others, policy) < 40 * 0.02 + 0.4
-
-
-class Worker:
-    def __init__(self, address, nthreads):
-        self.address, self.nthreads = address, nthreads
-
-
-def test_a_worker_that_was_sent_nothing_is_owed_one_task_a_thread():
-    pool, busy, back = Pool("job", "client"), Worker("busy", 2), Worker("back", 2)
-    for _ in range(100):
-        pool.sent_homeless(busy, threads=4)
-    for _ in range(2):
-        pool.sent_homeless(back, threads=4)
-    assert pool.made_at["back"] == pool.made_at["busy"]
-    assert pool.made == sum(pool.made_at.values())
-    pool.forget_worker("busy")
-    assert pool.made == pool.made_at["back"]
 
 
 async def both_need(policy, threads, resources, needs, others):
@@ -162,3 +137,32 @@ async def short_jobs_beside_a_wide_one(policy):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_threads_are_not_kept_for_jobs_that_mostly_rest(policy):
     assert virtual.run(short_jobs_beside_a_wide_one, policy) < 1.0
+
+
+async def use(*_):
+    return await virtual.work(seconds=0.002)
+
+
+async def short_tasks_on_large_inputs(client, cluster, plugin):
+    """Return the seconds of many short tasks whose inputs are on the smaller workers."""
+    large, *small = (worker.address for worker in cluster.workers)
+    async with slaq.job("other", client=client), slaq.job("short", client=client):
+        with tasks_of("other"):
+            other = client.map(work, [0.1] * 60, pure=False, workers=large)
+        inputs = [
+            await client.scatter(virtual.Sized(i, 40 * MB), workers=[address], hash=False)
+            for i, address in enumerate(small * 3)
+        ]
+        await asyncio.sleep(0.5)
+        begin = virtual.now()
+        with tasks_of("short"):
+            await client.gather([client.submit(use, inputs[i % 6], pure=False) for i in range(240)])
+        took = virtual.now() - begin
+        del other
+        return took
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_short_tasks_of_unknown_length_do_not_move_large_inputs(policy):
+    # At home they take 0.24 s. Each input takes 0.4 s to move, and a worker sends one at a time.
+    assert on_virtual_clock(short_tasks_on_large_inputs, [8, 1, 1], policy=policy) < 0.5

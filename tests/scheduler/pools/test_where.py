@@ -1,0 +1,191 @@
+"""Where the tasks of jobs run: on the worker set of their job, on lent slots, near their inputs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Event, Worker
+from driving import (
+    LATE,
+    PATIENCE,
+    Fixed,
+    assert_nothing_left,
+    gen_cluster,
+    jobs,
+    on_virtual_clock,
+    ready,
+    running,
+    start_plugin,
+    tasks_of,
+    until,
+    wait_for,
+    where,
+    work,
+)
+
+import dask_slaq as slaq
+from dask_slaq.simulation import virtual
+
+ONE = [("127.0.0.1", 1)]
+TWO = [("127.0.0.1", 1)] * 2
+#: Each of two jobs has a thread, and so a worker of one thread.
+HALVES = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))
+
+
+def set_of(plugin, job):
+    """The only worker of a job's set, as it was decided."""
+    plugin.run_once()
+    (address,) = plugin.pools.pools[job].workers
+    return address
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, a, b):
+    plugin = await start_plugin(c, s, policy=HALVES, **LATE)
+    async with jobs(c, "a", "b"):
+        mine = set_of(plugin, "a")
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 2, pure=False)
+        await until(lambda: running(plugin, "a") == 2)
+        reasons = {binding.worker: binding.reason for binding in plugin.pools.bindings}
+        (other,) = set(s.workers) - {mine}
+        assert reasons[other] == "lent" and reasons[mine] in ("granted", "floor")
+        await Event("go").set()
+        await c.gather(futures)
+    assert_nothing_left(s, plugin)
+
+
+@pytest.mark.parametrize("short_task", [0, "1s"])
+@gen_cluster(client=True, nthreads=TWO)
+async def test_without_lending_a_job_stays_on_its_workers(c, s, a, b, short_task):
+    plugin = await start_plugin(c, s, policy=HALVES, short_task=short_task, lend=False)
+    async with jobs(c, "a", "b"):
+        mine = set_of(plugin, "a")
+        for _ in range(2):  # the second time they are known to be short
+            with tasks_of("a"):
+                assert set(await c.gather(c.map(where, range(6), pure=False))) == {mine}
+    assert "lent" not in {binding.reason for binding in plugin.pools.bindings}
+
+
+@gen_cluster(client=True, nthreads=[*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
+async def test_without_lending_tasks_run_that_no_worker_of_the_set_may_run(c, s, a, b):
+    await start_plugin(c, s, lend=False, **LATE)
+    async with jobs(c, "a", "b"):
+        found = []
+        for name in "ab":
+            with tasks_of(name):
+                found.append(c.submit(where, resources={"GPU": 1}, pure=False))
+                found += [c.submit(where, workers=[w.address], pure=False) for w in (a, b)]
+                both = [a.address, b.address]
+                found.append(c.submit(where, workers=both, pure=False))
+        ran = await asyncio.wait_for(c.gather(found), PATIENCE)
+        assert ran[:3] == ran[4:7] == [b.address, a.address, b.address]
+
+
+def big(n: int = 100_000_000) -> bytes:
+    return bytes(n)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_task_goes_where_most_of_its_input_is(c, s, a, b):
+    await start_plugin(c, s, **LATE)
+    data = {w: c.submit(big, key=f"data-{w}", workers=[w]) for w in (a.address, b.address)}
+    await c.gather(c.map(len, list(data.values())))
+    async with jobs(c, "a", "b"):
+        for name in "ab":
+            with tasks_of(name):
+                for w, x in data.items():
+                    assert await c.submit(where, x, pure=False) == w
+
+
+@pytest.mark.parametrize(("busy", "moves"), [(0.5, False), (100.0, True)])
+def test_a_task_waits_for_its_inputs_worker_while_moving_them_takes_longer(busy, moves):
+    """Moving takes ten seconds."""
+
+    async def scenario(client, cluster, plugin):
+        one, other = (worker.address for worker in cluster.workers)
+        async with slaq.job("a", client=client), slaq.job("b", client=client):
+            with tasks_of("a"):
+                x = client.submit(virtual.work, nbytes=10**9, key="x", workers=[one])
+                await x
+                for n in range(3):  # so that it is known how long they take
+                    await client.submit(work, busy, key=f"busy-{n}")
+                first = client.submit(work, busy, key="busy-3", workers=[one, "tcp://1.2.3.4:5"])
+                await asyncio.sleep(0.1)
+                later = client.submit(where, x, key="later")
+            place = await later
+            await first
+        return place == other
+
+    assert on_virtual_clock(scenario, [1, 1]) is moves
+
+
+@pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource", "strict"])
+@gen_cluster(client=True, nthreads=[*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
+async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b, why):
+    plugin = await start_plugin(c, s, policy=HALVES, lend=why != "strict", **LATE)
+    extra = {}
+    if why == "lacks the resource":
+        extra = {"resources": {"GPU": 1}}
+    elif why == "not allowed":
+        async with Worker(s.address) as third:
+            pass
+        extra = {"workers": [b.address, third.address]}
+    async with jobs(c, "a", "b"):
+        place, home = b.address, a.address
+        if why == "strict":
+            place = set_of(plugin, "a")
+            (home,) = set(s.workers) - {place}
+        with tasks_of("a"):
+            x = c.submit(big, key="x", workers=[home])
+            await x
+            busy = c.map(wait_for, ["go", "go"], pure=False, workers=[a.address, b.address])
+            await until(lambda: running(plugin, "a") == (1 if why == "strict" else 2))
+            later = c.submit(where, x, key="later", **extra)
+            await until(lambda: s.tasks.get("later") in plugin.pools.pools["a"].ready)
+        if why == "gone":
+            await c.replicate([x], n=2)
+            await s.remove_worker(a.address, stimulus_id="test")
+        elif why == "paused":
+            s.handle_worker_status_change("paused", a.address, "test")
+        await Event("go").set()
+        assert await later == place
+        if why != "gone":
+            await c.gather(busy)
+
+
+def test_a_chain_of_short_tasks_makes_progress_while_others_have_long_tasks():
+    """As a training step does, whose tasks would each wait for whole tasks of other jobs."""
+
+    async def scenario(client, cluster, plugin):
+        async with slaq.job("chain", client=client), slaq.job("long", client=client):
+            with tasks_of("long"):
+                long = client.map(work, [0.5] * 400, pure=False)
+            link, begin = None, virtual.now()
+            for _ in range(20):
+                with tasks_of("chain"):
+                    link = client.submit(work, 0.01, link, pure=False)
+                await link
+            took = virtual.now() - begin
+            await client.cancel(long)
+        return took
+
+    for policy in ("fair", Fixed(chain=(2.0, 9.0), long=(2.0, 1.0))):
+        assert on_virtual_clock(scenario, [1] * 4, policy=policy) < 20 * 0.5 / 2
+
+
+def test_tasks_do_not_pile_up_on_a_worker_behind_a_long_task():
+    async def scenario(client, cluster, plugin):
+        async with slaq.job("a", client=client), slaq.job("b", client=client):
+            with tasks_of("a"):
+                long = client.map(work, [60.0] * 2, pure=False, key="long")
+                await asyncio.sleep(1)
+                later = client.map(work, [60.0] * 20, pure=False, key="later")
+            await asyncio.sleep(1)
+            on_workers = [len(ws.processing) for ws in cluster.scheduler.workers.values()]
+            held = ready(plugin, "a")
+            await client.cancel([*long, *later])
+        return on_workers, held
+
+    assert on_virtual_clock(scenario, [1, 1]) == ([1, 1], 20)
