@@ -30,7 +30,7 @@ def test_the_page_of_a_held_task_says_why_it_waits(prefix):
                 with tasks_of(name):
                     futures += [c.submit(wait_for, "go", k, pure=False) for k in range(3)]
             await until(lambda: len(plugin.pools.pools["b"].ready) >= 2)
-            held = next(f for f in futures if plugin.pools.control.holds(s.tasks[f.key]))
+            held = next(f for f in futures if s.tasks[f.key] in plugin.pools.pools["b"].ready)
             await state_of(s, held, "no-worker")
             html = await page(held)
             assert "Transition Log" in html

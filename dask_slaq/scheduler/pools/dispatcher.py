@@ -143,7 +143,7 @@ class Dispatcher:
             self._coming = [
                 pool
                 for pool in pools
-                if pool.gap < BACK_WITHIN
+                if pool.gap < min(BACK_WITHIN, pool.spell)
                 and (pool.ready or pool.running or now - pool.left_at < BACK_WITHIN)
             ]
             if any(len(pool.kinds) > (ANY in pool.kinds) for pool in pools):

@@ -101,6 +101,9 @@ class Pool:
     left_at, lacked, gap : float
         Monotonic time at which the job last had a ready or running task, the service by which it
         was behind then, and the running mean of the seconds without any; infinite before the first.
+    back_at, spell : float
+        Monotonic time at which it last came back, and the running mean of the seconds that it
+        stays.
     width : float
         Maximum number of ready and running tasks, less `NARROWER` with each gap.
     made_at : dict of str to float
@@ -137,6 +140,8 @@ class Pool:
     left_at: float = -math.inf
     lacked: float = 0.0
     gap: float = math.inf
+    back_at: float = math.inf
+    spell: float = 0.0
     width: float = 0.0
     made_at: dict[str, float] = field(default_factory=dict)
     waiting: int = 0

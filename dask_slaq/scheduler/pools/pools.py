@@ -206,6 +206,7 @@ class Pools:
             self._release([ts for ts in found if not any(ts in p.ready for p in pools)])
         else:
             self.seam.remove()
+            self.control.restore_all()
             self._release([ts for pool in pools for ts in pool.ready])
 
     def _release(self, tasks: Iterable[TaskState]) -> None:
@@ -321,9 +322,12 @@ class Pools:
             pool.fade(factor)
         if self.wakeups.due or not self.tracker.holding:
             return 0
+        pools = list(self.pools.values())
+        before = [pool for pool in pools if self._stranded(pool) is not None]
         self.wakeups.look_at = set(self.scheduler.workers)
         self.dispatch()
-        return sum(map(self._send_stranded, list(self.pools.values())))
+        now_sent = sum(self._stranded(pool) is None for pool in before)
+        return now_sent + sum(map(self._send_stranded, pools))
 
     def _send_stranded(self, pool: Pool) -> int:
         """Send the tasks of a pool that was stranded for long: the last defense against a stall."""

@@ -88,6 +88,11 @@ class TaskControl:
         if ours is not None and ts.worker_restrictions is ours[0]:
             ts.worker_restrictions = ours[1]
 
+    def restore_all(self) -> None:
+        """Restore the user's restrictions of all tasks that were sent."""
+        for ts in list(self._sent):
+            self.restore(ts)
+
     def rest(self, ts: TaskState) -> bool:
         """Count a task that waits in a report as seceded. Returns whether it was not, before."""
         ws = ts.processing_on

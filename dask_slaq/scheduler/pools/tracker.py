@@ -145,6 +145,7 @@ class TaskTracker:
             self._discard_ready(pool, entry.ts, all_pools=owner is pool and heir is None)
         for ts in pool.tasks:
             if heir is None:
+                self.control.restore(ts)
                 del self.owner[ts.key]
                 self.seceded_at.pop(ts.key, None)
                 self.charged_until.pop(ts.key, None)
@@ -154,8 +155,6 @@ class TaskTracker:
             self._leave(ts)
             if heir is not None:
                 self._enter(heir, ts, sent)
-            else:
-                self.control.restore(ts)
         if heir is not None:
             heir.tasks |= pool.tasks
             heir.unfinished |= pool.unfinished
@@ -235,6 +234,8 @@ class TaskTracker:
         if math.isfinite(away):
             pool.width *= NARROWER
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
+            pool.spell += 0.5 * (max(pool.left_at - pool.back_at, 0.0) - pool.spell)
+        pool.back_at = monotonic()
         share = pool.share / pool.weight
         owed = max(OWED * share, pool.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
@@ -338,8 +339,8 @@ class TaskTracker:
             nbytes = sum(max(dep.nbytes, 0) for dep in ts.dependencies)
             like = pool.durations.like(ts, nbytes) if sent is None else sent.like
             like.observe(seconds)
-            seconds = (seconds - charged) * (sent.threads if sent is not None else 1.0)
-        self._left(pool, ts, seconds)
+            seconds *= sent.threads if sent is not None else 1.0
+        self._left(pool, ts, seconds - charged)
         self._charge(pool.name, seconds, at_once)
         self.control.restore(ts)
 

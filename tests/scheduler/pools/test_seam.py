@@ -55,7 +55,7 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, a, b
         for future, given in ((plain, None), (chosen, both)):
             await state_of(s, future, "no-worker")
             ts = s.tasks[future.key]
-            assert plugin.pools.control.holds(ts)
+            assert plugin.pools.tracker.is_held(ts)
             assert ts.worker_restrictions == given
             assert not ts.host_restrictions and not ts.loose_restrictions
         await Event("go").set()
