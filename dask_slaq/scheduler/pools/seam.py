@@ -23,6 +23,9 @@ OVERRIDDEN = (
     "decide_worker_non_rootish",
     "bulk_schedule_unrunnable_after_adding_worker",
 )
+#: Bytes up to which a result may be something else than data; and the number of inputs up to which
+#: these are looked at.
+NOT_DATA, FEW = 10_000, 4
 
 
 class Seam:
@@ -99,13 +102,18 @@ class Seam:
 def is_direct(ts: TaskState) -> bool:
     """Return whether Dask alone decides where and when a task runs.
 
-    That are actors, tasks pinned to one worker or to hosts, and the barriers and outputs of P2P
-    shuffles, which Dask's shuffle plugin places.
+    These are actors; tasks pinned to one worker or to hosts, and those that use small results of
+    such a task, which may be impossible to move, like the sockets by which LightGBM's workers find
+    each other; and barriers and outputs of P2P shuffles, which Dask's shuffle plugin places.
     """
     if ts.actor or is_pinned(ts) or _is_barrier(ts.key):
         return True
-    few = len(ts.dependencies) <= 4  # an output needs the barriers of its shuffle or join alone
-    return few and any(_is_barrier(dep.key) for dep in ts.dependencies)
+    if len(ts.dependencies) > FEW:
+        return False
+    return any(
+        _is_barrier(dep.key) or (dep.nbytes <= NOT_DATA and is_pinned(dep))
+        for dep in ts.dependencies
+    )
 
 
 def is_pinned(ts: TaskState) -> bool:
