@@ -137,7 +137,7 @@ class Dispatcher:
         found = [ws for ws in known if ws in running and self.sent.has_slot(ws)]
         found.sort(key=lambda ws: (load(ws) / ws.nthreads, ws.address))
         self._open = {ws.address: ws for ws in found}
-        self.kept = False
+        self.left, self.kept = set(), False
         if self._open:
             now = monotonic()
             self._coming = [
@@ -151,7 +151,7 @@ class Dispatcher:
             self._serve(pools, AT_HOME)
             if self._open:
                 self._serve(pools, ANYWHERE)
-        self.left = set(self._open)
+        self.left |= self._open.keys()
 
     def _serve(self, pools: Collection[Pool], stage: int) -> None:
         """Serve the jobs in turn, one task per turn."""
@@ -160,19 +160,20 @@ class Dispatcher:
         heapq.heapify(queue)
         while queue and self._open:
             key, i, pool = heapq.heappop(queue)
-            if stage is AT_HOME:
-                self._leave_to(pool)
+            if stage is AT_HOME and pool.passed:
+                # Workers that go on with tasks that Dask has sent: it is their turn as well.
+                self._leave(a for a in pool.passed if self._has_backlog(a))
             if not pool.ready:
                 continue
             if pool.gang and not self._together(pool):
-                self._open.clear()  # keep all slots until there are enough for the gang
+                self._leave(self._open)  # keep all slots until there are enough for the gang
                 return
             choice = self._choose(pool, key, stage)
             if choice is None:
                 root = pool.kinds[ANY].at() if ANY in pool.kinds else None
                 if root is not None and root.rootish:
                     # It waits for a free thread: no other job's task is sent ahead instead.
-                    self._open = {a: ws for a, ws in self._open.items() if has_thread(ws)}
+                    self._leave(a for a, ws in self._open.items() if not has_thread(ws))
                 continue
             if self._is_kept_from(pool, choice):
                 self.kept = True
@@ -184,12 +185,16 @@ class Dispatcher:
                 if stage is not SCARCE or len(pool.running) < max(pool.share, 1):
                     heapq.heappush(queue, (again, i, pool))
 
-    def _leave_to(self, pool: Pool) -> None:
-        """Drop the workers that go on with tasks of a job that Dask has sent, its turn as well."""
-        for address in pool.passed.keys() & self._open.keys():
-            ws = self._open[address]
-            if load(ws) - ws.nthreads > self.sent.waiting(address):
-                del self._open[address]
+    def _leave(self, addresses: Iterable[str]) -> None:
+        """Send no more tasks to some workers in this dispatch."""
+        for address in list(addresses):
+            del self._open[address]
+            self.left.add(address)
+
+    def _has_backlog(self, address: str) -> bool:
+        """Return whether tasks that Dask has sent wait on a worker that has a slot."""
+        ws = self._open.get(address)
+        return ws is not None and load(ws) - ws.nthreads > self.sent.waiting(address)
 
     def _together(self, pool: Pool) -> bool:
         """Return whether all ready tasks of a gang, or as many as can ever run, can start now."""
@@ -324,7 +329,9 @@ class Dispatcher:
                 # One that is behind is given more than its share to catch up.
                 catching_up = len(other.running) if other.index == pool.index else 0
                 due = min(other.width, other.share + catching_up)
-                kept += max(due - len(other.running), 0.0)
+                running = other.running.values()
+                elsewhere = sum(sent.worker != choice.ws.address for sent in running)
+                kept += max(due - elsewhere, 0.0)
         slots = sum(max(ws.nthreads - load(ws), 1) for ws in self._open.values())
         return kept > 0 and math.ceil(kept) >= slots
 

@@ -101,9 +101,8 @@ class Pool:
     left_at, lacked, gap : float
         Monotonic time at which the job last had a ready or running task, the service by which it
         was behind then, and the running mean of the seconds without any; infinite before the first.
-    back_at, spell : float
-        Monotonic time at which it last came back, and the running mean of the seconds that it
-        stays.
+    computed, spell : float
+        Core-seconds since then, and the running mean of those between two gaps.
     width : float
         Maximum number of ready and running tasks, less `NARROWER` with each gap.
     made_at : dict of str to float
@@ -140,7 +139,7 @@ class Pool:
     left_at: float = -math.inf
     lacked: float = 0.0
     gap: float = math.inf
-    back_at: float = math.inf
+    computed: float = 0.0
     spell: float = 0.0
     width: float = 0.0
     made_at: dict[str, float] = field(default_factory=dict)

@@ -234,8 +234,8 @@ class TaskTracker:
         if math.isfinite(away):
             pool.width *= NARROWER
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
-            pool.spell += 0.5 * (max(pool.left_at - pool.back_at, 0.0) - pool.spell)
-        pool.back_at = monotonic()
+            pool.spell += 0.5 * (pool.computed - pool.spell)
+        pool.computed = 0.0
         share = pool.share / pool.weight
         owed = max(OWED * share, pool.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
@@ -348,6 +348,7 @@ class TaskTracker:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
         sent = self._leave(ts)
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
+        pool.computed += seconds
         if sent is not None:
             self.served = max(self.served, sent.tag)
         if not (pool.running or pool.ready):
@@ -394,6 +395,7 @@ class TaskTracker:
         self.charged_until[ts.key] = until
         sent = pool.running.get(ts)
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
+        pool.computed += seconds
         if sent is not None:
             sent.ahead = 0.0  # from now on its reports are charged
         self._charge(pool.name, seconds, pool.demand)
