@@ -242,7 +242,7 @@ class Dispatcher:
         """
         made = pool.made_at
         most = math.inf
-        if stage is not ANYWHERE and made and not entry.ts.dependencies:
+        if stage is not ANYWHERE and kind is ANY and made and not entry.ts.dependencies:
             most = sum(made.values()) / self.scheduler.total_nthreads + 1
         best: WorkerState | None = None
         least: tuple[bool, float, bool] | None = None

@@ -38,8 +38,8 @@ __all__ = ["Pools"]
 LINGER = 10.0
 #: Seconds for which a task may wait while a thread that it may use is free.
 PATIENCE = 2.0
-#: Number of tasks released together.
-TOGETHER = 50
+#: Number of tasks released together, and seconds of rounding.
+TOGETHER, LATER = 50, 1e-4
 
 
 class Pools:
@@ -99,7 +99,7 @@ class Pools:
         self.seam = Seam(scheduler, lambda ts: self.tracker.is_held(ts))
         self.control = TaskControl(scheduler, self.seam)
         self.sent = SentTasks(scheduler, ahead)
-        self.wakeups = Wakeups(self.dispatch, wanted=self._wanted, fail=fail)
+        self.wakeups = Wakeups(lambda: self.dispatch(), wanted=self._wanted, fail=fail)
         self.tracker = TaskTracker(
             scheduler,
             self.seam,
@@ -302,7 +302,7 @@ class Pools:
             ends.append(self.sent.resource_free_in(ws))
         soonest = min((end - self.sent.ahead for end in ends if end > self.sent.ahead), default=0.0)
         if 0 < soonest < float("inf"):
-            self.wakeups.later(address, soonest)
+            self.wakeups.later(address, soonest + LATER)
 
     def _wanted(self) -> bool:
         return any(pool.ready for pool in self.pools.values())
