@@ -113,11 +113,14 @@ def test_simulation_imports_core_and_itself(path):
 
 
 def touches_tasks(path: Path) -> bool:
-    """Whether a module names the restrictions of tasks, or calls transitions."""
+    """Whether a module sets the restrictions of tasks, or calls transitions."""
     names = {"worker_restrictions", "transitions"}
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and node.attr in names:
+        if isinstance(node, ast.Attribute) and node.attr == "transitions":
             return True
+        if isinstance(node, ast.Attribute) and node.attr in names:
+            if isinstance(node.ctx, ast.Store):
+                return True
         if isinstance(node, ast.Constant) and node.value in names:  # as in getattr
             return True
         if isinstance(node, ast.keyword) and node.arg == "worker_restrictions":

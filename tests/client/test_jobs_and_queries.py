@@ -207,6 +207,7 @@ async def test_bindings_tell_what_went_where_and_why(c, s, a, b):
             worker = await c.submit(where, key=("x", 1))
     [told] = await bindings(c)
     assert told.pop("time") > 1.7e9
+    assert told.pop("why").startswith("its turn")
     assert told == {"key": "('x', 1)", "job": "a", "worker": worker, "reason": "granted"}
 
 

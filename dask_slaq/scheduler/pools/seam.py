@@ -111,7 +111,8 @@ def is_direct(ts: TaskState) -> bool:
     if len(ts.dependencies) > FEW:
         return False
     return any(
-        _is_barrier(dep.key) or (dep.nbytes <= NOT_DATA and is_pinned(dep))
+        _is_barrier(dep.key)
+        or (dep.nbytes <= NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ()))
         for dep in ts.dependencies
     )
 
