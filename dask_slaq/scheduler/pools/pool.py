@@ -184,6 +184,7 @@ class Pool:
 
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
+        self.pop(entry.ts)  # it is here still if Dask failed to send it
         self.ready[entry.ts] = entry
         self.width = max(self.width, len(self.ready) + len(self.running))
         kind = self.kinds.get(entry.kind)

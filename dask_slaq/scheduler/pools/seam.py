@@ -8,8 +8,7 @@ that users gave them.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class Seam:
     def __init__(self, scheduler: Scheduler, is_held: Callable[[TaskState], bool]) -> None:
         self._scheduler, self._is_held = scheduler, is_held
         self._plain: dict[str, Any] = {}
-        self._sending: tuple[TaskState, WorkerState] | None = None
+        self._sending: tuple[TaskState | None, WorkerState | None] = None, None
 
     def install(self) -> None:
         """Override the scheduler's methods. Repeated calls install the override once."""
@@ -66,20 +65,15 @@ class Seam:
         rootish: bool = self._plain.get("is_rootish", self._scheduler.is_rootish)(ts)
         return rootish
 
-    @contextlib.contextmanager
-    def sending(self, ts: TaskState, ws: WorkerState) -> Iterator[None]:
-        """Decide for the worker `ws` whenever Dask asks about the task `ts`."""
+    def send(self, ts: TaskState | None, ws: WorkerState | None) -> None:
+        """Decide for the worker `ws` when Dask asks about the task `ts`, until the next call."""
         self._sending = ts, ws
-        try:
-            yield
-        finally:
-            self._sending = None
 
     def _is_rootish(self, ts: TaskState) -> bool:
         return not self._is_held(ts) and self._plain["is_rootish"](ts)
 
     def _decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
-        if self._sending is not None and self._sending[0] is ts:
+        if self._sending[0] is ts:
             return self._sending[1]
         if self._is_held(ts):
             return None

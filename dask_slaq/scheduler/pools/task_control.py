@@ -74,10 +74,11 @@ class TaskControl:
         restricted: Any = allowed
         ts.worker_restrictions = restricted
         ts.priority = (_FIRST, *order, *(given or ()))
+        self._seam.send(ts, ws)
         try:
-            with self._seam.sending(ts, ws):
-                self._transitions([ts], "processing", why)
+            self._transitions([ts], "processing", why)
         finally:
+            self._seam.send(None, None)
             ts.priority = given
         if ts.processing_on is None:
             self.restore(ts)
@@ -131,6 +132,7 @@ class TaskControl:
         except Exception:
             # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
+            self._seam.send(None, None)  # a task that was to be sent is held again
             self._repeat(recommendations)
 
     def _repeat(self, recommendations: dict[Any, TaskStateState]) -> None:
