@@ -150,4 +150,4 @@ class Scaling:
         kinds = {kind: any(map(kind.allows, workers)) for kind in pool.kinds}
         if not workers or all(kinds.values()):
             return len(pool.ready)
-        return sum(kinds[entry.kind] for entry in pool.ready.values())
+        return sum(kinds.get(entry.kind, True) for entry in pool.ready.values())

@@ -88,6 +88,6 @@ def test_a_gang_beside_an_elastic_job(client, elastic, train, tasks):
         reasons = {
             b["reason"] for b in bindings(client) if b["job"] == name and b["key"].startswith(tasks)
         }
-        assert reasons == {"passed"}
+        assert reasons and "passed" not in reasons  # its tasks are sent together
     assert len(elastic) > 1
     assert slaq.status(client)["failed"] is None

@@ -21,6 +21,7 @@ from dask_slaq.scheduler.pools.sent import blocked, has_thread, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
+    from dask_slaq.scheduler.pools.gangs import Gangs
     from dask_slaq.scheduler.pools.pool import Group, Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.sent import SentTasks
@@ -62,6 +63,7 @@ class Dispatcher:
     sent : SentTasks
     send : callable
         Called with each `Choice`; the task must be on its worker when it returns.
+    gangs : Gangs
     lend : bool
         Whether a job may use slots outside its worker set.
 
@@ -78,11 +80,12 @@ class Dispatcher:
         scheduler: Scheduler,
         sent: SentTasks,
         send: Callable[[Choice], None],
+        gangs: Gangs,
         *,
         lend: bool,
     ) -> None:
         self.scheduler, self.sent, self.lend = scheduler, sent, lend
-        self._send = send
+        self._send, self.gangs = send, gangs
         self._open: dict[str, WorkerState] = {}
         self._coming: list[Pool] = []
         self.left: set[str] = set()
@@ -163,7 +166,9 @@ class Dispatcher:
             if stage is AT_HOME and pool.passed:
                 # Workers that go on with tasks that Dask has sent: it is their turn as well.
                 self._leave(a for a in pool.passed if self._has_backlog(a))
-            if not pool.ready:
+            if stage is AT_HOME:
+                self._start_gangs(pool, key)
+            if not pool.kinds:
                 continue
             if pool.gang and not self._together(pool):
                 self._leave(self._open)  # keep all slots until there are enough for the gang
@@ -184,6 +189,26 @@ class Dispatcher:
             if pool.ready and (again := self.key(pool)) is not None:
                 if stage is not SCARCE or len(pool.running) < max(pool.share, 1):
                     heapq.heappush(queue, (again, i, pool))
+
+    def _start_gangs(self, pool: Pool, key: Key) -> None:
+        """Send all members of each gang of a job at once, or keep its workers until that fits."""
+        now = monotonic()
+        for gang in self.gangs.waiting(pool):
+            if not gang.complete(now):
+                continue
+            places = {a: self.scheduler.workers.get(a) for a in gang.members.values()}
+            threads = sum(
+                gang.threads[ts] or (ws.nthreads if (ws := places[a]) else 1)
+                for ts, a in gang.members.items()
+            )
+            if pool.group is not None and pool.group.running + threads > pool.group.most:
+                continue
+            if all(a in self._open and has_thread(self._open[a]) for a in places):
+                gang.closed = True
+                why = f"its turn: all {len(gang.members)} of its gang at once"
+                for ts, address in list(gang.members.items()):
+                    self._send(Choice(pool, pool.ready[ts], self._open[address], key, why))
+            self._leave(a for a in places if a in self._open)
 
     def _leave(self, addresses: Iterable[str]) -> None:
         """Send no more tasks to some workers in this dispatch."""

@@ -29,6 +29,8 @@ class Gang:
     ----------
     size : int or None
         Number of members; None if unknown.
+    pool : hashable
+        Pool that they were added to.
     latest : float
         Monotonic time at which the last member was added.
     members, threads : dict
@@ -38,6 +40,7 @@ class Gang:
     """
 
     name: Hashable
+    pool: Hashable
     size: int | None
     latest: float
     members: dict[TaskState, str] = field(default_factory=dict)
@@ -69,9 +72,22 @@ class Gangs:
         """Return the gang of a task, or None."""
         return self._of.get(ts)
 
-    def waiting(self) -> list[Gang]:
-        """Return the gangs that are not closed, oldest first."""
-        return [gang for gang in self._by_name.values() if not gang.closed]
+    def is_open(self, ts: TaskState) -> bool:
+        """Return whether a task belongs to a gang that has not started."""
+        gang = self._of.get(ts)
+        return gang is not None and not gang.closed
+
+    def waiting(self, pool: Hashable = None) -> list[Gang]:
+        """Return the gangs of a pool, or of all, that are not closed, oldest first."""
+        return [
+            gang
+            for gang in self._by_name.values()
+            if not gang.closed and (pool is None or gang.pool is pool)
+        ]
+
+    def running(self) -> list[TaskState]:
+        """Return the members of gangs that have started."""
+        return [ts for ts, gang in self._of.items() if gang.closed]
 
     def add(self, pool: Hashable, ts: TaskState, worker: str, now: float) -> Gang | None:
         """Add a new task to its gang. Returns None if the task may start by itself.
@@ -89,7 +105,7 @@ class Gangs:
         if found is None or ts in self._of:  # known tasks may be submitted again
             return self._of.get(ts)
         name, size, threads = (pool, ts.prefix.name, found[0]), *found[1:]
-        gang = self._by_name.setdefault(name, Gang(name, size, now))
+        gang = self._by_name.setdefault(name, Gang(name, pool, size, now))
         if gang.closed:
             return None
         gang.members[ts], gang.threads[ts], gang.latest = worker, threads, now

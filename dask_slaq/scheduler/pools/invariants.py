@@ -33,7 +33,8 @@ def check_task(pools: Pools, key: Any) -> None:
     assert pools.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
     if ts in pool.ready:
         assert ts.state == "no-worker", f"{ts} is held, but {ts.state}"
-        assert pool.ready[ts] in pool.kinds[pool.ready[ts].kind], f"{ts} is not to be found"
+        gang = pools.tracker.gangs.is_open(ts)
+        assert gang or pool.ready[ts] in pool.kinds[pool.ready[ts].kind], f"{ts} is not to be found"
     elif ts.state == "no-worker" and pools.tracker.is_held(ts):
         assert ts in pools._to_release, f"{ts} is held, but not ready"
     assert (ts in pool.running) == (ts in pools.sent), f"{ts} is on a worker for one of two"
@@ -57,7 +58,9 @@ def check_all(pools: Pools) -> None:
         for ts in (*pool.unfinished, *pool.running):
             assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
         assert all(owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
-        assert sum(map(len, pool.kinds.values())) == len(pool.ready), f"ready tasks of {name}"
+        filed = sum(map(len, pool.kinds.values()))
+        together = sum(pools.tracker.gangs.is_open(ts) for ts in pool.ready)
+        assert filed + together == len(pool.ready), f"ready tasks of {name}"
         threads = sum(sent.threads for sent in pool.running.values())
         assert math.isclose(pool.threads, threads, abs_tol=1e-6), f"threads of {name}"
         passed = sum(not sent.ours for sent in pool.running.values())

@@ -182,21 +182,21 @@ class Pool:
         if self.group is not None:
             self.group.tokens -= seconds
 
-    def push(self, entry: Entry) -> None:
-        """Add a ready task."""
+    def push(self, entry: Entry, *, filed: bool = True) -> None:
+        """Add a ready task. Members of a gang are not filed, because they start together."""
         self.pop(entry.ts)  # it is here still if Dask failed to send it
         self.ready[entry.ts] = entry
         self.width = max(self.width, len(self.ready) + len(self.running))
-        kind = self.kinds.get(entry.kind)
-        if kind is None:
-            kind = self.kinds[entry.kind] = Ready()
-        kind.push(entry)
+        if filed:
+            if entry.kind not in self.kinds:
+                self.kinds[entry.kind] = Ready()
+            self.kinds[entry.kind].push(entry)
 
     def pop(self, ts: TaskState) -> None:
         """Remove a task that is no longer ready, if it was."""
         entry = self.ready.pop(ts, None)
-        if entry is not None:
-            kind = self.kinds[entry.kind]
+        kind = self.kinds.get(entry.kind) if entry is not None else None
+        if entry is not None and kind is not None:
             kind.pop(entry)
             if not kind:
                 del self.kinds[entry.kind]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.scheduler.pools.dispatcher import BACK_WITHIN, Choice, Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
+from dask_slaq.scheduler.pools.gangs import QUIET
 from dask_slaq.scheduler.pools.invariants import check_all, left_over
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.seam import Seam
@@ -109,7 +110,9 @@ class Pools:
             charge,
             self.bindings.append,
         )
-        self.dispatcher = Dispatcher(scheduler, self.sent, self.tracker.send, lend=lend)
+        self.dispatcher = Dispatcher(
+            scheduler, self.sent, self.tracker.send, self.tracker.gangs, lend=lend
+        )
         self._is_registered = is_registered
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
@@ -178,7 +181,7 @@ class Pools:
         send its tasks after the data.
         """
         now, holding = monotonic(), self.tracker.holding
-        if len(self.pools) > 1:
+        if len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1:
             if not holding:
                 self._held_since = now
             self._hold_until = now + max(now - self._held_since, LINGER)
@@ -271,6 +274,9 @@ class Pools:
         self.wakeups.look_at.discard(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
+        for gang in self.tracker.gangs.waiting():
+            if worker in gang.members.values():
+                self.tracker.let_go(gang)
 
     def dispatch(self) -> None:
         """Fill free slots."""
@@ -282,6 +288,11 @@ class Pools:
             if pool.rate:
                 pool.accrue(seconds, self.epoch)
         looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
+        for gang in self.tracker.gangs.waiting():
+            if gang.overdue(now):
+                self.tracker.let_go(gang)
+            elif not gang.complete(now):
+                self.wakeups.later("", QUIET)
         self.dispatcher.dispatch(self.pools.values(), looked_at)
         self.wakeups.look_at |= self.dispatcher.left
         if self.dispatcher.kept:
@@ -318,6 +329,7 @@ class Pools:
             Number of tasks that waited although they could use a free thread. They are sent. Other
             than 0, it shows a bug.
         """
+        self.tracker.charge_gangs()
         for pool in self.pools.values():
             pool.fade(factor)
         if self.wakeups.due or not self.tracker.holding:

@@ -38,7 +38,7 @@ class TaskControl:
         self.scheduler = scheduler
         self._seam = seam
         # Restrictions of the tasks that were sent, and those that the user gave them.
-        self._sent: dict[TaskState, tuple[Any, Any]] = {}
+        self._sent: dict[TaskState, tuple[Any, Any, bool]] = {}
 
     def has(self, ts: TaskState) -> bool:
         """Return whether a task carries a restriction of this controller."""
@@ -69,10 +69,10 @@ class TaskControl:
         allowed = workers if user is None else workers & frozenset(user)
         if ws.address not in allowed:
             allowed |= {ws.address}
-        self._sent[ts] = allowed, user
+        self._sent[ts] = allowed, user, ts.loose_restrictions
         # Any: Dask's annotation asks for a `set`, which it only reads.
         restricted: Any = allowed
-        ts.worker_restrictions = restricted
+        ts.worker_restrictions, ts.loose_restrictions = restricted, False
         ts.priority = (_FIRST, *order, *(given or ()))
         self._seam.send(ts, ws)
         try:
@@ -87,7 +87,7 @@ class TaskControl:
         """Restore the user's restrictions of a task that was sent."""
         ours = self._sent.pop(ts, None)
         if ours is not None and ts.worker_restrictions is ours[0]:
-            ts.worker_restrictions = ours[1]
+            _, ts.worker_restrictions, ts.loose_restrictions = ours
 
     def restore_all(self) -> None:
         """Restore the user's restrictions of all tasks that were sent."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.ready import entry_of
 from dask_slaq.scheduler.pools.seam import is_direct
@@ -84,6 +85,7 @@ class TaskTracker:
         self.owner: dict[Any, Pool] = {}
         self.holding = False
         self.served = 0.0
+        self.gangs = Gangs()
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         self.charged_until: dict[Any, float | None] = {}
 
@@ -94,7 +96,9 @@ class TaskTracker:
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent."""
-        return self.holding and ts.key in self.owner and not is_direct(ts)
+        if not self.holding or ts.key not in self.owner:
+            return False
+        return not is_direct(ts) or self.gangs.is_open(ts)
 
     # Ownership
 
@@ -109,6 +113,8 @@ class TaskTracker:
                     pool.unfinished.add(ts)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
                     self._record(pool, ts)
+                elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
+                    self.gangs.add(pool, ts, next(iter(ts.worker_restrictions)), monotonic())
             elif owner is not None and owner is not pool:
                 self._want(pool, ts)
             for dep in ts.dependencies:
@@ -132,6 +138,22 @@ class TaskTracker:
                 self.wakeups.soon()
             found.extend(ts.waiting_on or ())
 
+    def let_go(self, gang: Gang) -> None:
+        """Leave the members of a gang to Dask, since they cannot start together."""
+        gang.closed = True
+        self.control.release([ts for ts in gang.members if ts.state == "no-worker"], "gang let go")
+
+    def charge_gangs(self) -> None:
+        """Charge the members of gangs that run for the threads that they have used so far."""
+        now = monotonic()
+        for ts in self.gangs.running():
+            pool, sent = self.owner.get(ts.key), None
+            if pool is not None and (sent := pool.running.get(ts)) is not None and sent.start:
+                seconds = (now - sent.start) * sent.threads - sent.ahead
+                sent.ahead += seconds
+                pool.charge(seconds)
+                self._charge(pool.name, seconds, pool.demand)
+
     def disown(self, pool: Pool, heir: Pool | None) -> None:
         """Give all tasks of a closed pool to another one, or to none."""
         for ts, pools in list(self._wanted.items()):
@@ -146,6 +168,7 @@ class TaskTracker:
         for ts in pool.tasks:
             if heir is None:
                 self.control.restore(ts)
+                self.gangs.remove(ts)
                 del self.owner[ts.key]
                 self.seceded_at.pop(ts.key, None)
                 self.charged_until.pop(ts.key, None)
@@ -194,6 +217,7 @@ class TaskTracker:
         elif start != "memory" and finish != "queued":
             pool.unfinished.discard(ts)
             self._wanted.pop(ts, None)
+            self.gangs.remove(ts)
         if finish == "forgotten":
             del self.owner[key]
             pool.tasks.discard(ts)
@@ -209,6 +233,7 @@ class TaskTracker:
             self.control.restore(ts)
             self._discard_ready(pool, ts)
             self._wanted.pop(ts, None)
+            self.gangs.remove(ts)
             pool.tasks.discard(ts)
             pool.unfinished.discard(ts)
 
@@ -221,7 +246,7 @@ class TaskTracker:
         for each in (pool, *self._wanted.get(ts, ())):
             if not (each.ready or each.running):
                 self._is_back(each)
-            each.push(entry)
+            each.push(entry, filed=not self.gangs.is_open(ts))
         self.wakeups.soon()
 
     def _is_back(self, pool: Pool) -> None:
@@ -272,6 +297,8 @@ class TaskTracker:
             self._bound(Binding(time(), ts.key, pool.name, ws.address, "passed", "sent by Dask"))
             return
         sent = self._sent(pool, choice.entry.like, self._order, choice)
+        if (gang := self.gangs.of(ts)) is not None:
+            sent.threads, sent.expected = gang.threads[ts] or ws.nthreads, math.inf
         if not choice.entry.homes:
             pool.made_at[ws.address] = pool.made_at.get(ws.address, 0.0) + 1
         self._enter(pool, ts, sent)
@@ -341,6 +368,8 @@ class TaskTracker:
             like.observe(seconds)
             seconds *= sent.threads if sent is not None else 1.0
         self._left(pool, ts, seconds - charged)
+        if sent is not None and sent.threads > 1:
+            seconds -= sent.ahead  # it was charged while it ran
         self._charge(pool.name, seconds, at_once)
         self.control.restore(ts)
 

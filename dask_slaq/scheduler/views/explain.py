@@ -98,7 +98,7 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
 def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     running = plugin.scheduler.running
-    if not any(kind.allows(ws) for kind in pool.kinds for ws in running):
+    if pool.kinds and not any(kind.allows(ws) for kind in pool.kinds for ws in running):
         needs = plugin.jobs.resources.get(pool.name)
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
