@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.scheduler.pools.gangs import Gangs
-    from dask_slaq.scheduler.pools.pool import Group, Pool
+    from dask_slaq.scheduler.pools.pool import Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.sent import SentTasks
 
@@ -98,7 +98,7 @@ class Dispatcher:
         later jobs that wait on its worker.
         """
         group, running = pool.group, len(pool.running)
-        if pool.paused or not (group is None or self._has_room(group)):
+        if pool.paused or not (group is None or group.has_room()):
             return None
         if pool.is_behind():
             turn, idle = OWED, running == 0
@@ -109,22 +109,6 @@ class Dispatcher:
         else:
             turn, idle = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP, True
         return turn, not idle, -pool.index, pool.service, running / pool.weight, pool.name
-
-    def _has_room(self, group: Group) -> bool:
-        """Return whether an owner may start another task, or may when one ends in a moment."""
-        if group.has_room():
-            return True
-        now, soon = monotonic(), self.sent.ahead
-        over = group.running + 1 - group.most
-        if over > group.most:
-            return False
-        ending = sum(
-            sent.threads
-            for pool in group.pools
-            for sent in pool.running.values()
-            if sent.start is not None and sent.left(now) <= soon
-        )
-        return ending >= over
 
     def dispatch(self, pools: Collection[Pool], addresses: Iterable[str]) -> None:
         """Send tasks to the workers that have slots, until slots or tasks run out.
@@ -201,7 +185,7 @@ class Dispatcher:
                 gang.threads[ts] or (ws.nthreads if (ws := places[a]) else 1)
                 for ts, a in gang.members.items()
             )
-            if pool.group is not None and pool.group.running + threads > pool.group.most:
+            if pool.group is not None and not pool.group.has_room(threads):
                 continue
             if all(a in self._open and has_thread(self._open[a]) for a in places):
                 gang.closed = True

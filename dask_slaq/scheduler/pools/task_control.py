@@ -34,6 +34,9 @@ class TaskControl:
     seam : Seam
     """
 
+    #: States of tasks that are ready, but on no worker.
+    WAITING = ("no-worker", "queued")
+
     def __init__(self, scheduler: Scheduler, seam: Seam) -> None:
         self.scheduler = scheduler
         self._seam = seam
@@ -120,8 +123,7 @@ class TaskControl:
 
     def release(self, tasks: Iterable[TaskState], why: str) -> None:
         """Release tasks that are ready but on no worker, so that Dask decides on them again."""
-        waiting = [ts for ts in tasks if ts.state in ("no-worker", "queued")]
-        self._transitions(waiting, "released", why)
+        self._transitions([ts for ts in tasks if ts.state in self.WAITING], "released", why)
 
     def _transitions(self, tasks: Iterable[TaskState], finish: TaskStateState, why: str) -> None:
         recommendations: dict[Any, TaskStateState] = {ts.key: finish for ts in tasks}
