@@ -22,11 +22,9 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.scheduler.pools.gangs import Gangs
-    from dask_slaq.scheduler.pools.pool import Pool
+    from dask_slaq.scheduler.pools.pool import Group, Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.sent import SentTasks
-
-__all__ = ["BACK_WITHIN", "LOOKED_AT", "Choice", "Dispatcher"]
 
 #: Maximum number of workers, or of homes, compared for one choice.
 LOOKED_AT = 16
@@ -54,26 +52,7 @@ class Choice(NamedTuple):
 
 
 class Dispatcher:
-    """Chooser of tasks for slots.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-        Only read, never changed.
-    sent : SentTasks
-    send : callable
-        Called with each `Choice`; the task must be on its worker when it returns.
-    gangs : Gangs
-    lend : bool
-        Whether a job may use slots outside its worker set.
-
-    Attributes
-    ----------
-    left : set of str
-        Workers whose slots were left over by the last dispatch.
-    kept : bool
-        Whether the last dispatch kept slots for a job that is about to come back.
-    """
+    """Chooser of tasks for slots. `send` must have sent each `Choice` when it returns."""
 
     def __init__(
         self,
@@ -88,8 +67,8 @@ class Dispatcher:
         self._send, self.gangs = send, gangs
         self._open: dict[str, WorkerState] = {}
         self._coming: list[Pool] = []
-        self.left: set[str] = set()
-        self.kept = False
+        self.left: set[str] = set()  # workers whose slots the last dispatch left over
+        self.kept = False  # whether it kept slots for a job that is about to come back
 
     def key(self, pool: Pool) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served.
@@ -98,7 +77,7 @@ class Dispatcher:
         later jobs that wait on its worker.
         """
         group, running = pool.group, len(pool.running)
-        if pool.paused or not (group is None or group.has_room()):
+        if pool.paused or not (group is None or self._has_room(group)):
             return None
         if pool.is_behind():
             turn, idle = OWED, running == 0
@@ -110,15 +89,17 @@ class Dispatcher:
             turn, idle = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP, True
         return turn, not idle, -pool.index, pool.service, running / pool.weight, pool.name
 
-    def dispatch(self, pools: Collection[Pool], addresses: Iterable[str]) -> None:
-        """Send tasks to the workers that have slots, until slots or tasks run out.
+    def _has_room(self, group: Group) -> bool:
+        """Return whether an owner may start another task, or may when one ends in a moment."""
+        if group.has_room():
+            return True
+        running = [sent for pool in group.pools for sent in pool.running.values()]
+        now, soon = monotonic(), self.sent.ahead
+        ending = (s.threads for s in running if s.start is not None and s.left(now) <= soon)
+        return group.has_room(1.0 - sum(ending))
 
-        Parameters
-        ----------
-        pools : collection of Pool
-        addresses : iterable of str
-            Workers to look at.
-        """
+    def dispatch(self, pools: Collection[Pool], addresses: Iterable[str]) -> None:
+        """Send tasks to those of some workers that have slots, until slots or tasks run out."""
         workers, running = self.scheduler.workers, self.scheduler.running
         known = [workers[address] for address in addresses if address in workers]
         found = [ws for ws in known if ws in running and self.sent.has_slot(ws)]
@@ -240,9 +221,7 @@ class Dispatcher:
         lent = "" if ws.address in pool.workers else "lent, "
         return Choice(pool, entry, ws, key, f"{lent}{turn}: {place}")
 
-    def _least_loaded(
-        self, pool: Pool, kind: Kind, entry: Entry, stage: int
-    ) -> WorkerState | None:
+    def _least_loaded(self, pool: Pool, kind: Kind, entry: Entry, stage: int) -> WorkerState | None:
         """Return the worker for a task without a home: with a free thread, and little of its job.
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
@@ -286,14 +265,10 @@ class Dispatcher:
             return True
         # One task may wait on the worker until the resource is free, which hides a round trip.
         return (
-            kind.allows(ws)
-            and not blocked(ws)
-            and self.sent.resource_free_in(ws) < self.sent.ahead
+            kind.allows(ws) and not blocked(ws) and self.sent.resource_free_in(ws) < self.sent.ahead
         )
 
-    def _moved(
-        self, pool: Pool, kind: Kind, ready: Ready
-    ) -> tuple[Entry, WorkerState, str] | None:
+    def _moved(self, pool: Pool, kind: Kind, ready: Ready) -> tuple[Entry, WorkerState, str] | None:
         """Return a task that would wait for its home longer than it takes to move its inputs."""
         free = [ws for ws in islice(self._open.values(), LOOKED_AT) if has_thread(ws)]
         if not free:

@@ -60,7 +60,9 @@ class Pool:
 
     tasks: set[TaskState] = field(default_factory=set)
     unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
-    ready: dict[TaskState, Entry] = field(default_factory=dict)  # held, or wanted and held by others
+    ready: dict[TaskState, Entry] = field(
+        default_factory=dict
+    )  # held, or wanted and held by others
     kinds: dict[Kind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
     running: dict[TaskState, Sent] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use

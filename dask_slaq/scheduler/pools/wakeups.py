@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 
-__all__ = ["Steps", "Wakeups"]
-
 #: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
 #: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
 #: maximum bounds the time for which threads may idle.
