@@ -33,6 +33,10 @@ LOOKED_AT = 16
 #: fair share by which it must be behind.
 BACK_WITHIN, WORTH, BEHIND_BY = 0.020, 4.0, 0.125
 
+#: Seconds of its share by which a job is served later while it has root tasks only: results that
+#: are in memory are used before more of them are made.
+ROOTS_LATER = 0.25
+
 # Classes of jobs, in the order in which they are served, and what is said of them.
 OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
 # Stages of a dispatch: tasks that need a resource or certain workers, tasks at home, all tasks.
@@ -87,7 +91,9 @@ class Dispatcher:
                 return None
         else:
             turn, idle = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP, True
-        return turn, not idle, -pool.index, pool.service, running / pool.weight, pool.name
+        first = pool.kinds[ANY].at() if len(pool.kinds) == 1 and ANY in pool.kinds else None
+        later = ROOTS_LATER * pool.share / pool.weight if first is not None and first.rootish else 0.0
+        return turn, not idle, -pool.index, pool.service + later, running / pool.weight, pool.name
 
     def _has_room(self, group: Group) -> bool:
         """Return whether an owner may start another task, or may when one ends in a moment."""
