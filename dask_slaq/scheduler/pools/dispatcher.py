@@ -1,6 +1,6 @@
 """Choice of ready tasks for slots: one order of jobs, one cost of places.
 
-`Dispatcher.key` is the order. Jobs that are owed come first, and among them those that run nothing;
+`Dispatcher.key` is the order. Jobs that are owed come first, those that wait longest for it before;
 then jobs within their cap, by index, and by service among equals; then jobs over their cap. The
 cost of a place is the time to move a task's inputs there: a task waits for its home, the workers
 that have them, for as long as that is expected to be sooner.
@@ -42,7 +42,7 @@ OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
 # Stages of a dispatch: tasks that need a resource or certain workers, tasks at home, all tasks.
 SCARCE, AT_HOME, ANYWHERE = range(3)
 
-Key = tuple[int, bool, float, float, float, str]
+Key = tuple[int, float, float, float, float, str]
 
 
 class Choice(NamedTuple):
@@ -83,17 +83,19 @@ class Dispatcher:
         group, running = pool.group, len(pool.running)
         if pool.paused or not (group is None or self._has_room(group)):
             return None
+        lag = 0.0
         if pool.is_behind():
-            turn, idle = OWED, running == 0
+            turn = OWED
+            lag = pool.balance / pool.rate if pool.rate else math.inf
         elif pool.threads >= pool.most:
-            turn, idle = OVER_CAP, True
+            turn = OVER_CAP
             if not self.lend:
                 return None
         else:
-            turn, idle = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP, True
+            turn = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP
         first = pool.kinds[ANY].at() if len(pool.kinds) == 1 and ANY in pool.kinds else None
         later = ROOTS_LATER * pool.share / pool.weight if first is not None and first.rootish else 0.0
-        return turn, not idle, -pool.index, pool.service + later, running / pool.weight, pool.name
+        return turn, -lag, -pool.index, pool.service + later, running / pool.weight, pool.name
 
     def _has_room(self, group: Group) -> bool:
         """Return whether an owner may start another task, or may when one ends in a moment."""
