@@ -114,7 +114,7 @@ def refill_tokens(
     rows, column = jobs.order().rows, jobs.table.column
     attained = jobs.runtimes.column["attained"][rows]
     least = column["floor"][rows]
-    floor = np.where(reporting, least, share)
+    floor = np.where(reporting, least, np.maximum(least, credit * share))
     floor[column["paused"][rows]] = 0.0
     # A job that used more than its share owes it: the jobs that lent it fell behind.
     debt = LENT * np.maximum(floor - least, 0.0) * epoch

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
-    from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.pools import Pool
 
 __all__ = ["Scaling", "add_scaling"]
 

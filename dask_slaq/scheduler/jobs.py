@@ -15,10 +15,10 @@ from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind
 from dask_slaq.core.settings import STEER_TOPIC, check_job_settings, shown
-from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
+from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.views import (
     UsageByOwner,
     etas,

@@ -26,14 +26,16 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.sent import SentTasks
 
-__all__ = ["BACK_WITHIN", "LOOKED_AT", "Choice", "Dispatcher"]
-
 #: Maximum number of workers, or of homes, compared for one choice.
 LOOKED_AT = 16
 #: Seconds within which a job must be likely to have ready tasks again for slots to be kept for it,
 #: from tasks that take longer; factor by which its index must be higher; or else the seconds of its
 #: fair share by which it must be behind.
 BACK_WITHIN, WORTH, BEHIND_BY = 0.020, 4.0, 0.125
+
+#: Seconds of its share by which a job is served later while it has root tasks only: results that
+#: are in memory are used before more of them are made.
+ROOTS_LATER = 0.25
 
 # Classes of jobs, in the order in which they are served, and what is said of them.
 OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
@@ -54,26 +56,7 @@ class Choice(NamedTuple):
 
 
 class Dispatcher:
-    """Chooser of tasks for slots.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-        Only read, never changed.
-    sent : SentTasks
-    send : callable
-        Called with each `Choice`; the task must be on its worker when it returns.
-    gangs : Gangs
-    lend : bool
-        Whether a job may use slots outside its worker set.
-
-    Attributes
-    ----------
-    left : set of str
-        Workers whose slots were left over by the last dispatch.
-    kept : bool
-        Whether the last dispatch kept slots for a job that is about to come back.
-    """
+    """Chooser of tasks for slots. `send` must have sent each `Choice` when it returns."""
 
     def __init__(
         self,
@@ -88,8 +71,8 @@ class Dispatcher:
         self._send, self.gangs = send, gangs
         self._open: dict[str, WorkerState] = {}
         self._coming: list[Pool] = []
-        self.left: set[str] = set()
-        self.kept = False
+        self.left: set[str] = set()  # workers whose slots the last dispatch left over
+        self.kept = False  # whether it kept slots for a job that is about to come back
 
     def key(self, pool: Pool) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served.
@@ -108,33 +91,21 @@ class Dispatcher:
                 return None
         else:
             turn, idle = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP, True
-        return turn, not idle, -pool.index, pool.service, running / pool.weight, pool.name
+        first = pool.kinds[ANY].at() if len(pool.kinds) == 1 and ANY in pool.kinds else None
+        later = ROOTS_LATER * pool.share / pool.weight if first is not None and first.rootish else 0.0
+        return turn, not idle, -pool.index, pool.service + later, running / pool.weight, pool.name
 
     def _has_room(self, group: Group) -> bool:
         """Return whether an owner may start another task, or may when one ends in a moment."""
         if group.has_room():
             return True
+        running = [sent for pool in group.pools for sent in pool.running.values()]
         now, soon = monotonic(), self.sent.ahead
-        over = group.running + 1 - group.most
-        if over > group.most:
-            return False
-        ending = sum(
-            sent.threads
-            for pool in group.pools
-            for sent in pool.running.values()
-            if sent.start is not None and sent.left(now) <= soon
-        )
-        return ending >= over
+        ending = (s.threads for s in running if s.start is not None and s.left(now) <= soon)
+        return group.has_room(1.0 - sum(ending))
 
     def dispatch(self, pools: Collection[Pool], addresses: Iterable[str]) -> None:
-        """Send tasks to the workers that have slots, until slots or tasks run out.
-
-        Parameters
-        ----------
-        pools : collection of Pool
-        addresses : iterable of str
-            Workers to look at.
-        """
+        """Send tasks to those of some workers that have slots, until slots or tasks run out."""
         workers, running = self.scheduler.workers, self.scheduler.running
         known = [workers[address] for address in addresses if address in workers]
         found = [ws for ws in known if ws in running and self.sent.has_slot(ws)]
@@ -201,7 +172,7 @@ class Dispatcher:
                 gang.threads[ts] or (ws.nthreads if (ws := places[a]) else 1)
                 for ts, a in gang.members.items()
             )
-            if pool.group is not None and pool.group.running + threads > pool.group.most:
+            if pool.group is not None and not pool.group.has_room(threads):
                 continue
             if all(a in self._open and has_thread(self._open[a]) for a in places):
                 gang.closed = True
@@ -256,9 +227,7 @@ class Dispatcher:
         lent = "" if ws.address in pool.workers else "lent, "
         return Choice(pool, entry, ws, key, f"{lent}{turn}: {place}")
 
-    def _least_loaded(
-        self, pool: Pool, kind: Kind, entry: Entry, stage: int
-    ) -> WorkerState | None:
+    def _least_loaded(self, pool: Pool, kind: Kind, entry: Entry, stage: int) -> WorkerState | None:
         """Return the worker for a task without a home: with a free thread, and little of its job.
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
@@ -302,14 +271,10 @@ class Dispatcher:
             return True
         # One task may wait on the worker until the resource is free, which hides a round trip.
         return (
-            kind.allows(ws)
-            and not blocked(ws)
-            and self.sent.resource_free_in(ws) < self.sent.ahead
+            kind.allows(ws) and not blocked(ws) and self.sent.resource_free_in(ws) < self.sent.ahead
         )
 
-    def _moved(
-        self, pool: Pool, kind: Kind, ready: Ready
-    ) -> tuple[Entry, WorkerState, str] | None:
+    def _moved(self, pool: Pool, kind: Kind, ready: Ready) -> tuple[Entry, WorkerState, str] | None:
         """Return a task that would wait for its home longer than it takes to move its inputs."""
         free = [ws for ws in islice(self._open.values(), LOOKED_AT) if has_thread(ws)]
         if not free:

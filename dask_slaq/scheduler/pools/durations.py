@@ -14,31 +14,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
-__all__ = ["TRIVIAL", "Durations", "Like"]
-
-# Weight of the newest task in the running mean, as in Dask.
-NEWEST = 0.5
-#: Seconds below which tasks are trivial. They are sent ahead until they take as long in total: a
-#: worker reports finished tasks every two milliseconds, and would idle in between.
-TRIVIAL = 0.001
+#: Weight of the newest task in the running mean, as in Dask; and the seconds below which tasks are
+#: trivial. These are sent ahead until they take as long in total: a worker reports finished tasks
+#: every two milliseconds, and would idle in between.
+NEWEST, TRIVIAL = 0.5, 0.001
 
 
 @dataclass(slots=True)
 class Like:
-    """Compute times of similar tasks of one job.
-
-    Attributes
-    ----------
-    mean, deviation : float
-        Running mean of the compute times and of their absolute deviations, in seconds. The mean is
-        infinite until the first task ends.
-    everywhere : Like, optional
-        Compute times of similar tasks of all jobs, used until a task of this job has ended: with
-        many jobs, most jobs have hardly any of their own.
-    """
+    """Compute times of similar tasks of one job: running mean in seconds, and mean deviation."""
 
     mean: float = math.inf
     deviation: float = 0.0
+    # Those of all jobs, used until a task of this job has ended: most of many jobs have hardly any.
     everywhere: Like | None = None
 
     def observe(self, seconds: float) -> None:
@@ -77,13 +65,7 @@ class Like:
 
 
 class Durations:
-    """Compute times of the tasks of a job, or of all jobs.
-
-    Parameters
-    ----------
-    everywhere : Durations, optional
-        Compute times of the tasks of all jobs.
-    """
+    """Compute times of the tasks of a job, or of all jobs if there is no `everywhere`."""
 
     def __init__(self, everywhere: Durations | None = None) -> None:
         self._groups: dict[tuple[str, int], Like] = {}

@@ -23,29 +23,15 @@ READY = ("no-worker", "processing")
 
 @dataclass(eq=False)
 class Gang:
-    """Tasks that must start together.
-
-    Attributes
-    ----------
-    size : int or None
-        Number of members; None if unknown.
-    pool : hashable
-        Pool that they were added to.
-    latest : float
-        Monotonic time at which the last member was added.
-    members, threads : dict
-        Worker address of each task; and threads that it uses, None for all of its worker.
-    closed : bool
-        Whether the members may start: together, or one by one after a deadline.
-    """
+    """Tasks that must start together."""
 
     name: Hashable
     pool: Hashable
-    size: int | None
-    latest: float
-    members: dict[TaskState, str] = field(default_factory=dict)
-    threads: dict[TaskState, int | None] = field(default_factory=dict)
-    closed: bool = False
+    size: int | None  # None if unknown
+    latest: float  # monotonic time at which the last member was added
+    members: dict[TaskState, str] = field(default_factory=dict)  # with the worker of each
+    threads: dict[TaskState, int | None] = field(default_factory=dict)  # None: all of its worker
+    closed: bool = False  # whether they may start, together or else one by one
     _ready_since: float | None = None
 
     def complete(self, now: float) -> bool:
@@ -78,29 +64,16 @@ class Gangs:
         return gang is not None and not gang.closed
 
     def waiting(self, pool: Hashable = None) -> list[Gang]:
-        """Return the gangs of a pool, or of all, that are not closed, oldest first."""
-        return [
-            gang
-            for gang in self._by_name.values()
-            if not gang.closed and (pool is None or gang.pool is pool)
-        ]
+        """Return the gangs of a pool, or of all, that have not started, oldest first."""
+        gangs = self._by_name.values()
+        return [g for g in gangs if not g.closed and (pool is None or g.pool is pool)]
 
     def running(self) -> list[TaskState]:
         """Return the members of gangs that have started."""
         return [ts for ts, gang in self._of.items() if gang.closed]
 
     def add(self, pool: Hashable, ts: TaskState, worker: str, now: float) -> Gang | None:
-        """Add a new task to its gang. Returns None if the task may start by itself.
-
-        Parameters
-        ----------
-        pool : hashable
-        ts : distributed.scheduler.TaskState
-        worker : str
-            Address of the only worker that the user allows.
-        now : float
-            Monotonic time.
-        """
+        """Add a new task, pinned to a worker, to its gang. Returns None if it has none."""
         found = None if ts.actor else _declaration(ts)
         if found is None or ts in self._of:  # known tasks may be submitted again
             return self._of.get(ts)

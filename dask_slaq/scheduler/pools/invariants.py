@@ -10,22 +10,9 @@ from dask_slaq.scheduler.pools.tracker import UNFINISHED
 if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.pools import Pools
 
-__all__ = ["check_all", "check_task", "left_over"]
-
 
 def check_task(pools: Pools, key: Any) -> None:
-    """Check that the records of one task agree with the scheduler.
-
-    Parameters
-    ----------
-    pools : Pools
-    key : hashable
-        Key of the task.
-
-    Raises
-    ------
-    AssertionError
-    """
+    """Check that the records of one task agree with the scheduler. Raises `AssertionError`."""
     pool, ts = pools.tracker.owner.get(key), pools.scheduler.tasks.get(key)
     if ts is None or pool is None or ts not in pool.tasks:
         assert ts is None or not pools.control.has(ts), f"{ts} is restricted, but in no pool"

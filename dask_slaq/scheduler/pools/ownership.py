@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.jobs import ScheduledJobs
 
-__all__ = ["Adoption", "TaskOwners"]
-
 #: Annotation that names the job of a task, and prefix of the annotation for each job block in which
 #: the task was built or computed.
 ANNOTATION = "slaq_job"
@@ -28,14 +26,7 @@ class TaskOwners:
         self._jobs, self._pools = jobs, jobs.pools
 
     def own(self, client: str, tasks: Iterable[Any]) -> None:
-        """Put new tasks into the pools of their jobs, or into the client's pool of unowned tasks.
-
-        Parameters
-        ----------
-        client : str
-        tasks : iterable
-            Keys.
-        """
+        """Put new tasks into the pools of their jobs, or into the client's pool of unowned tasks."""
         mine: dict[str, list[Any]] = {}
         for key in tasks:
             ts = self._jobs.scheduler.tasks[key]
@@ -86,13 +77,6 @@ class Adoption:
 
     Such tasks belong to no pool, because without jobs nothing is tracked. Left to Dask's queue,
     they would wait for as long as jobs have ready tasks, since pools fill slots before Dask does.
-
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    owners : TaskOwners
-    fail : callable
-        Called with the error if a step fails.
     """
 
     TOGETHER = 50  # tasks

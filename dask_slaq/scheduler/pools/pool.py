@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.grants import Terms
     from dask_slaq.scheduler.pools.sent import Sent
 
-__all__ = ["Binding", "Group", "Pool"]
-
 
 class Binding(NamedTuple):
     """Record of a task that went to a worker, with the reason."""
@@ -27,30 +25,21 @@ class Binding(NamedTuple):
     key: Any
     job: str
     worker: str
-    reason: str  # "granted", "floor", "lent", or "passed" (not sent by us)
+    reason: str  # "granted", "floor", "lent", or "passed" (sent by Dask)
     why: str  # in words
 
 
 @dataclass(eq=False)
 class Group:
-    """Pools of one owner.
-
-    Attributes
-    ----------
-    pools : list of Pool
-    most : float
-        Maximum number of threads; inf for no limit.
-    tokens : float
-        Core-seconds to be served before any index.
-    """
+    """Pools of one owner."""
 
     pools: list[Pool] = field(default_factory=list)
-    most: float = math.inf
-    tokens: float = 0.0
+    most: float = math.inf  # maximum number of threads
+    tokens: float = 0.0  # core-seconds to be served before any index
 
-    def has_room(self) -> bool:
-        """Return whether another task may start."""
-        return self.most == math.inf or self.running + 1 <= self.most
+    def has_room(self, threads: float = 1.0) -> bool:
+        """Return whether tasks that use so many threads may start."""
+        return self.most == math.inf or self.running + threads <= self.most
 
     @property
     def running(self) -> float:
@@ -60,91 +49,54 @@ class Group:
 
 @dataclass(eq=False)
 class Pool:
-    """Tasks, grant and account of one job.
-
-    Attributes
-    ----------
-    name, client : str
-        Name of the job, and id of the client that owns it.
-    reports : bool
-        False for the pool of a client's unowned tasks.
-    gang : bool
-        Whether ready tasks must start together.
-    weight : float
-        Divides the core-seconds in `service`.
-    tasks : set
-        All tasks of the job.
-    unfinished : set
-        Tasks that wait for inputs, are ready, or run.
-    ready : dict
-        Held tasks that wait for a slot. Those of other jobs that this job waits for are in it too.
-    kinds : dict of Kind to Ready
-        The ready tasks by kind, in Dask's order.
-    running : dict of TaskState to Sent
-        Tasks on workers, except seceded ones.
-    threads : float
-        Threads that they use.
-    passed : Counter of str
-        Tasks on each worker that Dask sent there. They go on without being sent.
-    share, index, workers, most
-        From the job's grant.
-    balance, rate : float
-        Account of the job's guarantee: core-seconds that it is owed, and threads at which these
-        accrue. Tasks are charged in advance, and corrected when they end.
-    paused : bool
-        Whether no ready task may start.
-    group : Group, optional
-        The pools of the same owner, if owners are configured.
-    service : float
-        Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
-        SIGCOMM 1996).
-    left_at, lacked, gap : float
-        Monotonic time at which the job last had a ready or running task, the service by which it
-        was behind then, and the running mean of the seconds without any; infinite before the first.
-    computed, spell : float
-        Core-seconds since then, and the running mean of those between two gaps.
-    width : float
-        Maximum number of ready and running tasks, less `NARROWER` with each gap.
-    made_at : dict of str to float
-        Tasks without a home that were sent to each worker, decayed over time.
-    waiting : int
-        Tasks that wait in a report.
-    bytes_at : dict of str to float
-        Input bytes on each worker, decayed over time.
-    """
+    """Tasks, grant and account of one job."""
 
     name: str
-    client: str
-    reports: bool = True
-    gang: bool = False
+    client: str  # id of the client that owns the job
+    reports: bool = True  # False for the unowned tasks of a client
+    gang: bool = False  # whether ready tasks must start together
     weight: float = 1.0
     durations: Durations = field(default_factory=Durations)
+
     tasks: set[TaskState] = field(default_factory=set)
-    unfinished: set[TaskState] = field(default_factory=set)
-    ready: dict[TaskState, Entry] = field(default_factory=dict)
-    kinds: dict[Kind, Ready] = field(default_factory=dict)
-    running: dict[TaskState, Sent] = field(default_factory=dict)
-    threads: float = 0.0
-    passed: Counter[str] = field(default_factory=Counter)
+    unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
+    ready: dict[TaskState, Entry] = field(
+        default_factory=dict
+    )  # held, or wanted and held by others
+    kinds: dict[Kind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
+    running: dict[TaskState, Sent] = field(default_factory=dict)  # on workers, but for seceded ones
+    threads: float = 0.0  # that these use
+    passed: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
+    waiting: int = 0  # tasks that wait in a report
+
     share: float = 1.0
     index: float = math.inf  # a newcomer comes first until its first grant
     workers: frozenset[str] = frozenset()
     most: float = math.inf
-    floor: bool = False
+    floor: bool = False  # whether a floor was set explicitly
+    paused: bool = False
+    group: Group | None = None  # the pools of the same owner, if owners are configured
+
+    # Account of the guarantee: core-seconds that the job is owed, and threads at which they accrue.
     balance: float = 0.0
     rate: float = 0.0
-    paused: bool = False
-    group: Group | None = None
+    # Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
+    # SIGCOMM 1996). Both are charged in advance, and corrected when a task ends.
     service: float = 0.0
+
+    # The last gap without ready or running tasks: when it began (monotonic seconds) and what the
+    # job lacked of service then; core-seconds since. Means of the seconds of a gap, and of the
+    # core-seconds between two. Tasks at once, `NARROWER` with each gap.
     left_at: float = -math.inf
     lacked: float = 0.0
-    gap: float = math.inf
     computed: float = 0.0
+    gap: float = math.inf
     spell: float = 0.0
     width: float = 0.0
-    made_at: dict[str, float] = field(default_factory=dict)
-    waiting: int = 0
+
+    # Bytes of inputs, and tasks without a home sent, by worker. They decay over time.
     bytes_at: dict[str, float] = field(default_factory=dict)
+    made_at: dict[str, float] = field(default_factory=dict)
 
     @property
     def on_workers(self) -> int:
@@ -156,19 +108,19 @@ class Pool:
         """Number of tasks that have a thread or could use one."""
         return len(self.ready) + len(self.running) + self.waiting
 
-    def may_start(self) -> bool:
-        """Return whether the job is not paused and its owner is below its limit."""
-        return not self.paused and (self.group is None or self.group.has_room())
-
     def is_behind(self) -> bool:
         """Return whether the job is owed core-seconds, or has no grant yet, below its cap."""
         return (self.balance > 0 or self.index == math.inf) and self.threads < self.most
 
-    def take(self, terms: Terms) -> None:
-        """Put a grant into force, all but its tokens; its worker set stays if it names none."""
+    def take(self, terms: Terms, *, guaranteed: bool) -> None:
+        """Put a grant into force; its guarantee only if `guaranteed`."""
         self.share, self.index, self.most = terms.share, terms.index, terms.most
         if terms.workers is not None:
             self.workers = frozenset(terms.workers)
+        # What was charged in advance is not yet part of what the job is known to have used.
+        ahead = sum(sent.ahead for sent in self.running.values())
+        self.balance = terms.tokens * guaranteed - ahead
+        self.rate = terms.rate * guaranteed
 
     def accrue(self, seconds: float, most: float) -> None:
         """Credit the guarantee of some seconds, up to that of `most` seconds."""
@@ -188,9 +140,7 @@ class Pool:
         self.ready[entry.ts] = entry
         self.width = max(self.width, len(self.ready) + len(self.running))
         if filed:
-            if entry.kind not in self.kinds:
-                self.kinds[entry.kind] = Ready()
-            self.kinds[entry.kind].push(entry)
+            self.kinds.setdefault(entry.kind, Ready()).push(entry)
 
     def pop(self, ts: TaskState) -> None:
         """Remove a task that is no longer ready, if it was."""

@@ -8,6 +8,7 @@ Dask, and the error is logged once.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -15,7 +16,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.pools.dispatcher import BACK_WITHIN, Choice, Dispatcher
+from dask_slaq.scheduler.pools.dispatcher import BACK_WITHIN, LOOKED_AT, Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.gangs import QUIET
 from dask_slaq.scheduler.pools.invariants import check_all, left_over
@@ -31,15 +32,10 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
-    from dask_slaq.scheduler.pools.ready import Kind
-
-__all__ = ["Pools"]
 
 #: Minimum number of seconds for which tasks are still held after all other jobs have ended.
 LINGER = 10.0
-#: Seconds for which a task may wait while a thread that it may use is free.
-PATIENCE = 2.0
-#: Number of tasks released together, and seconds of rounding.
+#: Number of tasks released together, and seconds by which a timer rings late.
 TOGETHER, LATER = 50, 1e-4
 
 
@@ -50,8 +46,7 @@ class Pools:
     ----------
     scheduler : distributed.Scheduler
     lend : bool
-        Whether to lend a slot to another job when its grantees have no ready tasks
-        (work-conserving).
+        Whether a job may use slots outside its worker set (work-conserving).
     ahead : float
         Seconds before the expected end of a task at which its worker is sent another one.
     epoch : float
@@ -63,8 +58,7 @@ class Pools:
     fail : callable
         Called with the error when dispatching fails.
     is_registered : callable
-        Returns whether the plugin still receives transitions. Once it does not, its records are
-        out of date and nothing is dispatched.
+        Returns whether the plugin still receives transitions.
     log_length : int
         Maximum number of remembered bindings.
 
@@ -97,27 +91,20 @@ class Pools:
         self.groups: dict[str, Group] = {}
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
-        self.seam = Seam(scheduler, lambda ts: self.tracker.is_held(ts))
-        self.control = TaskControl(scheduler, self.seam)
-        self.sent = SentTasks(scheduler, ahead)
-        self.wakeups = Wakeups(lambda: self.dispatch(), wanted=self._wanted, fail=fail)
-        self.tracker = TaskTracker(
-            scheduler,
-            self.seam,
-            self.control,
-            self.sent,
-            self.wakeups,
-            charge,
-            self.bindings.append,
+        self.seam = seam = Seam(scheduler, lambda ts: self.tracker.is_held(ts))
+        self.control = control = TaskControl(scheduler, seam)
+        self.sent = sent = SentTasks(scheduler, ahead)
+        self.wakeups = wakeups = Wakeups(
+            lambda: self.dispatch(), lambda: any(p.ready for p in self.pools.values()), fail
         )
-        self.dispatcher = Dispatcher(
-            scheduler, self.sent, self.tracker.send, self.tracker.gangs, lend=lend
+        self.tracker = tracker = TaskTracker(
+            scheduler, seam, control, sent, wakeups, charge, self.bindings.append
         )
+        self.dispatcher = Dispatcher(scheduler, sent, tracker.send, tracker.gangs, lend=lend)
         self._is_registered = is_registered
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
         self._held_since = self._hold_until = self._accrued = 0.0
-        self._stranded_since: dict[str, float] = {}
 
     # Jobs come and go
 
@@ -131,25 +118,11 @@ class Pools:
         gang: bool = False,
         owner: str = "",
     ) -> Pool:
-        """Open a pool for a job.
-
-        Parameters
-        ----------
-        name : str
-        client : str
-            Identifier of the client that opened the job.
-        reports : bool
-            False for unowned tasks.
-        weight : float
-        gang : bool
-            Whether the ready tasks of the job must start together.
-        owner : str
-        """
+        """Open a pool for a job of a client, or for its unowned tasks if it never `reports`."""
         if not self.pools:
             self.durations = Durations()
-        pool = self.pools[name] = Pool(
-            name, client, reports, gang, weight, Durations(self.durations)
-        )
+        durations = Durations(self.durations)
+        pool = self.pools[name] = Pool(name, client, reports, gang, weight, durations)
         pool.workers = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
         if (group := self.groups.get(owner)) is not None:
@@ -174,7 +147,7 @@ class Pools:
 
     @property
     def contended(self) -> bool:
-        """Whether there are several pools, or were until recently.
+        """Whether there are several pools, or were until recently, or several gangs.
 
         When one job is left alone, its tasks are held for as long again as there was contention,
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
@@ -199,18 +172,18 @@ class Pools:
             return
         self.tracker.holding = holding
         pools = self.pools.values()
+        ready = {ts for pool in pools for ts in pool.ready}
         if holding:
             self.seam.install()
             for pool in pools:
                 pool.service = self.tracker.served
             self.wakeups.look_at = set(self.scheduler.workers)
-            waiting = ("queued", "no-worker")
-            found = [ts for p in pools for ts in p.unfinished if ts.state in waiting]
-            self._release([ts for ts in found if not any(ts in p.ready for p in pools)])
+            waiting = (ts for p in pools for ts in p.unfinished if ts.state in self.control.WAITING)
+            self._release(ts for ts in waiting if ts not in ready)
         else:
             self.seam.remove()
             self.control.restore_all()
-            self._release([ts for pool in pools for ts in pool.ready])
+            self._release(ready)
 
     def _release(self, tasks: Iterable[TaskState]) -> None:
         """Release tasks, so that they are held or left to Dask's own scheduling, as it is now.
@@ -233,26 +206,14 @@ class Pools:
         owners: Mapping[str, OwnerGrant] = MappingProxyType({}),
         owner_of: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Put grants into force, beginning with the next free slot.
+        """Put the terms of all jobs, and the grants of all owners, into force.
 
-        Parameters
-        ----------
-        terms : iterable of Terms
-            Terms of all jobs.
-        owners : mapping of str to OwnerGrant
-            Grants of all owners; empty unless owners are configured.
-        owner_of : mapping of str to str
-            Owner of each job.
+        `owners` is empty unless owners are configured; `owner_of` is the owner of each job.
         """
         self._accrued = monotonic()
         for each in terms:
             pool = self.pools[each.job]
-            pool.take(each)
-            guaranteed = pool.floor or not self.by_service
-            # What was charged in advance is not yet part of what the job is known to have used.
-            ahead = sum(sent.ahead for sent in pool.running.values())
-            pool.balance = each.tokens - ahead if guaranteed else -ahead
-            pool.rate = each.rate if guaranteed else 0.0
+            pool.take(each, guaranteed=pool.floor or not self.by_service)
         self.groups = {
             owner: Group(most=grant.max_threads, tokens=grant.tokens)
             for owner, grant in owners.items()
@@ -266,8 +227,9 @@ class Pools:
     # Workers and slots
 
     def slots_changed(self, worker: str) -> None:
-        """Look at a worker that joined, resumed, or is about to have a free thread."""
-        self.wakeups.look(worker)
+        """Look at a worker that joined or resumed."""
+        self.wakeups.look_at.add(worker)
+        self.wakeups.soon()
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
@@ -282,23 +244,24 @@ class Pools:
         """Fill free slots."""
         if not (self.tracker.holding and self._is_registered()):
             return
-        now = monotonic()
+        now, pools = monotonic(), self.pools.values()
         seconds, self._accrued = now - self._accrued, now
-        for pool in self.pools.values():
+        for pool in pools:
             if pool.rate:
                 pool.accrue(seconds, self.epoch)
-        looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
         for gang in self.tracker.gangs.waiting():
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
                 self.wakeups.later("", QUIET)
-        self.dispatcher.dispatch(self.pools.values(), looked_at)
-        self.wakeups.look_at |= self.dispatcher.left
+        looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
+        self.dispatcher.dispatch(pools, looked_at)
+        left = self.dispatcher.left
+        self.wakeups.look_at |= left
         if self.dispatcher.kept:
             self.wakeups.later("", BACK_WITHIN)
-        if any(pool.ready for pool in self.pools.values()):
-            for address in looked_at - self.dispatcher.left:
+        if any(pool.ready for pool in pools):
+            for address in looked_at - left:
                 self._look_again(address)
         if self.scheduler.validate:
             self.check()
@@ -306,19 +269,13 @@ class Pools:
     def _look_again(self, address: str) -> None:
         """Schedule a look at a worker for when a thread or resource is about to be free."""
         ws = self.scheduler.workers.get(address)
-        if ws is None:
-            return
-        ends = [self.sent.free_in(ws)]
-        if ws.used_resources:
-            ends.append(self.sent.resource_free_in(ws))
-        soonest = min((end - self.sent.ahead for end in ends if end > self.sent.ahead), default=0.0)
-        if 0 < soonest < float("inf"):
-            self.wakeups.later(address, soonest + LATER)
-
-    def _wanted(self) -> bool:
-        return any(pool.ready for pool in self.pools.values())
-
-    # Once per epoch
+        if ws is not None:
+            ends = [self.sent.free_in(ws)]
+            if ws.used_resources:
+                ends.append(self.sent.resource_free_in(ws))
+            later = [end - self.sent.ahead for end in ends if self.sent.ahead < end < math.inf]
+            if later:
+                self.wakeups.later(address, min(later) + LATER)
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.
@@ -326,61 +283,44 @@ class Pools:
         Returns
         -------
         int
-            Number of tasks that waited although they could use a free thread. They are sent. Other
-            than 0, it shows a bug.
+            Number of pools with a task that waited although it could use a free thread. Other than
+            0, it shows a bug.
         """
         self.tracker.charge_gangs()
         for pool in self.pools.values():
             pool.fade(factor)
         if self.wakeups.due or not self.tracker.holding:
             return 0
-        pools = list(self.pools.values())
-        before = [pool for pool in pools if self._stranded(pool) is not None]
+        before = [pool for pool in self.pools.values() if self._is_stranded(pool)]
         self.wakeups.look_at = set(self.scheduler.workers)
         self.dispatch()
-        now_sent = sum(self._stranded(pool) is None for pool in before)
-        return now_sent + sum(map(self._send_stranded, pools))
+        return sum(not self._is_stranded(pool) for pool in before)
 
-    def _send_stranded(self, pool: Pool) -> int:
-        """Send the tasks of a pool that was stranded for long: the last defense against a stall."""
-        now, sent = monotonic(), 0
-        while (choice := self._stranded(pool)) is not None:
-            if now - self._stranded_since.setdefault(pool.name, now) <= PATIENCE:
-                return sent
-            self.tracker.send(choice)
-            sent += 1
-        self._stranded_since.pop(pool.name, None)
-        return sent
-
-    def _stranded(self, pool: Pool) -> Choice | None:
-        """Return a task of a pool that could use a free thread, or None."""
-        key, workers = self.dispatcher.key(pool), self.scheduler.workers
-        if key is None or self.dispatcher.kept:
-            return None
+    def _is_stranded(self, pool: Pool) -> bool:
+        """Return whether a task of a pool could use a free thread."""
+        workers = self.scheduler.workers
         free = [ws for ws in self.scheduler.running if has_thread(ws)]
-        for entry in islice(pool.first_ready(), len(free) and 16):
-            if (pool.gang or entry.rootish) and any(ws.processing for ws in workers.values()):
+        if not free or self.dispatcher.kept or self.dispatcher.key(pool) is None:
+            return False
+        busy = any(ws.processing for ws in workers.values())
+        for entry in islice(pool.first_ready(), LOOKED_AT):
+            if busy and (pool.gang or entry.rootish):
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
                 continue
-            for ws in free:
-                if (self.lend or ws.address in pool.workers) and entry.kind.suits(ws):
-                    return Choice(pool, entry, ws, key, "it was overlooked")
-        return None
+            allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
+            if any(entry.kind.suits(ws) for ws in allowed):
+                return True
+        return False
 
     def keep_waiting(self) -> None:
         """Restart ``no-workers-timeout`` for held tasks that some worker could run."""
         unrunnable, running = self.scheduler.unrunnable, self.scheduler.running
-        possible: dict[Kind, bool] = {}
         for pool in self.pools.values():
+            possible = {kind: any(map(kind.allows, running)) for kind in pool.kinds}
             for ts, entry in pool.ready.items():
-                kind = entry.kind
-                if kind not in possible:
-                    possible[kind] = any(kind.allows(ws) for ws in running)
-                if possible[kind] and unrunnable.pop(ts, None) is not None:
+                if possible.get(entry.kind, True) and unrunnable.pop(ts, None) is not None:
                     unrunnable[ts] = monotonic()
-
-    # For tests and checks
 
     def left_over(self) -> list[str]:
         """Describe what is left although no job runs. Empty if nothing is."""

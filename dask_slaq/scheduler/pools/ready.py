@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask_slaq.scheduler.pools.durations import Durations, Like
-
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-__all__ = ["ANY", "Entry", "Kind", "Ready", "entry_of"]
+    from dask_slaq.scheduler.pools.durations import Like
+    from dask_slaq.scheduler.pools.pool import Pool
 
 #: Inputs that move within these seconds may be used on any worker, and so may those of a task with
 #: that many homes.
@@ -58,52 +57,45 @@ class Entry(NamedTuple):
     like: Like  # compute times of similar tasks
 
 
-def entry_of(
-    scheduler: Scheduler,
-    ts: TaskState,
-    durations: Durations,
-    bytes_at: dict[str, float],
-    rootish: bool,
-    count: int,
-) -> Entry:
-    """Return the entry of a ready task.
+def input_bytes(ts: TaskState) -> int:
+    """Return the bytes of the inputs of a task."""
+    nbytes = 0
+    for dep in ts.dependencies:
+        if dep.nbytes > 0:
+            nbytes += dep.nbytes
+    return nbytes
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    ts : distributed.scheduler.TaskState
-    durations : Durations
-        Compute times of its job.
-    bytes_at : dict of str to float
-        The bytes of the task's inputs are added to those of their workers.
-    rootish : bool
-        Whether Dask would queue it.
-    count : int
-        Unique number that orders tasks of equal priority.
+
+def entry_of(scheduler: Scheduler, ts: TaskState, pool: Pool, rootish: bool, count: int) -> Entry:
+    """Return the entry of a ready task, and add the bytes of its inputs to those of their workers.
+
+    `count` is a unique number that orders tasks of equal priority.
     """
     user, needs = ts.worker_restrictions, ts.resource_restrictions
-    kind = ANY
+    kind, homes, nbytes = ANY, (), input_bytes(ts)
     if user or needs:
         resources = tuple(sorted(needs.items())) if needs else None
         kind = Kind(frozenset(user) if user else None, resources)
-    nbytes, held = 0, {}
-    for dep in ts.dependencies:
-        size = max(dep.nbytes, 0)
-        nbytes += size
-        share = size / len(dep.who_has) if dep.who_has else 0
-        for ws in dep.who_has or ():
-            bytes_at[ws.address] = bytes_at.get(ws.address, 0.0) + share
-            if kind is ANY or kind.allows(ws):
-                held[ws.address] = held.get(ws.address, 0) + size
-    homes: tuple[str, ...] = ()
-    cheap = CHEAP * scheduler.bandwidth
-    if held and nbytes > cheap:
-        most = max(held.values())
-        homes = tuple(sorted(a for a, size in held.items() if most - size <= min(cheap, most / 10)))
-        if most <= cheap or len(homes) >= min(MOST_HOMES, len(scheduler.running)):
-            homes = ()
-    like = durations.like(ts, nbytes)
+    like, cheap = pool.durations.like(ts, nbytes), CHEAP * scheduler.bandwidth
+    if nbytes > cheap:
+        homes = _homes(scheduler, ts, pool, kind, cheap)
     return Entry(rootish, ts.priority or (), count, ts, kind, homes, like)
+
+
+def _homes(
+    scheduler: Scheduler, ts: TaskState, pool: Pool, kind: Kind, cheap: float
+) -> tuple[str, ...]:
+    held: dict[str, int] = {}
+    for dep in ts.dependencies:
+        for ws in dep.who_has or ():
+            part = dep.nbytes / len(dep.who_has or ())
+            pool.bytes_at[ws.address] = pool.bytes_at.get(ws.address, 0.0) + part
+            if kind is ANY or kind.allows(ws):
+                held[ws.address] = held.get(ws.address, 0) + dep.nbytes
+    most = max(held.values(), default=0)
+    homes = tuple(sorted(a for a, size in held.items() if most - size <= min(cheap, most / 10)))
+    few = min(MOST_HOMES, len(scheduler.running))
+    return homes if most > cheap and len(homes) < few else ()
 
 
 class Ready:
@@ -135,8 +127,7 @@ class Ready:
     def pop(self, entry: Entry) -> None:
         """Remove a task that is no longer ready."""
         if self._entries.pop(entry.count, None) is not None:
-            for home in entry.homes or ("",):
-                self.count_at[home] -= 1
+            self.count_at.subtract(entry.homes or ("",))
 
     def at(self, home: str = "") -> Entry | None:
         """Return the first task that has its home on a worker, or that has none; None without."""

@@ -14,28 +14,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-__all__ = ["Seam", "expected_duration", "is_direct", "is_pinned"]
-
+JOINED = "bulk_schedule_unrunnable_after_adding_worker"
 #: Methods of the scheduler that are overridden.
-OVERRIDDEN = (
-    "is_rootish",
-    "decide_worker_non_rootish",
-    "bulk_schedule_unrunnable_after_adding_worker",
-)
+OVERRIDDEN = ("is_rootish", "decide_worker_non_rootish", JOINED)
 #: Bytes up to which a result may be something else than data; and the number of inputs up to which
 #: these are looked at.
 NOT_DATA, FEW = 10_000, 4
 
 
 class Seam:
-    """Override of the scheduler's choice of workers.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    is_held : callable
-        Returns whether a ready task waits until it is sent.
-    """
+    """Override of the scheduler's choice of workers for ready tasks that `is_held`."""
 
     def __init__(self, scheduler: Scheduler, is_held: Callable[[TaskState], bool]) -> None:
         self._scheduler, self._is_held = scheduler, is_held
@@ -87,7 +75,7 @@ class Seam:
         # Dask only iterates over them here.
         scheduler.unrunnable = [ts for ts in unrunnable if not self._is_held(ts)]  # type: ignore[assignment]
         try:
-            found: dict[Any, Any] = self._plain[OVERRIDDEN[2]](ws)
+            found: dict[Any, Any] = self._plain[JOINED](ws)
             return found
         finally:
             scheduler.unrunnable = unrunnable
@@ -120,15 +108,3 @@ def is_pinned(ts: TaskState) -> bool:
 
 def _is_barrier(key: Any) -> bool:
     return isinstance(key, str) and key.startswith("shuffle-barrier-")
-
-
-def expected_duration(scheduler: Scheduler, ts: TaskState) -> float:
-    """Return Dask's estimate of a task's compute time, in seconds.
-
-    Every second release renames its own method.
-    """
-    if ts.prefix.duration_average >= 0:
-        return float(ts.prefix.duration_average)
-    if ts.prefix.max_exec_time > 0:
-        return 2 * float(ts.prefix.max_exec_time)
-    return scheduler.UNKNOWN_TASK_DURATION

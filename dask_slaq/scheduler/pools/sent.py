@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.durations import Like
     from dask_slaq.scheduler.pools.pool import Pool
 
-__all__ = ["Sent", "SentTasks", "blocked", "has_thread", "load"]
-
 #: Seconds until the scheduler receives the end of a task.
 REPORTED = 0.005
 #: Maximum number of trivial tasks per thread that wait on a worker.
@@ -27,46 +25,19 @@ MOST_AHEAD = 8
 
 @dataclass(slots=True, eq=False)
 class Sent:
-    """Task on a worker.
-
-    Attributes
-    ----------
-    pool : Pool
-    like : Like
-        Compute times of similar tasks.
-    soonest : float
-        Compute time after which it may plausibly have ended, when it was sent.
-    ours : bool
-        Whether it was sent by the dispatcher, and not by Dask.
-    why : str
-        Reason in words.
-    order : tuple
-        Order on the worker, lowest first.
-    tag : float
-        Service of its job when it was sent.
-    expected : float
-        Expected compute time when it was sent, seconds; infinite if unknown.
-    threads : float
-        Threads that it uses.
-    ahead : float
-        Core-seconds charged to its job so far.
-    start : float or None
-        Estimated start of the computation, monotonic seconds; None while it waits on the worker.
-    worker : str
-        Address.
-    """
+    """Task on a worker."""
 
     pool: Pool
     like: Like
-    ours: bool
+    ours: bool  # whether the dispatcher sent it, and not Dask
     why: str
-    order: tuple[Any, ...]
-    tag: float
-    expected: float = math.inf
-    soonest: float = math.inf
+    order: tuple[Any, ...]  # on the worker, lowest first
+    tag: float  # service of its job when it was sent
+    expected: float  # compute time in seconds when it was sent; infinite if unknown
+    soonest: float  # compute time after which it may plausibly have ended
     threads: float = 1.0
-    ahead: float = 0.0
-    start: float | None = None
+    ahead: float = 0.0  # core-seconds charged to its job so far
+    start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
     worker: str = ""
 
     def left(self, now: float) -> float:
@@ -82,16 +53,27 @@ class Sent:
         return max(elapsed - self.expected - REPORTED, 0.0)
 
 
+@dataclass(slots=True, eq=False)
 class _OnWorker:
-    """Tasks on one worker, and those of them that wait there, in their order."""
+    """Tasks on one worker; those that wait there, in order; and the dispatcher's among them."""
 
-    __slots__ = ("ahead", "ours", "queue", "tasks")
+    tasks: dict[TaskState, Sent] = field(default_factory=dict)
+    queue: list[tuple[Any, ...]] = field(default_factory=list)
+    ours: int = 0
+    seconds: float = 0.0  # that these take
 
-    def __init__(self) -> None:
-        self.tasks: dict[TaskState, Sent] = {}
-        self.queue: list[tuple[Any, ...]] = []
-        self.ours = 0  # tasks that were sent by the dispatcher and wait
-        self.ahead = 0.0  # the seconds that they take
+    def starts(self, sent: Sent) -> None:
+        """Record that a task no longer waits, if it did."""
+        if sent.start is None:
+            sent.start = monotonic()
+            if sent.ours:
+                self.ours -= 1
+                self.seconds = self.seconds - sent.expected if self.ours else 0.0
+
+    def left(self) -> Iterator[tuple[TaskState, float]]:
+        """Yield the tasks that compute, with the seconds until each is expected to end."""
+        now = monotonic()
+        return ((ts, s.left(now)) for ts, s in self.tasks.items() if s.start is not None)
 
 
 _NOTHING = _OnWorker()
@@ -123,19 +105,10 @@ def has_thread(ws: WorkerState) -> bool:
 
 
 class SentTasks:
-    """Tasks of jobs on all workers.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-        Only read, never changed.
-    ahead : float
-        Seconds before the expected end of a task at which its worker is sent another one.
-    """
+    """Tasks of jobs on all workers. A worker is sent another one `ahead` seconds before an end."""
 
     def __init__(self, scheduler: Scheduler, ahead: float) -> None:
-        self.scheduler = scheduler
-        self.ahead = ahead
+        self.scheduler, self.ahead = scheduler, ahead
         self._on: dict[str, _OnWorker] = {}
         self._where: dict[TaskState, str] = {}
         self._count = 0
@@ -146,54 +119,41 @@ class SentTasks:
     def __contains__(self, ts: TaskState) -> bool:
         return ts in self._where
 
-    def on(self, address: str) -> Collection[Sent]:
-        """Return the tasks of jobs on a worker."""
-        return self._on.get(address, _NOTHING).tasks.values()
-
     def put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
         """Record that a task went to a worker."""
-        on = self._on.get(ws.address)
-        if on is None:
-            on = self._on[ws.address] = _OnWorker()
+        on = self._on.setdefault(ws.address, _OnWorker())
         on.tasks[ts] = sent
         self._where[ts] = sent.worker = ws.address
         sent.start = monotonic() if load(ws) <= ws.nthreads else None
         if sent.start is None:
             self._count += 1
+            # Without the task: Dask takes a forgotten one that is referenced for a new one.
             heapq.heappush(on.queue, (sent.order, self._count, sent))
             if sent.ours:
                 on.ours += 1
-                on.ahead += sent.expected
+                on.seconds += sent.expected
 
-    def take(self, ts: TaskState) -> tuple[Sent, str] | None:
-        """Remove a task that left its worker or gave up its thread. Returns also the address."""
+    def take(self, ts: TaskState) -> Sent | None:
+        """Remove a task that left its worker or gave up its thread, if it was there."""
         address = self._where.pop(ts, None)
         if address is None:
             return None
         on = self._on[address]
         sent = on.tasks.pop(ts)
-        self._starts(on, sent)
+        on.starts(sent)
         if not on.tasks:
             del self._on[address]
-        return sent, address
+        return sent
 
     def thread_freed(self, address: str) -> Sent | None:
         """Record that a thread is free. Returns the task that starts there, if any."""
-        on, ws = self._on.get(address), self.scheduler.workers.get(address)
-        while on is not None and on.queue and ws is not None:
+        on = self._on.get(address, _NOTHING)
+        while on.queue:
             sent: Sent = heapq.heappop(on.queue)[2]
             if sent.start is None and sent.worker == address:
-                self._starts(on, sent)
+                on.starts(sent)
                 return sent
         return None
-
-    def _starts(self, on: _OnWorker, sent: Sent) -> None:
-        """Record that a task no longer waits, if it did."""
-        if sent.start is None:
-            sent.start = monotonic()
-            if sent.ours:
-                on.ours -= 1
-                on.ahead = on.ahead - sent.expected if on.ours else 0.0
 
     def waiting(self, address: str) -> int:
         """Return the number of tasks that the dispatcher sent and that wait on a worker."""
@@ -203,23 +163,20 @@ class SentTasks:
         """Return the seconds until a task sent now would start; infinite if unknown."""
         if has_thread(ws):
             return 0.0
-        now = monotonic()
         on = self._on.get(ws.address, _NOTHING)
-        started = [s.left(now) for s in on.tasks.values() if s.start is not None]
-        if len(started) < ws.nthreads:  # others compute there as well
-            started += [math.inf] * (ws.nthreads - len(started))
-        heapq.heapify(started)
+        ends = [seconds for _, seconds in on.left()]
+        ends += [math.inf] * (ws.nthreads - len(ends))  # others compute there as well
+        heapq.heapify(ends)
         for sent in on.tasks.values():
             if sent.start is None and sent.ours:
-                heapq.heapreplace(started, started[0] + sent.expected)
-        return started[0]
+                heapq.heapreplace(ends, ends[0] + sent.expected)
+        return ends[0]
 
     def next_end(self, ws: WorkerState) -> float:
         """Return the expected seconds until a worker has a free thread, ignoring waiting tasks."""
         if has_thread(ws):
             return 0.0
-        now = monotonic()
-        left = min((s.left(now) for s in self.on(ws.address) if s.start is not None), default=math.inf)
+        left = min((s for _, s in self._on.get(ws.address, _NOTHING).left()), default=math.inf)
         return left if math.isfinite(left) else ws.occupancy / ws.nthreads
 
     def resource_free_in(self, ws: WorkerState) -> float:
@@ -227,10 +184,8 @@ class SentTasks:
 
         It is 0 on a worker where no such task computes.
         """
-        now, tasks = monotonic(), self._on.get(ws.address, _NOTHING).tasks
-        left = [
-            s.left(now) for ts, s in tasks.items() if ts.resource_restrictions and s.start is not None
-        ]
+        on = self._on.get(ws.address, _NOTHING)
+        left = [seconds for ts, seconds in on.left() if ts.resource_restrictions]
         return min(left, default=math.inf if any(ws.used_resources.values()) else 0.0)
 
     def has_slot(self, ws: WorkerState) -> bool:
@@ -245,10 +200,10 @@ class SentTasks:
         on = self._on.get(ws.address, _NOTHING)
         if over > on.ours:
             return not on.ours
-        if on.ours >= ws.nthreads:
-            trivial = on.ahead < 2 * TRIVIAL * ws.nthreads and on.ours < MOST_AHEAD * ws.nthreads
-            if not trivial:
-                return False
+        if on.ours >= ws.nthreads and not (
+            on.seconds < 2 * TRIVIAL * ws.nthreads and on.ours < MOST_AHEAD * ws.nthreads
+        ):
+            return False
         return self.free_in(ws) < self.ahead
 
     def is_low(self, ws: WorkerState) -> bool:
@@ -260,6 +215,6 @@ class SentTasks:
         there = {ts: address for address, on in self._on.items() for ts in on.tasks}
         assert there == self._where, "workers and tasks disagree"
         for on in self._on.values():
-            waits = [s for s in on.tasks.values() if s.start is None and s.ours]
-            assert len(waits) == on.ours, "tasks that wait are miscounted"
+            waits = sum(s.start is None and s.ours for s in on.tasks.values())
+            assert waits == on.ours, "tasks that wait are miscounted"
             assert all(s.pool.running.get(ts) is s for ts, s in on.tasks.items())

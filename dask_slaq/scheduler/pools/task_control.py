@@ -16,8 +16,6 @@ from dask_slaq.scheduler.pools.seam import Seam
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
 
-__all__ = ["TaskControl"]
-
 logger = logging.getLogger(__name__)
 
 # First element of the priority of tasks that are sent. They run before all other tasks of a worker,
@@ -26,13 +24,10 @@ _FIRST = -(2.0**62)
 
 
 class TaskControl:
-    """Controller of the tasks of a scheduler.
+    """Controller of the tasks of a scheduler."""
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    seam : Seam
-    """
+    #: States of tasks that are ready, but on no worker.
+    WAITING = ("no-worker", "queued")
 
     def __init__(self, scheduler: Scheduler, seam: Seam) -> None:
         self.scheduler = scheduler
@@ -54,16 +49,8 @@ class TaskControl:
     ) -> None:
         """Send a held task to a worker.
 
-        Parameters
-        ----------
-        ts : distributed.scheduler.TaskState
-        ws : distributed.scheduler.WorkerState
-        workers : frozenset of str
-            Addresses to which work stealing may move the task. The worker is added.
-        order : tuple of float
-            Order on the worker: lower tuples compute first, before all tasks that were not sent.
-        why : str
-            Reason, for Dask's transition log.
+        Work stealing may move it to the `workers` of its job. On the worker lower orders compute
+        first, before all tasks that were not sent. Dask's transition log shows `why`.
         """
         user, given = ts.worker_restrictions, ts.priority
         allowed = workers if user is None else workers & frozenset(user)
@@ -120,8 +107,7 @@ class TaskControl:
 
     def release(self, tasks: Iterable[TaskState], why: str) -> None:
         """Release tasks that are ready but on no worker, so that Dask decides on them again."""
-        waiting = [ts for ts in tasks if ts.state in ("no-worker", "queued")]
-        self._transitions(waiting, "released", why)
+        self._transitions([ts for ts in tasks if ts.state in self.WAITING], "released", why)
 
     def _transitions(self, tasks: Iterable[TaskState], finish: TaskStateState, why: str) -> None:
         recommendations: dict[Any, TaskStateState] = {ts.key: finish for ts in tasks}

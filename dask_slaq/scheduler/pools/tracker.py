@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.pools.dispatcher import OWED as IS_OWED
 from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.ready import entry_of
+from dask_slaq.scheduler.pools.ready import entry_of, input_bytes
 from dask_slaq.scheduler.pools.seam import is_direct
 from dask_slaq.scheduler.pools.sent import Sent
 
@@ -25,12 +26,9 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.task_control import TaskControl
     from dask_slaq.scheduler.pools.wakeups import Wakeups
 
-__all__ = ["TaskTracker"]
-
-#: Maximum seconds of its fair share that a job is owed when it comes back.
-OWED = 0.25
-#: Factor by which the number of tasks that a job is expected to have at once shrinks with each gap.
-NARROWER = 0.7
+#: Maximum seconds of its share that a job is owed when it comes back; and the factor by which the
+#: number of tasks that it is expected to have at once shrinks with each gap.
+OWED, NARROWER = 0.25, 0.7
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
 
@@ -40,10 +38,8 @@ class TaskTracker:
 
     Parameters
     ----------
-    scheduler : distributed.Scheduler
-    control : TaskControl
-    sent : SentTasks
-    wakeups : Wakeups
+    scheduler, seam, control, sent, wakeups
+        The other parts.
     charge : callable
         Called as ``charge(job, seconds, at_once)`` for every finished task.
     bound : callable
@@ -79,13 +75,12 @@ class TaskTracker:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
         self._count = itertools.count()
-        self._sending: Choice | None = None
-        self._order: tuple[float, ...] = ()
+        self._sending: tuple[Choice, tuple[float, ...]] | None = None
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         self.owner: dict[Any, Pool] = {}
+        self.gangs = Gangs()
         self.holding = False
         self.served = 0.0
-        self.gangs = Gangs()
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         self.charged_until: dict[Any, float | None] = {}
 
@@ -115,87 +110,63 @@ class TaskTracker:
                     self._record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
                     self.gangs.add(pool, ts, next(iter(ts.worker_restrictions)), monotonic())
-            elif owner is not None and owner is not pool:
-                self._want(pool, ts)
-            for dep in ts.dependencies:
-                if self.owner.get(dep.key, pool) is not pool:
-                    self._want(pool, dep)
+            for each in (ts, *ts.dependencies):
+                if self.owner.get(each.key, pool) is not pool:
+                    self._want(pool, each)
 
     def _want(self, pool: Pool, ts: TaskState) -> None:
-        """Record that a pool waits for a task, and what that needs, of another pool."""
+        """Record that a pool waits for a task of another pool, and for what that task waits for."""
         found = [ts]
         while found:
             ts = found.pop()
             owner = self.owner.get(ts.key)
-            wanted_by = self._wanted.get(ts)
             if owner is None or owner is pool or ts not in owner.unfinished:
                 continue
-            if wanted_by is not None and pool in wanted_by:
-                continue
-            self._wanted.setdefault(ts, set()).add(pool)
-            if ts in owner.ready:
-                pool.push(owner.ready[ts])
-                self.wakeups.soon()
-            found.extend(ts.waiting_on or ())
-
-    def let_go(self, gang: Gang) -> None:
-        """Leave the members of a gang to Dask, since they cannot start together."""
-        gang.closed = True
-        self.control.release([ts for ts in gang.members if ts.state == "no-worker"], "gang let go")
-
-    def charge_gangs(self) -> None:
-        """Charge the members of gangs that run for the threads that they have used so far."""
-        now = monotonic()
-        for ts in self.gangs.running():
-            pool, sent = self.owner.get(ts.key), None
-            if pool is not None and (sent := pool.running.get(ts)) is not None and sent.start:
-                seconds = (now - sent.start) * sent.threads - sent.ahead
-                sent.ahead += seconds
-                pool.charge(seconds)
-                self._charge(pool.name, seconds, pool.demand)
+            wanted_by = self._wanted.setdefault(ts, set())
+            if pool not in wanted_by:
+                wanted_by.add(pool)
+                found.extend(ts.waiting_on or ())
+                if ts in owner.ready and not self.gangs.is_open(ts):
+                    pool.push(owner.ready[ts])
+                    self.wakeups.soon()
 
     def disown(self, pool: Pool, heir: Pool | None) -> None:
         """Give all tasks of a closed pool to another one, or to none."""
-        for ts, pools in list(self._wanted.items()):
-            pools.discard(pool)
-            if not pools:
+        for ts, wanted_by in list(self._wanted.items()):
+            wanted_by.discard(pool)
+            if not wanted_by:
                 del self._wanted[ts]
-        for entry in list(pool.ready.values()):
-            owner = self.owner[entry.ts.key]
-            if heir is not None and owner is pool:
-                heir.push(entry)
-            self._discard_ready(pool, entry.ts, all_pools=owner is pool and heir is None)
-        for ts in pool.tasks:
-            if heir is None:
-                self.control.restore(ts)
-                self.gangs.remove(ts)
-                del self.owner[ts.key]
-                self.seceded_at.pop(ts.key, None)
-                self.charged_until.pop(ts.key, None)
-            else:
-                self.owner[ts.key] = heir
+        for ts, entry in list(pool.ready.items()):
+            mine = self.owner[ts.key] is pool
+            pool.pop(ts)
+            if mine and heir is not None:
+                heir.push(entry, filed=not self.gangs.is_open(ts))
+            for other in self._wanted.get(ts, ()) if mine and heir is None else ():
+                other.pop(ts)
         for ts, sent in list(pool.running.items()):
             self._leave(ts)
             if heir is not None:
                 self._enter(heir, ts, sent)
+        for ts in pool.tasks:
+            if heir is not None:
+                self.owner[ts.key] = heir
+            else:
+                self.control.restore(ts)
+                self._forget(ts)
         if heir is not None:
             heir.tasks |= pool.tasks
             heir.unfinished |= pool.unfinished
 
+    def _forget(self, ts: TaskState) -> None:
+        for known in (self.owner, self.seceded_at, self.charged_until):
+            known.pop(ts.key, None)
+        self._wanted.pop(ts, None)
+        self.gangs.remove(ts)
+
     # Transitions
 
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
-        """Follow one transition of any task.
-
-        Parameters
-        ----------
-        key : str or tuple
-            Key of the task.
-        start, finish : str
-            States of Dask.
-        kwargs : mapping
-            Keyword arguments of `SchedulerPlugin.transition`.
-        """
+        """Follow one transition of any task; the last arguments are those of the plugin's hook."""
         pool = self.owner.get(key)
         if pool is None:
             if start == "processing":
@@ -203,7 +174,7 @@ class TaskTracker:
             return
         ts = self.scheduler.tasks[key]
         if start == "no-worker":
-            self._discard_ready(pool, ts)
+            self._not_ready(pool, ts)
         elif start == "processing":
             self._ended(pool, ts, kwargs.get("startstops") or ())
             self._freed(kwargs.get("worker"))
@@ -219,35 +190,22 @@ class TaskTracker:
             self._wanted.pop(ts, None)
             self.gangs.remove(ts)
         if finish == "forgotten":
-            del self.owner[key]
+            self._forget(ts)
             pool.tasks.discard(ts)
-
-    def drop(self, key: Any) -> None:
-        """Drop all records of a forgotten task. Used after a failure."""
-        pool = self.owner.pop(key, None)
-        if pool is not None:
-            ts = self.scheduler.tasks[key]
-            self.seceded_at.pop(key, None)
-            self.charged_until.pop(key, None)
-            self._leave(ts)
-            self.control.restore(ts)
-            self._discard_ready(pool, ts)
-            self._wanted.pop(ts, None)
-            self.gangs.remove(ts)
-            pool.tasks.discard(ts)
-            pool.unfinished.discard(ts)
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task in its pool, and in those that wait for it."""
-        rootish = self._seam.is_rootish(ts)
-        entry = entry_of(
-            self.scheduler, ts, pool.durations, pool.bytes_at, rootish, next(self._count)
-        )
-        for each in (pool, *self._wanted.get(ts, ())):
+        rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
+        entry = entry_of(self.scheduler, ts, pool, rootish, next(self._count))
+        for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
                 self._is_back(each)
-            each.push(entry, filed=not self.gangs.is_open(ts))
+            each.push(entry, filed=filed)
         self.wakeups.soon()
+
+    def _not_ready(self, pool: Pool, ts: TaskState) -> None:
+        for each in (pool, *self._wanted.get(ts, ())):
+            each.pop(ts)
 
     def _is_back(self, pool: Pool) -> None:
         """Record that a pool has tasks again, and limit the service that it is owed.
@@ -260,43 +218,39 @@ class TaskTracker:
             pool.width *= NARROWER
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
             pool.spell += 0.5 * (pool.computed - pool.spell)
-        pool.computed = 0.0
-        share = pool.share / pool.weight
+        pool.computed, share = 0.0, pool.share / pool.weight
         owed = max(OWED * share, pool.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
-
-    def _discard_ready(self, pool: Pool, ts: TaskState, *, all_pools: bool = True) -> None:
-        pool.pop(ts)
-        for other in self._wanted.get(ts, ()) if all_pools else ():
-            other.pop(ts)
 
     def send(self, choice: Choice) -> None:
         """Send a task to the worker that was chosen for it."""
         pool, ts = choice.pool, choice.entry.ts
         owner = self.owner[ts.key]
         if owner is not pool:  # the job that waits for it pays for it
-            self._discard_ready(owner, ts)
+            self._not_ready(owner, ts)
             owner.tasks.discard(ts)
             owner.unfinished.discard(ts)
+            self._wanted.pop(ts, None)
             self.owner[ts.key] = pool
             pool.tasks.add(ts)
             pool.unfinished.add(ts)
-            self._wanted.pop(ts, None)
             choice = choice._replace(why=f"{choice.why}; submitted by {owner.name}")
-        self._sending, self._order = choice, (*choice.key[:-1], next(self._count))
+        order = (*choice.key[:-1], next(self._count))
+        self._sending = choice, order
         try:
-            self.control.send(ts, choice.ws, pool.workers, self._order, f"{pool.name}: {choice.why}")
+            self.control.send(ts, choice.ws, pool.workers, order, f"{pool.name}: {choice.why}")
         finally:
             self._sending = None
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
-        choice, ws = self._sending, ts.processing_on
+        ws = ts.processing_on
         assert ws is not None, f"{ts} is processing on no worker"
-        if choice is None or choice.entry.ts is not ts:
+        if self._sending is None or self._sending[0].entry.ts is not ts:
             self._record(pool, ts)
             self._bound(Binding(time(), ts.key, pool.name, ws.address, "passed", "sent by Dask"))
             return
-        sent = self._sent(pool, choice.entry.like, self._order, choice)
+        choice, order = self._sending
+        sent = self._sent(pool, choice.entry.like, order, choice.why)
         if (gang := self.gangs.of(ts)) is not None:
             sent.threads, sent.expected = gang.threads[ts] or ws.nthreads, math.inf
         if not choice.entry.homes:
@@ -304,28 +258,23 @@ class TaskTracker:
         self._enter(pool, ts, sent)
         self._charge_ahead(sent)
         reason = "granted" if ws.address in pool.workers else "lent"
-        if choice.key[0] == 0:
+        if choice.key[0] == IS_OWED:
             reason = "floor"
         self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.why))
 
+    def _sent(self, pool: Pool, like: Like, order: tuple[float, ...], why: str = "") -> Sent:
+        tag, ours = pool.service, bool(why)
+        return Sent(pool, like, ours, why, order, tag, like.expected, like.soonest)
+
     def _record(self, pool: Pool, ts: TaskState) -> None:
         """Record a task that Dask has sent to a worker."""
-        nbytes = sum(max(dep.nbytes, 0) for dep in ts.dependencies)
-        like, order = pool.durations.like(ts, nbytes), (math.inf, next(self._count))
-        self._enter(pool, ts, self._sent(pool, like, order, None))
-
-    def _sent(
-        self, pool: Pool, like: Like, order: tuple[float, ...], choice: Choice | None
-    ) -> Sent:
-        why = "sent by Dask" if choice is None else choice.why
-        tag = pool.service
-        return Sent(pool, like, choice is not None, why, order, tag, like.expected, like.soonest)
+        like = pool.durations.like(ts, input_bytes(ts))
+        self._enter(pool, ts, self._sent(pool, like, (math.inf, next(self._count))))
 
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
         assert ws is not None
-        sent.pool = pool
-        pool.running[ts] = sent
+        sent.pool, pool.running[ts] = pool, sent
         pool.threads += sent.threads
         if not sent.ours:
             pool.passed[ws.address] += 1
@@ -333,16 +282,15 @@ class TaskTracker:
 
     def _leave(self, ts: TaskState) -> Sent | None:
         """Remove a task that is no longer on its worker, or holds no thread there."""
-        taken = self.sent.take(ts)
-        if taken is None:
-            return None
-        (sent, address), pool = taken, taken[0].pool
-        del pool.running[ts]
-        pool.threads -= sent.threads
-        if not sent.ours:
-            pool.passed[address] -= 1
-            if not pool.passed[address]:
-                del pool.passed[address]
+        sent = self.sent.take(ts)
+        if sent is not None:
+            pool = sent.pool
+            del pool.running[ts]
+            pool.threads -= sent.threads
+            if not sent.ours:
+                pool.passed[sent.worker] -= 1
+                if not pool.passed[sent.worker]:
+                    del pool.passed[sent.worker]
         return sent
 
     def _charge_ahead(self, sent: Sent) -> None:
@@ -352,19 +300,17 @@ class TaskTracker:
             sent.pool.charge(sent.ahead)
 
     def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
-        key = ts.key
-        (left, charged), seconds = self.seceded_at.pop(key, (math.inf, 0.0)), 0.0
+        (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
         computed = [run for run in startstops if run["action"] == "compute"]
         sent, at_once = pool.running.get(ts), pool.demand
-        if key in self.charged_until:
-            since = self.charged_until.pop(key)
+        if ts.key in self.charged_until:
+            since = self.charged_until.pop(ts.key)
             if since is not None and computed:
                 seconds = max(computed[-1]["stop"] - since, 0.0)
         elif computed:
             # A key that is computed again on the same worker brings its earlier runs along.
             seconds = max(min(computed[-1]["stop"], left) - computed[-1]["start"], 0.0)
-            nbytes = sum(max(dep.nbytes, 0) for dep in ts.dependencies)
-            like = pool.durations.like(ts, nbytes) if sent is None else sent.like
+            like = pool.durations.like(ts, input_bytes(ts)) if sent is None else sent.like
             like.observe(seconds)
             seconds *= sent.threads if sent is not None else 1.0
         self._left(pool, ts, seconds - charged)
@@ -397,7 +343,24 @@ class TaskTracker:
                 return
         self.wakeups.soon()
 
-    # Tasks that give up their thread
+    def let_go(self, gang: Gang) -> None:
+        """Leave the members of a gang to Dask, since they cannot start together."""
+        gang.closed = True
+        self.control.release([ts for ts in gang.members if ts.state == "no-worker"], "gang let go")
+
+    def charge_gangs(self) -> None:
+        """Charge the members of gangs that run for the threads that they have used so far."""
+        now = monotonic()
+        for ts in self.gangs.running():
+            pool = self.owner.get(ts.key)
+            sent = pool.running.get(ts) if pool is not None else None
+            if pool is not None and sent is not None and sent.start is not None:
+                seconds = (now - sent.start) * sent.threads - sent.ahead
+                sent.ahead += seconds
+                pool.charge(seconds)
+                self._charge(pool.name, seconds, pool.demand)
+
+    # Tasks that give up their thread, or are moved
 
     def seceded(self, key: Any) -> None:
         """Free the thread of a task that seceded, and charge its job for the time until now."""
@@ -413,18 +376,11 @@ class TaskTracker:
     def charge_part(self, pool: Pool, ts: TaskState, seconds: float, until: float | None) -> None:
         """Charge the core-seconds that a task has reported to have computed.
 
-        Parameters
-        ----------
-        pool : Pool
-        ts : distributed.scheduler.TaskState
-        seconds : float
-        until : float or None
-            Unix time of the report; None if the task waits from then on.
+        `until` is the Unix time of the report; None if the task waits from then on.
         """
         self.charged_until[ts.key] = until
         sent = pool.running.get(ts)
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
-        pool.computed += seconds
         if sent is not None:
             sent.ahead = 0.0  # from now on its reports are charged
         self._charge(pool.name, seconds, pool.demand)
@@ -451,10 +407,9 @@ class TaskTracker:
         after = ts.processing_on if ts is not None else None
         if ts is None or pool is None or after is None or before is None or after is before:
             return
-        sent = self._leave(ts)
-        if sent is not None:
+        if (sent := self._leave(ts)) is not None:
             self._enter(pool, ts, sent)
         reason = "granted" if after.address in pool.workers else "lent"
-        self._bound(Binding(time(), key, pool.name, after.address, reason, "moved by work stealing"))
+        self._bound(Binding(time(), key, pool.name, after.address, reason, "by work stealing"))
         self.wakeups.look_at |= {before.address, after.address}
         self.wakeups.soon()

@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 
-__all__ = ["Steps", "Wakeups"]
-
 #: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
 #: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
 #: maximum bounds the time for which threads may idle.
@@ -17,34 +15,16 @@ REST, MOST_REST = 3.0, 0.010
 
 
 class Wakeups:
-    """Scheduler of dispatches, run when a worker may have a free slot.
-
-    Parameters
-    ----------
-    dispatch : callable
-        Fills free slots.
-    wanted : callable
-        Returns whether any task needs a slot.
-    fail : callable
-        Called with the error if a dispatch fails.
-
-    Attributes
-    ----------
-    look_at : set of str
-        Addresses of workers that may have a free slot.
-    due : bool
-        Whether a dispatch is scheduled.
-    """
+    """Schedule of calls of `dispatch`, made only if any task is `wanted` to get a slot."""
 
     def __init__(
         self,
         dispatch: Callable[[], object],
-        *,
         wanted: Callable[[], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
-        self.look_at: set[str] = set()
-        self.due = False
+        self.look_at: set[str] = set()  # workers that may have a free slot
+        self.due = False  # whether a dispatch is scheduled
         self._dispatch, self._wanted, self._fail = dispatch, wanted, fail
         self._rested = -math.inf  # time before which no dispatch runs
         self._later: list[tuple[float, str]] = []
@@ -60,11 +40,6 @@ class Wakeups:
             loop.call_later(delay, self._now)
         else:
             loop.call_soon(self._now)
-
-    def look(self, worker: str) -> None:
-        """Schedule a dispatch that looks at a worker."""
-        self.look_at.add(worker)
-        self.soon()
 
     def later(self, worker: str, seconds: float) -> None:
         """Schedule a dispatch that looks at a worker, or at none if it is "", after a delay."""
@@ -103,18 +78,9 @@ class Wakeups:
 
 
 class Steps:
-    """Work on many tasks in steps of the event loop.
+    """Work on many tasks in steps of the event loop, each of which ends after some seconds."""
 
-    Parameters
-    ----------
-    fail : callable
-        Called with the error if a step fails.
-    seconds : float
-        Time after which a step ends.
-    """
-
-    #: Maximum number of parts per step. The clock may be virtual and stand still within a step.
-    PARTS = 10
+    PARTS = 10  # at most, per step: the clock may be virtual and stand still within one
 
     def __init__(self, fail: Callable[[BaseException], None], seconds: float = 0.010) -> None:
         self._fail, self._seconds = fail, seconds
@@ -127,10 +93,7 @@ class Steps:
         return self._handle is not None
 
     def begin(self, work: Iterator[object], *, now: bool = True) -> None:
-        """Do `work`, an iterator whose parts take little time, instead of what was left before.
-
-        The first step runs before this returns, unless `now` is false.
-        """
+        """Do `work`, an iterator whose parts take little time. The first step may run `now`."""
         self.cancel()
         self._work = work
         if now:

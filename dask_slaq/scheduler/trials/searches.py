@@ -23,8 +23,8 @@ from dask_slaq.scheduler.pools import blocked, load
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState, WorkerState
 
-    from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.pools import Pool
 
 __all__ = ["Search", "Searches"]
 

@@ -11,8 +11,8 @@ from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.views.status import etas, status_of_job
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.pools import Pool
     from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.pools import Pool
 
 __all__ = ["explain", "positions", "reason"]
 
