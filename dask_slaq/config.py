@@ -46,7 +46,6 @@ class Settings:
     floor: float
     other_weight: float
     reserve: float
-    short_task: float
     ahead: float
     keep_workers: float
     instrument: bool
@@ -245,7 +244,6 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "floor": (_number(0, 1), "a fraction in [0, 1]"),
     "other_weight": (_number(1e-6, 1e6), "a number from 1e-6 to 1e6"),
     "reserve": (_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)"),
-    "short_task": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 10ms"),
     "ahead": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms"),
     "keep_workers": (_time(0, _HOUR), "a time from 0 to 1 hour, such as 5m"),
     "instrument": (_flag, "true or false"),

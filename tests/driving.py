@@ -28,7 +28,7 @@ gen_cluster = functools.partial(utils_test.gen_cluster, timeout=PATIENCE)
 
 
 #: Settings with which a task is sent only when a thread is free for it.
-LATE: dict[str, Any] = {"short_task": 0, "ahead": 0}
+LATE: dict[str, Any] = {"ahead": 0}
 
 
 class Fixed:

@@ -20,7 +20,6 @@ def test_defaults_are_those_of_the_file():
     assert chosen.policy == DEFAULTS["slaq"]["policy"]
     assert chosen.epoch == 1.0
     assert chosen.lend is True
-    assert chosen.short_task == pytest.approx(0.010)
     assert chosen.ahead == pytest.approx(0.025)
 
 
@@ -46,10 +45,10 @@ def test_there_is_no_log_unless_told():
 
 
 def test_underscores_and_hyphens_are_the_same():
-    with dask.config.set({"slaq.short_task": "20ms"}):
-        assert settings().short_task == pytest.approx(0.020)
-    with dask.config.set({"slaq.short-task": "30ms"}):
-        assert settings().short_task == pytest.approx(0.030)
+    with dask.config.set({"slaq.other_weight": 2}):
+        assert settings().other_weight == 2
+    with dask.config.set({"slaq.other-weight": 3}):
+        assert settings().other_weight == 3
 
 
 @pytest.mark.parametrize(
@@ -98,10 +97,6 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
         ({"other_weight": 0}, "slaq.other-weight must be a number from 1e-6 to 1e6, not 0"),
         ({"other_weight": INF}, "slaq.other-weight must be a number from 1e-6 to 1e6, not inf"),
         ({"reserve": 1}, "slaq.reserve must be a fraction in [0, 1), not 1"),
-        (
-            {"short_task": "-1s"},
-            "slaq.short-task must be a time from 0 to 1 hour, such as 10ms, not '-1s'",
-        ),
         ({"ahead": -1}, "slaq.ahead must be a time from 0 to 1 hour, such as 25ms, not -1"),
         ({"history": 0}, "slaq.history must be a whole number from 1 to 1000000, not 0"),
         ({"history": 1.5}, "slaq.history must be a whole number from 1 to 1000000, not 1.5"),
@@ -191,6 +186,12 @@ def test_an_unknown_key_is_refused_with_the_allowed():
             make(epochs=1)
         assert "policy, epoch, lend" in str(e.value)
     with dask.config.set({"slaq.epok": "1s"}), pytest.raises(InvalidSetting, match="epok is not"):
+        settings()
+
+
+def test_a_setting_of_an_earlier_release_is_an_unknown_key():
+    removed = "slaq.short-task is not a setting; allowed are: policy, epoch, lend"
+    with dask.config.set({"slaq.short-task": "10ms"}), pytest.raises(InvalidSetting, match=removed):
         settings()
 
 

@@ -16,11 +16,6 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FOREIGN = {"SchedulerPlugin", "TaskStreamPlugin", "Command", "App", "MetaPathFinder"}
 #: Commands: click documents each option.
 COMMANDS = PACKAGE / "cli"
-#: Explained by nothing so far.
-NOT_YET = {
-    "Slots.sent", "Slots.ends_within", "TaskControl.moved",
-    "TaskControl.move",
-}  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -86,7 +81,7 @@ def undocumented(path: Path) -> list[str]:
 @pytest.mark.parametrize("path", MODULES, ids=[str(p.relative_to(PACKAGE)) for p in MODULES])
 def test_arguments_of_public_callables_are_documented(path):
     if not path.is_relative_to(COMMANDS):
-        assert [name for name in undocumented(path) if name.partition("(")[0] not in NOT_YET] == []
+        assert undocumented(path) == []
 
 
 def test_what_is_not_documented_is_found(tmp_path):

@@ -85,7 +85,8 @@ def bindings(client: Client | None = None) -> list[dict[str, Any]]:
         One dict per task sent to a worker: ``time`` (unix seconds), ``key``, ``job``, ``worker``
         (address), and ``reason``: ``granted``, ``floor`` (the job was behind its floor), ``lent``
         (the worker is outside the job's worker set), or ``passed`` (the task was not held, such
-        as a pinned task, or any task while there is no contention); and ``why`` in words.
+        as a pinned task, or any task while there is no contention); and ``why``, the reason in
+        words.
 
     Raises
     ------

@@ -47,7 +47,6 @@ class CheckedCommand(click.Command):
 @click.option("--floor", type=float, help="Fraction of its fair share that every job keeps.")
 @click.option("--other-weight", type=float, help="Weight of unowned tasks.")
 @click.option("--reserve", type=float, help="Fraction of the threads reserved for unowned tasks.")
-@click.option("--short-task", help="Shorter tasks overtake waiting ones, such as 10ms.")
 @click.option("--ahead", help="Send a task this long before a thread is free, such as 25ms.")
 @click.option("--history", type=int, help="Number of epochs to remember.")
 @click.option("--bindings", type=int, help="Number of task bindings to remember.")

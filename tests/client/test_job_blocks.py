@@ -26,7 +26,7 @@ def client() -> Iterator[Client]:
         ) as cluster,
         Client(cluster) as client,
     ):
-        client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h", short_task=0))
+        client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
         yield client
 
 

@@ -47,7 +47,7 @@ SCRIPT = """
 @pytest.mark.slow
 @gen_cluster(client=True, nthreads=TWO)
 async def test_jobs_from_several_processes(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="20ms", short_task=0)
+    plugin = await start_plugin(c, s, epoch="20ms")
     script = textwrap.dedent(SCRIPT)
     drivers = [
         await asyncio.create_subprocess_exec(
@@ -65,7 +65,7 @@ async def test_jobs_from_several_processes(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_jobs_of_an_asynchronous_client(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
 
     async def drive(name):
         async with slaq.job(name, client=c) as job:
@@ -201,7 +201,7 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_bindings_tell_what_went_where_and_why(c, s, a, b):
-    await start_plugin(c, s, short_task=0)
+    await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             worker = await c.submit(where, key=("x", 1))

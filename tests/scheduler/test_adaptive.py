@@ -16,7 +16,7 @@ ONE = [("127.0.0.1", 1)]
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_paused_job_asks_for_no_workers(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a"):
         plugin.jobs.pause("a", True)
         with tasks_of("a"):
@@ -31,7 +31,7 @@ async def test_a_paused_job_asks_for_no_workers(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0, lend=False)
+    plugin = await start_plugin(c, s, ahead=0, lend=False)
     async with jobs(c, "a", max_share=2):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 30, pure=False)
@@ -43,7 +43,7 @@ async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, a):
-    await start_plugin(c, s, short_task=0, ahead=0)
+    await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})

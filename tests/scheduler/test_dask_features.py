@@ -50,7 +50,7 @@ class Counter:
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_actors_are_not_held(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("b"):
             busy = c.map(wait_for, ["go"] * 4, pure=False)
@@ -83,7 +83,7 @@ def seceding(n: int) -> int:
 @pytest.mark.parametrize("task", [nested, seceding])
 @gen_cluster(client=True, nthreads=ONE)
 async def test_tasks_that_submit_tasks_give_up_their_slot(c, s, a, task):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         outs = {}
         for name in "ab":
@@ -105,7 +105,7 @@ def meet(mine: str, other: str) -> str:
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
     policy = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))  # the gang needs one worker more than its set has
-    plugin = await start_plugin(c, s, policy=policy, short_task=0, ahead=0, lend=lend)
+    plugin = await start_plugin(c, s, policy=policy, ahead=0, lend=lend)
     async with jobs(c, "a", "b"):
         plugin.run_once()
         with tasks_of("b"):
@@ -142,7 +142,7 @@ def unwrapped(made: list[Unmovable]) -> str:
 @gen_cluster(client=True, nthreads=TWO)
 async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, a, b):
     """As LightGBM's sockets are: without a pickle, and used by tasks without restriction."""
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             made = c.submit(lambda: [Unmovable()], workers=[a.address], pure=False)
@@ -162,7 +162,7 @@ async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 3)
 async def test_several_workers_given_by_the_user_are_kept_to(c, s, a, b, d):
-    plugin = await start_plugin(c, s, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), short_task=0)
+    plugin = await start_plugin(c, s, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)))
     async with jobs(c, "a", "b"):
         plugin.run_once()
         both = sorted(set(s.workers) - set(plugin.pools.pools["a"].workers))
@@ -177,7 +177,7 @@ async def test_several_workers_given_by_the_user_are_kept_to(c, s, a, b, d):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_workers_given_with_others_allowed_are_a_preference(c, s, a, b):
-    await start_plugin(c, s, short_task=0)
+    await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(where, workers=["tcp://127.0.0.1:1"], allow_other_workers=True)
@@ -188,7 +188,7 @@ async def test_workers_given_with_others_allowed_are_a_preference(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     absent = ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2"]
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -210,7 +210,7 @@ async def test_a_job_in_a_job_needs_no_resources_of_that(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=GPU)
 async def test_resources_of_a_job_are_asked_of_each_of_its_tasks(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with slaq.job("gpu", client=c, resources={"GPU": 1}), slaq.job("plain", client=c):
         with tasks_of("gpu"), dask.annotate(resources={"GPU": 1}):
             assert set(await c.gather(c.map(where, range(6), pure=False))) == {b.address}
@@ -223,7 +223,7 @@ async def test_resources_of_a_job_are_asked_of_each_of_its_tasks(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=GPU)
 async def test_the_job_block_annotates_the_resources(c, s, a, b):
-    await start_plugin(c, s, short_task=0)
+    await start_plugin(c, s)
     async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
         futures = c.map(where, range(4), pure=False)
         assert set(await c.gather(futures)) == {b.address}
@@ -234,7 +234,7 @@ async def test_the_job_block_annotates_the_resources(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
         held = c.submit(where, key="held")
         await state_of(s, held, "no-worker")
@@ -247,7 +247,7 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, a, b)
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_two_jobs_on_one_persisted_array_share_its_keys(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             x = c.persist(da.arange(40, chunks=5))
@@ -265,7 +265,7 @@ async def test_two_jobs_on_one_persisted_array_share_its_keys(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_data_lost_after_its_job_ended_is_computed_again_for_the_next(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
@@ -321,7 +321,7 @@ async def test_an_annotation_that_is_no_name_is_of_no_job(c, s, a, job):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     recorder = Recorder(s, plugin)
     async with jobs(c, "b"):
         async with jobs(c, "a"):
@@ -346,7 +346,7 @@ async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s,
 async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
     s.no_workers_timeout = 0.1
     check = s.periodic_callbacks["no-workers-timeout"]
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 3, range(3), pure=False)
@@ -363,7 +363,7 @@ async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, a):
 @gen_cluster(client=True, nthreads=ONE)
 async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, a):
     s.no_workers_timeout = 1e-6
-    await start_plugin(c, s, short_task=0)
+    await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(inc, 1, resources={"GPU": 1})
@@ -375,7 +375,7 @@ async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, a):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_fire_and_forget_tasks_run(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             fire_and_forget(c.submit(lambda: Event("done").set(), key="forget"))
@@ -387,7 +387,7 @@ async def test_fire_and_forget_tasks_run(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_adaptive_scaling_sees_the_demand_in_pools(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 30, pure=False)
@@ -402,7 +402,7 @@ async def test_adaptive_scaling_sees_the_demand_in_pools(c, s, a):
 @pytest.mark.parametrize("policy", ["fair", "max-total", "max-min"])
 @gen_cluster(client=True, nthreads=TWO)
 async def test_more_jobs_than_threads_all_progress(c, s, a, b, policy, lend):
-    plugin = await start_plugin(c, s, policy=policy, lend=lend, short_task=0, ahead=0, epoch="10ms")
+    plugin = await start_plugin(c, s, policy=policy, lend=lend, ahead=0, epoch="10ms")
     names = [f"job-{i}" for i in range(7)]
     async with jobs(c, *names) as blocks:
         rounds = {}
@@ -421,7 +421,7 @@ async def test_more_jobs_than_threads_all_progress(c, s, a, b, policy, lend):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     other = f"other:{c.id}"
     async with jobs(c, "a"):
         with tasks_of("a"):
@@ -442,7 +442,7 @@ async def test_tasks_of_no_job_get_a_fair_share_while_jobs_run(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)] * 2)
 async def test_threads_can_be_reserved_for_tasks_of_no_job(c, s, a, b):
-    plugin = await start_plugin(c, s, reserve=0.75, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, reserve=0.75, ahead=0)
     async with jobs(c, "a"):
         with tasks_of("a"):
             busy = c.map(wait_for, ["go"] * 8, pure=False)
@@ -459,7 +459,7 @@ async def test_threads_can_be_reserved_for_tasks_of_no_job(c, s, a, b):
 @gen_cluster(client=True, nthreads=ONE)
 async def test_priorities_of_dask_do_not_cross_jobs(c, s, a):
     policy = Fixed(a=(0.5, 2.0), b=(0.5, 1.0))
-    plugin = await start_plugin(c, s, policy=policy, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, policy=policy, ahead=0)
     async with jobs(c, "a", "b"):
         plugin.run_once()
         with tasks_of("a"):
@@ -492,7 +492,7 @@ DRIVER = """
 @pytest.mark.slow
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_job_whose_driver_is_killed_ends_and_gives_its_workers_back(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "mine"):
         script = textwrap.dedent(DRIVER)
         with subprocess.Popen([sys.executable, "-c", script, s.address]) as driver:
@@ -526,7 +526,7 @@ async def test_reports_of_a_job_that_ended_are_dropped(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_another_client_of_the_same_cluster_is_another_stand_in(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with Client(s.address, asynchronous=True, set_as_default=False) as other:
         async with jobs(c, "a"):
             with dask.annotate(slaq_job=None):

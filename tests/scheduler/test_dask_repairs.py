@@ -56,7 +56,7 @@ async def test_counts_that_outlive_a_restart_are_dropped(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE, config=CONFIG)
 async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with slaq.job("a", client=c), slaq.job("b", client=c):
         await slaq.pause("a", client=c)
         with tasks_of("a"):

@@ -30,7 +30,7 @@ TWO = [("127.0.0.1", 1)] * 2
 @pytest.mark.slow
 @gen_cluster(client=True, nthreads=TWO, Worker=Nanny)
 async def test_a_killed_worker_and_a_closed_client_lose_nothing_of_others(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, epoch="100ms")
+    plugin = await start_plugin(c, s, epoch="100ms")
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     pids = await c.run(os.getpid)
     async with jobs(c, "a", "b"):
@@ -58,7 +58,7 @@ async def test_a_killed_worker_and_a_closed_client_lose_nothing_of_others(c, s, 
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
@@ -74,7 +74,7 @@ async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, a
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
@@ -94,7 +94,7 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_jobs_outlive_the_loss_of_all_workers(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(wait_for, "go", 1)
@@ -109,7 +109,7 @@ async def test_jobs_outlive_the_loss_of_all_workers(c, s, a):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         s.handle_worker_status_change("paused", a.address, "test")
         with tasks_of("a"):
@@ -131,7 +131,7 @@ async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=[])
 async def test_jobs_outlive_a_restart_of_the_cluster(c, s):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b") as (job, _):
         with tasks_of("a"):
             held = c.map(inc, range(6))
@@ -151,7 +151,7 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_an_exception_in_the_block_ends_the_job_and_goes_on(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     with pytest.raises(ZeroDivisionError):
         async with jobs(c, "a", "b"):
             with tasks_of("a"):
@@ -169,7 +169,7 @@ def fail() -> None:
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_task_that_errs_frees_its_slot_and_ends_its_dependents(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             bad = c.submit(fail)
@@ -194,7 +194,7 @@ def fail_first(counter: str) -> int:
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     for name in ("tries", "again"):
         await Variable(name).set(0)
     async with jobs(c, "a", "b"):
@@ -213,7 +213,7 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_cancelled_tasks_leave_their_pool(c, s, a):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 6, pure=False)
@@ -232,7 +232,7 @@ async def test_cancelled_tasks_leave_their_pool(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_task_released_and_submitted_again_at_once_runs(c, s, a):
-    await start_plugin(c, s, short_task=0, ahead=0)
+    await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             busy = c.submit(wait_for, "go")
@@ -275,7 +275,7 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     async with slaq.job("mine", client=c):
         with tasks_of("mine"):
@@ -297,7 +297,7 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_retired_workers_hand_their_data_over_and_get_no_more_tasks(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0)
+    plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             x = c.submit(inc, 1, workers=[a.address], key="x")

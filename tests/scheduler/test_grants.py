@@ -95,7 +95,7 @@ def both(client: Client, work: Callable[[Client, int], Any], **settings: Any) ->
 
 
 def start(client: Client, **settings: Any) -> tuple[slaq.SlaqPlugin, Recorder]:
-    client.register_plugin(slaq.SlaqPlugin(**{"epoch": "50ms", "short_task": 0, **settings}))
+    client.register_plugin(slaq.SlaqPlugin(**{"epoch": "50ms", **settings}))
     scheduler = client.cluster.scheduler
     plugin = scheduler.plugins["slaq"]
     return plugin, Recorder(scheduler, plugin)

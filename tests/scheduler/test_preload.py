@@ -133,7 +133,6 @@ def test_options_are_the_settings_and_told_in_help() -> None:
         "--floor",
         "--other-weight",
         "--reserve",
-        "--short-task",
         "--ahead",
         "--history",
         "--bindings",

@@ -57,7 +57,7 @@ async def test_without_jobs_there_is_no_effect(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_after_the_last_job_there_is_no_effect(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="10ms", short_task=0)
+    plugin = await start_plugin(c, s, epoch="10ms")
     async with jobs(c, "a", "b"):
         assert plugin.timer.is_running
         with tasks_of("a"):
@@ -73,7 +73,7 @@ async def test_after_the_last_job_there_is_no_effect(c, s, a, b):
 )
 @gen_cluster(client=True, nthreads=TWO)
 async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, part):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
             futures = await held_tasks(c, plugin)
@@ -141,7 +141,7 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, a, b)
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_unregistering_mid_run_gives_everything_back(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0, epoch="20ms")
+    plugin = await start_plugin(c, s, ahead=0, epoch="20ms")
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b") as (job, _):
             futures = await held_tasks(c, plugin)
@@ -201,7 +201,7 @@ async def test_a_plugin_registered_under_another_name_works_and_is_replaced(c, s
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_registering_again_while_jobs_run_is_refused(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin)
         with (
@@ -229,7 +229,7 @@ async def test_errors_raised_at_a_caller_are_no_failure_of_the_plugin(c, s, a, b
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_left_by_an_ended_job_run_on_without_it(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin)
     assert_nothing_left(s, plugin)
@@ -239,7 +239,7 @@ async def test_tasks_left_by_an_ended_job_run_on_without_it(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO, scheduler_kwargs={"transition_counter_max": 500_000})
 async def test_many_jobs_come_and_go_and_nothing_of_them_stays(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, epoch="5ms")
+    plugin = await start_plugin(c, s, epoch="5ms")
 
     async def run(i):
         async with slaq.job(f"job-{i}", client=c) as job:

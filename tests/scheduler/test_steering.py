@@ -183,7 +183,7 @@ async def test_only_owners_and_operators_steer(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_the_reason_says_what_a_job_waits_for(c, s, a):
-    await start_plugin(c, s, short_task=0, ahead=0)
+    await start_plugin(c, s, ahead=0)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             first = c.submit(wait_for, "go", key="first")

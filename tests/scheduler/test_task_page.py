@@ -21,7 +21,7 @@ def test_the_page_of_a_held_task_says_why_it_waits(prefix):
             url = f"http://127.0.0.1:{s.http_server.port}{prefix}/info/task/{future.key}.html"
             return (await AsyncHTTPClient().fetch(url)).body.decode()
 
-        plugin = await start_plugin(c, s, ahead=0, short_task=0)
+        plugin = await start_plugin(c, s, ahead=0)
         alone = c.submit(inc, 0, key="alone")
         assert await alone == 1
         async with jobs(c, NAME, "b", owner="ann"):

@@ -131,7 +131,7 @@ def test_workers_come_and_go_during_the_fit(client, data, fixed, name):
 
 @pytest.fixture
 def plugin(client: Client) -> Iterator[slaq.SlaqPlugin]:
-    client.register_plugin(slaq.SlaqPlugin(policy="max-total", epoch="50ms", short_task=0))
+    client.register_plugin(slaq.SlaqPlugin(policy="max-total", epoch="50ms"))
     plugin = client.cluster.scheduler.plugins["slaq"]
     yield plugin
     assert plugin.failed is None

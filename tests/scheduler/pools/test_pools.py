@@ -299,7 +299,7 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
         config={"distributed.scheduler.worker-saturation": saturation},
     )
     async def run(c, s, a):
-        plugin = await start_plugin(c, s, short_task=0, ahead=60)
+        plugin = await start_plugin(c, s, ahead=60)
         seen = []
 
         class Watch(SchedulerPlugin):
@@ -411,8 +411,8 @@ async def test_a_task_that_gave_up_its_slot_may_outlive_its_job(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_short_tasks_are_charged_to_their_job(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task="1s")
+async def test_brief_tasks_are_charged_to_their_job(c, s, a, b):
+    plugin = await start_plugin(c, s)
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             await c.gather(c.map(inc, range(3), key="x"))

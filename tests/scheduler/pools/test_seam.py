@@ -163,7 +163,7 @@ STEALING = {"distributed.scheduler.work-stealing-interval": "10ms"}
 async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers, ahead):
     """Not by work stealing either: the other job's workers are idle."""
     policy = Fixed(a=(2.0, 1.0), b=(2.0, 1.0))
-    plugin = await start_plugin(c, s, policy=policy, lend=False, short_task=0, ahead=ahead)
+    plugin = await start_plugin(c, s, policy=policy, lend=False, ahead=ahead)
     async with jobs(c, "a", "b"):
         plugin.run_once()
         mine = set(plugin.pools.pools["a"].workers)

@@ -56,13 +56,12 @@ async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, a, b):
     assert_nothing_left(s, plugin)
 
 
-@pytest.mark.parametrize("short_task", [0, "1s"])
 @gen_cluster(client=True, nthreads=TWO)
-async def test_without_lending_a_job_stays_on_its_workers(c, s, a, b, short_task):
-    plugin = await start_plugin(c, s, policy=HALVES, short_task=short_task, lend=False)
+async def test_without_lending_a_job_stays_on_its_workers(c, s, a, b):
+    plugin = await start_plugin(c, s, policy=HALVES, lend=False)
     async with jobs(c, "a", "b"):
         mine = set_of(plugin, "a")
-        for _ in range(2):  # the second time they are known to be short
+        for _ in range(2):  # the second time their compute time is known
             with tasks_of("a"):
                 assert set(await c.gather(c.map(where, range(6), pure=False))) == {mine}
     assert "lent" not in {binding.reason for binding in plugin.pools.bindings}
