@@ -176,10 +176,10 @@ async def _take_part(person: Person, stage: Stage) -> None:
 
 async def _compute_at_last(person: Person, number: int, client: Any, stage: Stage) -> Any:
     """Compute one thing, and start over whenever faults have cancelled it."""
-    for _ in range(MOST_ATTEMPTS):
+    for attempt in range(MOST_ATTEMPTS):
         begun = virtual.now()
         try:
-            return await _compute(person, number, client, stage)
+            return await _compute(person, number, attempt, client, stage)
         except Exception as error:
             if not (stage.was_hit(person.name, begun) and isinstance(error, cancelled())):
                 raise
@@ -198,7 +198,14 @@ def cancelled() -> tuple[type[BaseException], ...]:
     return FutureCancelledError, FuturesCancelledError, ClosedClientError, OSError
 
 
-async def _compute(person: Person, number: int, client: Any, stage: Stage) -> Any:
+async def _compute(
+    person: Person, number: int, attempt: int, client: Any, stage: Stage
+) -> Any:
+    """Compute one thing.
+
+    Every attempt has keys of its own: cancelled futures live on in reference cycles until they are
+    collected, and new futures of their keys would be cancelled as well.
+    """
     shape, parameters = person.things[number]
     tag, parameters = f"{person.name}.{number}", dict(parameters)
     async with contextlib.AsyncExitStack() as stack:
@@ -207,6 +214,8 @@ async def _compute(person: Person, number: int, client: Any, stage: Stage) -> An
             report = await _open_block(person, tag, client, stage, stack)
         if shape == "iterating":
             parameters["report"] = report
+        if attempt:
+            tag += f"{probes.ATTEMPT}{attempt}"
         return await SHAPES[shape](client, tag, **parameters)
 
 
