@@ -61,7 +61,7 @@ class Dispatcher:
         Only read, never changed.
     sent : SentTasks
     send : callable
-        Called with each `Choice`; the task must be on its worker when it returns.
+        Called with each `Choice`. Returns whether the task is on its worker.
     lend : bool
         Whether a job may use slots outside its worker set.
 
@@ -77,7 +77,7 @@ class Dispatcher:
         self,
         scheduler: Scheduler,
         sent: SentTasks,
-        send: Callable[[Choice], None],
+        send: Callable[[Choice], bool],
         *,
         lend: bool,
     ) -> None:
@@ -178,7 +178,9 @@ class Dispatcher:
             if self._is_kept_from(pool, choice):
                 self.kept = True
                 continue
-            self._send(choice)
+            if not self._send(choice):
+                self._leave(self._open)  # Dask or a hook failed, and would again
+                return
             if not self.sent.has_slot(choice.ws):
                 self._open.pop(choice.ws.address, None)
             if pool.ready and (again := self.key(pool)) is not None:

@@ -335,7 +335,8 @@ class Pools:
         while (choice := self._stranded(pool)) is not None:
             if now - self._stranded_since.setdefault(pool.name, now) <= PATIENCE:
                 return sent
-            self.tracker.send(choice)
+            if not self.tracker.send(choice):
+                return sent
             sent += 1
         self._stranded_since.pop(pool.name, None)
         return sent

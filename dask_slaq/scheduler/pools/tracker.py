@@ -245,8 +245,8 @@ class TaskTracker:
         for other in self._wanted.get(ts, ()) if all_pools else ():
             other.pop(ts)
 
-    def send(self, choice: Choice) -> None:
-        """Send a task to the worker that was chosen for it."""
+    def send(self, choice: Choice) -> bool:
+        """Send a task to the worker that was chosen for it. Returns whether it is there."""
         pool, ts = choice.pool, choice.entry.ts
         owner = self.owner[ts.key]
         if owner is not pool:  # the job that waits for it pays for it
@@ -263,6 +263,7 @@ class TaskTracker:
             self.control.send(ts, choice.ws, pool.workers, self._order, f"{pool.name}: {choice.why}")
         finally:
             self._sending = None
+        return ts in pool.running
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         choice, ws = self._sending, ts.processing_on
