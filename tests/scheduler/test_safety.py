@@ -165,6 +165,18 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, a, b)
 
 
 @gen_cluster(client=True, nthreads=TWO)
+async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    with captured_logger("dask_slaq", propagate=False):
+        async with jobs(c, "b", "a"):  # "a" ends first
+            futures = await held_tasks(c, plugin)
+            plugin.fall_back(ZeroDivisionError("on purpose"))
+            await Event("go").set()
+            assert await c.gather(futures) == [*range(8)]
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
 async def test_unregistering_mid_run_gives_everything_back(c, s, a, b):
     plugin = await start_plugin(c, s, short_task=0, ahead=0, epoch="20ms")
     with captured_logger("dask_slaq", propagate=False) as log:

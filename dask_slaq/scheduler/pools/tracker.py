@@ -153,7 +153,8 @@ class TaskTracker:
                 self.owner[ts.key] = heir
         for ts, sent in list(pool.running.items()):
             self._leave(ts)
-            if heir is not None:
+            # After a failure the records are out of date: the task may have ended since.
+            if heir is not None and ts.processing_on is not None:
                 self._enter(heir, ts, sent)
         if heir is not None:
             heir.tasks |= pool.tasks
