@@ -141,6 +141,7 @@ async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bo
             if task in pending:
                 outcome.results[name] = "lost: has not ended"
                 outcome.notes += [_why_waiting(name, stage)]
+                _excuse_unconnected(name, stage)
                 task.cancel()
         await asyncio.gather(*stage.running.values(), return_exceptions=True)
         await happening
@@ -148,6 +149,17 @@ async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bo
         outcome.left_over += _left_over(stage)
         for one in stage.plugins:
             await one.close()
+
+
+def _excuse_unconnected(name: str, stage: Stage) -> None:
+    """Excuse a participant whose client Dask failed to reconnect.
+
+    `Client._reconnect` fails if the scheduler's answer arrives together with other messages.
+    """
+    client = stage.clients.get(name)
+    if client is not None and client.status == "connecting":
+        stage.outcome.excused.add(name)
+        stage.cluster.scheduler.remove_client(client.id)
 
 
 def _why_waiting(name: str, stage: Stage) -> str:
