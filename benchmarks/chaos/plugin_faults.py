@@ -26,10 +26,10 @@ async def engine_raises(fault: Fault, stage: Stage) -> None:
 
 
 async def dispatcher_raises(fault: Fault, stage: Stage) -> None:
-    """Make the dispatcher raise once, at the start, while it chooses, or while it binds a task."""
+    """Make the dispatcher raise once, at the start, while it chooses, or while it sends a task."""
     if stage.plugin is not None:
         pools = stage.plugin.pools
-        places = [(pools, "dispatch"), (pools.dispatcher, "choices"), (pools.control, "bind")]
+        places = [(pools, "dispatch"), (pools.dispatcher, "key"), (pools.control, "send")]
         await _fail(stage, *places[fault.number % 3])
 
 
@@ -38,12 +38,12 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
     if stage.plugin is not None:
         plugin = stage.plugin
         places = [
-            (plugin.pools, "transition"),
+            (plugin.pools.tracker, "transition"),
             (plugin.pools, "apply"),
             (plugin.pools, "tick"),
             (plugin.pools, "forget_worker"),
-            (plugin.jobs, "own"),
-            (plugin.jobs, "observe_demand"),
+            (plugin.task_owners, "own"),
+            (plugin.decisions, "observe_demand"),
         ]
         await _fail(stage, *places[fault.number % len(places)])
 

@@ -141,6 +141,7 @@ async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bo
             if task in pending:
                 outcome.results[name] = "lost: has not ended"
                 outcome.notes += [_why_waiting(name, stage)]
+                _excuse_unconnected(name, stage)
                 task.cancel()
         await asyncio.gather(*stage.running.values(), return_exceptions=True)
         await happening
@@ -148,6 +149,17 @@ async def _run(made: Round, outcome: Outcome, log: str, faults: bool, plugin: bo
         outcome.left_over += _left_over(stage)
         for one in stage.plugins:
             await one.close()
+
+
+def _excuse_unconnected(name: str, stage: Stage) -> None:
+    """Excuse a participant whose client Dask failed to reconnect.
+
+    `Client._reconnect` fails if the scheduler's answer arrives together with other messages.
+    """
+    client = stage.clients.get(name)
+    if client is not None and client.status == "connecting":
+        stage.outcome.excused.add(name)
+        stage.cluster.scheduler.remove_client(client.id)
 
 
 def _why_waiting(name: str, stage: Stage) -> str:
@@ -176,10 +188,10 @@ async def _take_part(person: Person, stage: Stage) -> None:
 
 async def _compute_at_last(person: Person, number: int, client: Any, stage: Stage) -> Any:
     """Compute one thing, and start over whenever faults have cancelled it."""
-    for _ in range(MOST_ATTEMPTS):
+    for attempt in range(MOST_ATTEMPTS):
         begun = virtual.now()
         try:
-            return await _compute(person, number, client, stage)
+            return await _compute(person, number, attempt, client, stage)
         except Exception as error:
             if not (stage.was_hit(person.name, begun) and isinstance(error, cancelled())):
                 raise
@@ -198,7 +210,14 @@ def cancelled() -> tuple[type[BaseException], ...]:
     return FutureCancelledError, FuturesCancelledError, ClosedClientError, OSError
 
 
-async def _compute(person: Person, number: int, client: Any, stage: Stage) -> Any:
+async def _compute(
+    person: Person, number: int, attempt: int, client: Any, stage: Stage
+) -> Any:
+    """Compute one thing.
+
+    Every attempt has keys of its own: cancelled futures live on in reference cycles until they are
+    collected, and new futures of their keys would be cancelled as well.
+    """
     shape, parameters = person.things[number]
     tag, parameters = f"{person.name}.{number}", dict(parameters)
     async with contextlib.AsyncExitStack() as stack:
@@ -207,6 +226,8 @@ async def _compute(person: Person, number: int, client: Any, stage: Stage) -> An
             report = await _open_block(person, tag, client, stage, stack)
         if shape == "iterating":
             parameters["report"] = report
+        if attempt:
+            tag += f"{probes.ATTEMPT}{attempt}"
         return await SHAPES[shape](client, tag, **parameters)
 
 

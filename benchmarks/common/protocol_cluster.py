@@ -117,5 +117,12 @@ async def settled(scheduler: Scheduler) -> None:
     """Wait until the plugin has finished the work that it put off to later steps."""
     await asyncio.sleep(0.05)
     slaq = scheduler.plugins.get("slaq")
-    await until(lambda: slaq is None or not (len(slaq.pools.holding) or slaq.pools.wakeups.due))
+    await until(lambda: slaq is None or not (_converts(slaq.pools) or slaq.pools.wakeups.due))
     await asyncio.sleep(0.05)
+
+
+def _converts(pools: Any) -> bool:
+    """Return whether tasks that Dask has queued are still to be held, or held ones given back."""
+    if not pools.tracker.holding:
+        return bool(pools.holding)
+    return any(map(pools.tracker.is_held, pools.scheduler.queued))

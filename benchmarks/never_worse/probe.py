@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import zlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,7 +18,10 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.simulation import virtual
 
-__all__ = ["Computed", "Probe", "compute"]
+__all__ = ["ATTEMPT", "Computed", "Probe", "compute"]
+
+#: Stands in a key before the number of an attempt, which does not change the value of its task.
+ATTEMPT = "~"
 
 
 @dataclass
@@ -210,6 +214,7 @@ def value_of(name: str, inputs: Any, nbytes: int = 0) -> Any:
     nbytes : int
         Size that the value pretends to have.
     """
+    name = re.sub(f"{ATTEMPT}[0-9]+", "", name)
     number = zlib.crc32(repr((name, [_plain(i) for i in inputs])).encode())
     return virtual.Sized(number, nbytes) if nbytes else number
 

@@ -10,6 +10,7 @@ from benchmarks.chaos import __main__ as chaos
 from benchmarks.chaos.faults import HAPPEN
 from benchmarks.chaos.rounds import KINDS, make_round
 from benchmarks.chaos.running import run
+from benchmarks.never_worse.probe import value_of
 from dask_slaq.scheduler.pools import Pools
 
 
@@ -44,3 +45,7 @@ def test_what_a_pool_leaves_over_is_seen(monkeypatch):
 def test_a_round_ends_alike_again():
     first, again = run(make_round(10)), run(make_round(10))
     assert (first.results, first.faults) == (again.results, again.faults)
+
+
+def test_another_attempt_gives_the_same_values():
+    assert value_of("map-a.0~2-1", [3]) == value_of("map-a.0-1", [3]) != value_of("map-a.1-1", [3])

@@ -110,6 +110,31 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, pa
     assert_nothing_left(s, plugin)
 
 
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)])
+async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, a):
+    plugin = await start_plugin(c, s)
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with jobs(c, "a", "b"):
+            follow = plugin.pools.tracker.transition
+            plugin.pools.tracker.transition = lambda key, start, finish, kwargs: (
+                broken() if finish == "processing" else follow(key, start, finish, kwargs)
+            )
+            send, sent = plugin.pools.control.send, []
+
+            def count(ts, *args):
+                sent.append(ts.key)
+                assert len(sent) < 10
+                send(ts, *args)
+
+            plugin.pools.control.send = count
+            with tasks_of("a"):
+                assert await c.submit(inc, 1) == 2  # the other thread stays free meanwhile
+            assert len(sent) == 1
+            assert plugin.failed == "ZeroDivisionError: on purpose"
+    assert log.getvalue().count("dask_slaq failed") == 1
+    assert_nothing_left(s, plugin)
+
+
 @gen_cluster(client=True, nthreads=TWO)
 async def test_jobs_that_start_after_a_failure_are_told(c, s, a, b):
     plugin = await start_plugin(c, s)
@@ -136,6 +161,18 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, a, b)
             await until(lambda: not plugin.engine.jobs)
         async with slaq.job("a", client=c):
             pass
+    assert_nothing_left(s, plugin)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, a, b):
+    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    with captured_logger("dask_slaq", propagate=False):
+        async with jobs(c, "b", "a"):  # "a" ends first
+            futures = await held_tasks(c, plugin)
+            plugin.fall_back(ZeroDivisionError("on purpose"))
+            await Event("go").set()
+            assert await c.gather(futures) == [*range(8)]
     assert_nothing_left(s, plugin)
 
 

@@ -156,7 +156,9 @@ class Dispatcher:
             if self._is_kept_from(pool, choice):
                 self.kept = True
                 continue
-            self._send(choice)
+            if not self._send(choice):
+                self._leave(self._open)  # Dask or a hook failed, and would again
+                return
             if not self.sent.has_slot(choice.ws):
                 self._open.pop(choice.ws.address, None)
             if pool.ready and (again := self.key(pool)) is not None:

@@ -145,7 +145,8 @@ class TaskTracker:
                 other.pop(ts)
         for ts, sent in list(pool.running.items()):
             self._leave(ts)
-            if heir is not None:
+            # After a failure the records are out of date: the task may have ended since.
+            if heir is not None and ts.processing_on is not None:
                 self._enter(heir, ts, sent)
         for ts in pool.tasks:
             if heir is not None:
@@ -241,6 +242,7 @@ class TaskTracker:
             self.control.send(ts, choice.ws, pool.workers, order, f"{pool.name}: {choice.why}")
         finally:
             self._sending = None
+        return ts in pool.running
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
