@@ -115,7 +115,9 @@ async def history_of(client: Client) -> xarray.Dataset:
 
 async def _bindings(client: Client) -> list[dict[str, Any]]:
     rows = await request(client, "slaq_bindings")
-    return [dict(zip(("time", "key", "job", "worker", "reason", "why"), r, strict=True)) for r in rows]
+    return [
+        dict(zip(("time", "key", "job", "worker", "reason", "why"), r, strict=True)) for r in rows
+    ]
 
 
 def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:

@@ -100,11 +100,7 @@ class PluginHooks(SchedulerPlugin):
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
         """Follow a transition. Without jobs this returns at once."""
-        if not self.jobs.reports:
-            return
-        if self.failed is not None:
-            if finish == "forgotten":
-                self.pools.tracker.drop(key)
+        if not self.jobs.reports or self.failed is not None:
             return
         try:
             if self.activity is not None:

@@ -233,7 +233,7 @@ class SlaqPlugin(PluginHooks):
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
             self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
-            asyncio.get_running_loop().call_soon(self.pools.hold, False)
+            asyncio.get_running_loop().call_soon(self.pools.give_up)
 
     def began(self, name: str) -> None:
         """Make decisions from now on, because a job was opened."""

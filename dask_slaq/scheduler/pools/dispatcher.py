@@ -56,13 +56,13 @@ class Choice(NamedTuple):
 
 
 class Dispatcher:
-    """Chooser of tasks for slots. `send` must have sent each `Choice` when it returns."""
+    """Chooser of tasks for slots. `send` returns whether a `Choice` is on its worker."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         sent: SentTasks,
-        send: Callable[[Choice], None],
+        send: Callable[[Choice], bool],
         gangs: Gangs,
         *,
         lend: bool,
@@ -94,7 +94,9 @@ class Dispatcher:
         else:
             turn = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP
         first = pool.kinds[ANY].at() if len(pool.kinds) == 1 and ANY in pool.kinds else None
-        later = ROOTS_LATER * pool.share / pool.weight if first is not None and first.rootish else 0.0
+        later = (
+            ROOTS_LATER * pool.share / pool.weight if first is not None and first.rootish else 0.0
+        )
         return turn, -lag, -pool.index, pool.service + later, running / pool.weight, pool.name
 
     def _has_room(self, group: Group) -> bool:

@@ -185,6 +185,14 @@ class Pools:
             self.control.restore_all()
             self._release(ready)
 
+    def give_up(self) -> None:
+        """Leave every task to Dask, after a failure."""
+        self.hold(False)
+        for pool in self.pools.values():
+            self.tracker.disown(pool, None)
+            pool.tasks.clear()
+            pool.unfinished.clear()
+
     def _release(self, tasks: Iterable[TaskState]) -> None:
         """Release tasks, so that they are held or left to Dask's own scheduling, as it is now.
 

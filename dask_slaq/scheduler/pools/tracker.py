@@ -137,7 +137,7 @@ class TaskTracker:
             if not wanted_by:
                 del self._wanted[ts]
         for ts, entry in list(pool.ready.items()):
-            mine = self.owner[ts.key] is pool
+            mine = self.owner.get(ts.key) is pool
             pool.pop(ts)
             if mine and heir is not None:
                 heir.push(entry, filed=not self.gangs.is_open(ts))
@@ -145,8 +145,7 @@ class TaskTracker:
                 other.pop(ts)
         for ts, sent in list(pool.running.items()):
             self._leave(ts)
-            # After a failure the records are out of date: the task may have ended since.
-            if heir is not None and ts.processing_on is not None:
+            if heir is not None:
                 self._enter(heir, ts, sent)
         for ts in pool.tasks:
             if heir is not None:
@@ -223,8 +222,8 @@ class TaskTracker:
         owed = max(OWED * share, pool.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
 
-    def send(self, choice: Choice) -> None:
-        """Send a task to the worker that was chosen for it."""
+    def send(self, choice: Choice) -> bool:
+        """Send a task to the worker that was chosen for it. Returns whether it is there."""
         pool, ts = choice.pool, choice.entry.ts
         owner = self.owner[ts.key]
         if owner is not pool:  # the job that waits for it pays for it

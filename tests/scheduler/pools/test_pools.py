@@ -52,7 +52,9 @@ async def test_no_more_tasks_are_sent_than_there_are_threads(c, s, a, b):
         await until(lambda: ready(plugin, "a") + ready(plugin, "b") == 14)
         assert [len(ws.processing) for ws in s.workers.values()] == [1, 1]
         assert running(plugin, "a") + running(plugin, "b") == 2
-        held = [ts for ts in s.tasks.values() if any(ts in p.ready for p in plugin.pools.pools.values())]
+        held = [
+            ts for ts in s.tasks.values() if any(ts in p.ready for p in plugin.pools.pools.values())
+        ]
         assert len(held) == 14 and {ts.state for ts in held} == {"no-worker"}
         assert plugin.pools.tick(1.0) == 0
         await Event("go").set()
