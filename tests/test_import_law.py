@@ -118,9 +118,9 @@ def touches_tasks(path: Path) -> bool:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Attribute) and node.attr == "transitions":
             return True
-        if isinstance(node, ast.Attribute) and node.attr in names:
-            if isinstance(node.ctx, ast.Store):
-                return True
+        stores = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+        if stores and node.attr in names:
+            return True
         if isinstance(node, ast.Constant) and node.value in names:  # as in getattr
             return True
         if isinstance(node, ast.keyword) and node.arg == "worker_restrictions":

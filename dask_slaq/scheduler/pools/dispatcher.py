@@ -99,6 +99,18 @@ class Dispatcher:
         )
         return turn, -lag, -pool.index, pool.service + later, running / pool.weight, pool.name
 
+    def _rank(self, pool: Pool, pools: Collection[Pool]) -> Key | None:
+        """Return the key of a job, or that of work of its owner to which the user prefers its own.
+
+        A priority that users give tasks counts among the work of their owner only.
+        """
+        key = self.key(pool)
+        if key is None or not pool.prioritized:
+            return key
+        mine = pool.user_priority()
+        others = (p for p in pools if p.owner == pool.owner and p.user_priority() > mine)
+        return min([key, *((*k[:-1], "") for p in others if (k := self.key(p)) is not None)])
+
     def _has_room(self, group: Group) -> bool:
         """Return whether an owner may start another task, or may when one ends in a moment."""
         if group.has_room():
@@ -134,7 +146,8 @@ class Dispatcher:
     def _serve(self, pools: Collection[Pool], stage: int) -> None:
         """Serve the jobs in turn, one task per turn."""
         waiting = [pool for pool in pools if pool.ready or (pool.passed and stage is AT_HOME)]
-        queue = [(key, i, waiting[i]) for i, p in enumerate(waiting) if (key := self.key(p))]
+        ranks = ((self._rank(pool, waiting), i, pool) for i, pool in enumerate(waiting))
+        queue = [(key, i, pool) for key, i, pool in ranks if key is not None]
         heapq.heapify(queue)
         while queue and self._open:
             key, i, pool = heapq.heappop(queue)
@@ -163,9 +176,9 @@ class Dispatcher:
                 return
             if not self.sent.has_slot(choice.ws):
                 self._open.pop(choice.ws.address, None)
-            if pool.ready and (again := self.key(pool)) is not None:
-                if stage is not SCARCE or len(pool.running) < max(pool.share, 1):
-                    heapq.heappush(queue, (again, i, pool))
+            more = stage is not SCARCE or len(pool.running) < max(pool.share, 1)
+            if more and pool.ready and (again := self._rank(pool, waiting)) is not None:
+                heapq.heappush(queue, (again, i, pool))
 
     def _start_gangs(self, pool: Pool, key: Key) -> None:
         """Send all members of each gang of a job at once, or keep its workers until that fits."""
@@ -216,9 +229,10 @@ class Dispatcher:
             few, many = (homes, slots) if len(homes) < len(slots) else (slots, homes)
             for address in list(islice((a for a in few if a in many), LOOKED_AT)):
                 entry, ws = ready.at(address), self._open[address]
-                if entry is not None and (best is None or entry < best[0]):
-                    if self._may(pool, kind, entry, ws):
-                        best = entry, ws, "home of its input"
+                if entry is None or (best is not None and best[0] < entry):
+                    continue
+                if self._may(pool, kind, entry, ws):
+                    best = entry, ws, "home of its input"
             entry = ready.at()
             if entry is not None and (best is None or entry < best[0]):
                 found = self._least_loaded(pool, kind, entry, stage)

@@ -26,7 +26,7 @@ class TaskOwners:
         self._jobs, self._pools = jobs, jobs.pools
 
     def own(self, client: str, tasks: Iterable[Any]) -> None:
-        """Put new tasks into the pools of their jobs, or into the client's pool of unowned tasks."""
+        """Put new tasks, by key, into the pools of their jobs, or of a client's unowned tasks."""
         mine: dict[str, list[Any]] = {}
         for key in tasks:
             ts = self._jobs.scheduler.tasks[key]

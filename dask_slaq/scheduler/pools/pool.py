@@ -57,6 +57,7 @@ class Pool:
     gang: bool = False  # whether ready tasks must start together
     weight: float = 1.0
     durations: Durations = field(default_factory=Durations)
+    owner: str = ""
 
     tasks: set[TaskState] = field(default_factory=set)
     unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
@@ -66,6 +67,7 @@ class Pool:
     kinds: dict[Kind, Ready] = field(default_factory=dict)  # the ready tasks in Dask's order
     running: dict[TaskState, Sent] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
+    prioritized: bool = False  # whether any ready task has had a priority of the user's
     passed: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
     waiting: int = 0  # tasks that wait in a report
 
@@ -139,6 +141,7 @@ class Pool:
         self.pop(entry.ts)  # it is here still if Dask failed to send it
         self.ready[entry.ts] = entry
         self.width = max(self.width, len(self.ready) + len(self.running))
+        self.prioritized |= bool(entry.priority and entry.priority[0])
         if filed:
             self.kinds.setdefault(entry.kind, Ready()).push(entry)
 
@@ -157,6 +160,10 @@ class Pool:
             for home in list(ready.homes):
                 if entry := ready.at(home):
                     yield entry
+
+    def user_priority(self) -> float:
+        """Return the negated priority that the user gave the first of the ready tasks."""
+        return min((e.priority[0] for e in self.first_ready() if e.priority), default=0.0)
 
     def fade(self, factor: float) -> None:
         """Decay what is known of each worker by a factor in [0, 1], and drop what is small."""

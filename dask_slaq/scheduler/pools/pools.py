@@ -122,7 +122,7 @@ class Pools:
         if not self.pools:
             self.durations = Durations()
         durations = Durations(self.durations)
-        pool = self.pools[name] = Pool(name, client, reports, gang, weight, durations)
+        pool = self.pools[name] = Pool(name, client, reports, gang, weight, durations, owner)
         pool.workers = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
         if (group := self.groups.get(owner)) is not None:

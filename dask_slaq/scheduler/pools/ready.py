@@ -72,7 +72,8 @@ def entry_of(scheduler: Scheduler, ts: TaskState, pool: Pool, rootish: bool, cou
     `count` is a unique number that orders tasks of equal priority.
     """
     user, needs = ts.worker_restrictions, ts.resource_restrictions
-    kind, homes, nbytes = ANY, (), input_bytes(ts)
+    homes: tuple[str, ...] = ()
+    kind, nbytes = ANY, input_bytes(ts)
     if user or needs:
         resources = tuple(sorted(needs.items())) if needs else None
         kind = Kind(frozenset(user) if user else None, resources)

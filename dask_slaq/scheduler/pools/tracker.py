@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, time
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.sent import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
     from dask_slaq.scheduler.pools.wakeups import Wakeups
+
+logger = logging.getLogger(__name__)
 
 #: Maximum seconds of its share that a job is owed when it comes back; and the factor by which the
 #: number of tasks that it is expected to have at once shrinks with each gap.
@@ -74,7 +77,7 @@ class TaskTracker:
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
-        self._count = itertools.count()
+        self._count, self._said = itertools.count(), False
         self._sending: tuple[Choice, tuple[float, ...]] | None = None
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         self.owner: dict[Any, Pool] = {}
@@ -201,6 +204,13 @@ class TaskTracker:
             if not (each.ready or each.running):
                 self._is_back(each)
             each.push(entry, filed=filed)
+        if pool.prioritized and not self._said:
+            self._said = True
+            logger.warning(
+                "tasks of %s have a priority: it counts among the work of their owner, and not "
+                "before the work of others",
+                pool.name,
+            )
         self.wakeups.soon()
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:

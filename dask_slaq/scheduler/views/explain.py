@@ -34,6 +34,7 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
         until a thread is free, None if unknown), ``next_thread`` (predicted fall of the
         normalized loss in one epoch by one more thread, None without a forecast), ``rival`` (the
         job with the best use of another thread: ``job`` and ``next_thread``, or None),
+        ``last_sent`` (why its newest running task went to its worker, or None),
         ``would_change`` (list of sentences), ``text`` (all of it, for people).
 
     Raises
@@ -61,6 +62,8 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
         rival=None if best is None else {"job": best, "next_thread": gains[best]},
         jobs=len(pools),
     )
+    last = next(reversed(pools[name].running.values()), None)
+    found["last_sent"] = None if last is None else last.why or "sent by Dask"
     found["would_change"] = _would_change(plugin, found, pools[name])
     found["text"] = _text(found)
     return found
@@ -103,7 +106,7 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
-        return f"waits: its owner runs {_tasks(pool.group.running)}, at its limit of max-threads"
+        return f"waits: its owner uses {pool.group.running:g} threads, at its limit of max-threads"
     last = ahead or len(pool.running) >= pool.most
     if last and plugin.jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -186,6 +189,8 @@ def _text(found: dict[str, Any]) -> str:
         lines.append(f"  target {found['target']:g}: {_eta(found['eta'])}")
     if found["position"] is not None and found["next_slot"] is not None:
         lines.append(f"  the next thread is expected to be free in {found['next_slot']:.2g} s")
+    if found["last_sent"] is not None:
+        lines.append(f"  the last task that was sent: {found['last_sent']}")
     lines += [f"  would change it: {hint}" for hint in found["would_change"]]
     return "\n".join(lines)
 

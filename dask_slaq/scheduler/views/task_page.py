@@ -42,6 +42,8 @@ def why_it_waits(plugin: SlaqPlugin, key: Any) -> str:
     whose = f"job {pool.name}" if pool.reports else "no job"
     owner = plugin.jobs.owner.get(pool.name)
     whose += f" of {owner}" if owner else ""
+    if (sent := pool.running.get(ts)) is not None:
+        return f"{whose}: {sent.why or 'sent by Dask'}"
     if ts not in pool.ready:
         return whose
     others = len(pool.ready) - 1
