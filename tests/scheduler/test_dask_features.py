@@ -456,11 +456,15 @@ async def test_threads_can_be_reserved_for_tasks_of_no_job(c, s, a, b):
         await c.gather(busy + plain)
 
 
+@pytest.mark.parametrize("other", ["ann", "bob"])
 @gen_cluster(client=True, nthreads=ONE)
-async def test_priorities_of_dask_do_not_cross_jobs(c, s, a):
+async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, a, other):
     policy = Fixed(a=(0.5, 2.0), b=(0.5, 1.0))
     plugin = await start_plugin(c, s, policy=policy, ahead=0)
-    async with jobs(c, "a", "b"):
+    async with (
+        slaq.job("a", client=c, owner="ann"),
+        slaq.job("b", client=c, owner=other),
+    ):
         plugin.run_once()
         with tasks_of("a"):
             busy = c.map(wait_for, ["go"], pure=False)
@@ -473,7 +477,7 @@ async def test_priorities_of_dask_do_not_cross_jobs(c, s, a):
         await Event("go").set()
         await c.gather(low + high + busy)
     order = [binding.job for binding in plugin.pools.bindings]
-    assert order == ["a"] * 3 + ["b"] * 2
+    assert order == (["a", "b", "b", "a", "a"] if other == "ann" else ["a", "a", "a", "b", "b"])
 
 
 DRIVER = """

@@ -166,7 +166,7 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, a, b)
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, a, b):
-    plugin = await start_plugin(c, s, short_task=0, ahead=0)
+    plugin = await start_plugin(c, s, ahead=0)
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "b", "a"):  # "a" ends first
             futures = await held_tasks(c, plugin)
