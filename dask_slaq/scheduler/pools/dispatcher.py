@@ -21,7 +21,7 @@ from dask_slaq.scheduler.pools.sent import blocked, has_thread, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
-    from dask_slaq.scheduler.pools.gangs import Gangs
+    from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.pool import Group, Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.sent import SentTasks
@@ -186,12 +186,8 @@ class Dispatcher:
         for gang in self.gangs.waiting(pool):
             if not gang.complete(now):
                 continue
-            places = {a: self.scheduler.workers.get(a) for a in gang.members.values()}
-            threads = sum(
-                gang.threads[ts] or (ws.nthreads if (ws := places[a]) else 1)
-                for ts, a in gang.members.items()
-            )
-            if pool.group is not None and not pool.group.has_room(threads):
+            places = set(gang.members.values())
+            if pool.group is not None and not pool.group.has_room(self.threads_of(gang)):
                 continue
             if all(a in self._open and has_thread(self._open[a]) for a in places):
                 gang.closed = True
@@ -199,6 +195,12 @@ class Dispatcher:
                 for ts, address in list(gang.members.items()):
                     self._send(Choice(pool, pool.ready[ts], self._open[address], key, why))
             self._leave(a for a in places if a in self._open)
+
+    def threads_of(self, gang: Gang) -> int:
+        """Return the threads that all members of a gang use at once."""
+        known = self.scheduler.workers
+        members = ((gang.threads[ts], known.get(a)) for ts, a in gang.members.items())
+        return sum(threads or (ws.nthreads if ws is not None else 1) for threads, ws in members)
 
     def _leave(self, addresses: Iterable[str]) -> None:
         """Send no more tasks to some workers in this dispatch."""

@@ -101,6 +101,12 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
 def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     running = plugin.scheduler.running
+    for gang in plugin.pools.tracker.gangs.waiting(pool):
+        threads = plugin.pools.dispatcher.threads_of(gang)
+        if pool.group is not None and threads > pool.group.most:
+            most = pool.group.most
+            return f"waits: it needs {threads} threads at once, above its owner's limit of {most:g}"
+        return f"waits until {threads} threads are free at once (gang)"
     if pool.kinds and not any(kind.allows(ws) for kind in pool.kinds for ws in running):
         needs = plugin.jobs.resources.get(pool.name)
         missing = f" with {_resources(needs)}" if needs else ""
