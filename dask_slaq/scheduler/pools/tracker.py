@@ -123,12 +123,12 @@ class TaskTracker:
         while found:
             ts = found.pop()
             owner = self.owner.get(ts.key)
-            if owner is None or owner is pool or ts not in owner.unfinished:
+            if owner is None or owner is pool or ts.state not in UNFINISHED:
                 continue
             wanted_by = self._wanted.setdefault(ts, set())
             if pool not in wanted_by:
                 wanted_by.add(pool)
-                found.extend(ts.waiting_on or ())
+                found.extend(ts.waiting_on or ts.dependencies)
                 if ts in owner.ready and not self.gangs.is_open(ts):
                     pool.push(owner.ready[ts])
                     self.wakeups.soon()
