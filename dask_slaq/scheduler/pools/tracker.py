@@ -122,7 +122,8 @@ class TaskTracker:
             ts = found.pop()
             owner = self.owner.get(ts.key)
             wanted_by = self._wanted.get(ts)
-            if owner is None or owner is pool or ts not in owner.unfinished:
+            # A released one may be computed again.
+            if owner is None or owner is pool or ts.state not in UNFINISHED:
                 continue
             if wanted_by is not None and pool in wanted_by:
                 continue
@@ -187,6 +188,9 @@ class TaskTracker:
             self._freed(kwargs.get("worker"))
         if finish == "waiting":
             pool.unfinished.add(ts)
+            for each in self._wanted.get(ts, ()):
+                for dep in ts.waiting_on or ():
+                    self._want(each, dep)
         elif finish == "no-worker":
             if self.is_held(ts):
                 self._ready(pool, ts)
@@ -194,7 +198,8 @@ class TaskTracker:
             self._started(pool, ts)
         elif start != "memory" and finish != "queued":
             pool.unfinished.discard(ts)
-            self._wanted.pop(ts, None)
+            if finish != "released":
+                self._wanted.pop(ts, None)
         if finish == "forgotten":
             del self.owner[key]
             pool.tasks.discard(ts)
