@@ -210,9 +210,7 @@ def cancelled() -> tuple[type[BaseException], ...]:
     return FutureCancelledError, FuturesCancelledError, ClosedClientError, OSError
 
 
-async def _compute(
-    person: Person, number: int, attempt: int, client: Any, stage: Stage
-) -> Any:
+async def _compute(person: Person, number: int, attempt: int, client: Any, stage: Stage) -> Any:
     """Compute one thing.
 
     Every attempt has keys of its own: cancelled futures live on in reference cycles until they are
