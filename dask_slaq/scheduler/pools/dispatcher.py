@@ -321,7 +321,12 @@ class Dispatcher:
     def _wait(self, ws: WorkerState, entry: Entry, ready: Ready) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""
         expected = entry.like.mean if entry.like.known else 0.0
-        return self.sent.next_end(ws) + (ready.count_at[ws.address] - 1) * expected / ws.nthreads
+        seconds, slots = self.sent.next_end(ws), float(ws.nthreads)
+        if not entry.kind.suits(ws):
+            seconds = max(seconds, self.sent.resource_free_in(ws))
+        for resource, needed in entry.kind.resources or ():
+            slots = min(slots, ws.resources.get(resource, 0) / needed if needed else slots)
+        return seconds + (ready.count_at[ws.address] - 1) * expected / max(slots, 1.0)
 
     def _is_kept_from(self, pool: Pool, choice: Choice) -> bool:
         """Return whether a slot is kept for a job that is about to have a ready task again.

@@ -183,6 +183,9 @@ class TaskTracker:
             self._freed(kwargs.get("worker"))
         if finish == "waiting":
             pool.unfinished.add(ts)
+            for each in self._wanted.get(ts, ()):
+                for dep in ts.waiting_on or ():
+                    self._want(each, dep)
         elif finish == "no-worker":
             if self.is_held(ts):
                 self._ready(pool, ts)

@@ -293,6 +293,25 @@ async def test_a_paused_job_sends_nothing_while_another_goes_on(c, s, a):
     assert_nothing_left(s, plugin)
 
 
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_a_paused_job_computed_and_released_is_computed_again_for_another(c, s, a):
+    plugin = await start_plugin(c, s)
+    first = dask.delayed(inc)(1, dask_key_name="first")
+    second = dask.delayed(inc)(first, dask_key_name="second")
+    async with jobs(c, "a", "b"):
+        with tasks_of("a"):
+            kept = c.compute(dask.delayed(sum)([second, 1]), optimize_graph=False)
+        assert await kept == 4
+        await until(lambda: s.tasks["first"].state == s.tasks["second"].state == "released")
+        await slaq.pause("a", client=c)
+        with tasks_of("b"):
+            found = c.compute(dask.delayed(sum)([second, 2]), optimize_graph=False)
+            assert await asyncio.wait_for(found, 10) == 5
+        del kept, found
+    await until(lambda: not s.tasks)
+    assert_nothing_left(s, plugin)
+
+
 @pytest.mark.parametrize("saturation, most", [(1.0, 2), (1.5, 3)])
 def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(saturation, most):
     @gen_cluster(

@@ -44,3 +44,30 @@ def test_workers_with_a_resource_serve_those_who_need_it_first(policy):
     gpu, other = virtual.run(run)
     assert 2.0 <= gpu < 2.2  # four tasks of half a second on each of the two
     assert other < 400 * 0.05 / 7 + 0.2  # seven threads at least
+
+
+async def made(n):
+    return virtual.Sized(n, 1_000_000)
+
+
+async def used(made):
+    return await process(made.value)
+
+
+def test_inputs_move_to_a_free_resource_although_their_worker_has_a_free_thread():
+    async def run():
+        gpu = {"GPU": 1}
+        cluster = virtual.Cluster([8, 1], resources=[gpu, gpu])
+        async with cluster, cluster.client() as one, cluster.client() as two:
+            await one.register_plugin(slaq.SlaqPlugin(policy="fair"))
+            async with slaq.job("other", client=two), slaq.job("gpu", client=one):
+                with dask.annotate(slaq_job="gpu"):
+                    home = [cluster.workers[0].address]
+                    inputs = one.map(made, range(2), pure=False, workers=home)
+                    await one.gather(inputs)
+                    begin = virtual.now()
+                    futures = one.map(used, inputs, pure=False, resources={"GPU": 1})
+                    assert await one.gather(futures) == [0, 1]
+                return virtual.now() - begin
+
+    assert 0.5 <= virtual.run(run) < 0.6  # one task of half a second on each of the two
