@@ -352,10 +352,11 @@ def test_what_a_job_without_a_loss_was_lent_comes_off_its_share():
     engine.reallocate(WORKERS, 2.0)
     engine.reallocate(WORKERS, 3.0)
     share = engine.grants["other"].share
-    assert engine.grants["other"].tokens == pytest.approx(share)
-    engine.observe_task("other", 1.5 * share)
+    due = engine.floor * share  # per second, as for jobs that report
+    assert engine.grants["other"].tokens == pytest.approx(due)
+    engine.observe_task("other", 1.5 * due)
     engine.reallocate(WORKERS, 4.0)
-    assert engine.grants["other"].tokens == pytest.approx(0.5 * share)
+    assert engine.grants["other"].tokens == pytest.approx(0.5 * due)
 
 
 def test_terms_are_those_of_the_grants():

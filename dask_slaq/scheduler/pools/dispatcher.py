@@ -15,6 +15,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from dask_slaq.scheduler.pools.durations import TRIVIAL
 from dask_slaq.scheduler.pools.ready import ANY
 from dask_slaq.scheduler.pools.sent import blocked, has_thread, load
 
@@ -287,7 +288,8 @@ class Dispatcher:
             if waits and waits >= len(self.scheduler.running):
                 return False
             most = max(math.ceil(self.scheduler.WORKER_SATURATION * ws.nthreads), 1)
-            if load(ws) >= most and not entry.like.is_trivial:
+            at_once = entry.like.is_trivial and self.sent.free_in(ws) < TRIVIAL
+            if load(ws) >= most and not at_once:
                 return False
         if kind is ANY or kind.suits(ws):
             return True

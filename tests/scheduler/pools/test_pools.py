@@ -9,7 +9,7 @@ import distributed
 import pytest
 from distributed import Event, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.utils_test import inc
+from distributed.utils_test import inc, slowinc
 from driving import (
     LATE,
     Fixed,
@@ -329,10 +329,9 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
 
         s.add_plugin(Watch(), name="watch")
         async with jobs(c, "a", "b"):
-            await Event("go").set()
             with tasks_of("a"):
                 for _ in range(2):  # the second time it is known how long they take
-                    await c.gather(c.map(wait_for, ["go"] * 20, pure=False))
+                    await c.gather(c.map(slowinc, range(20), delay=0.005, pure=False))
             plugin.pools.tick(1.0)
         assert max(seen) <= most
 
