@@ -9,6 +9,7 @@ that have them, for as long as that is expected to be sooner.
 from __future__ import annotations
 
 import heapq
+import logging
 import math
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.pool import Group, Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.sent import SentTasks
+
+logger = logging.getLogger(__name__)
 
 #: Maximum number of workers, or of homes, compared for one choice.
 LOOKED_AT = 16
@@ -69,7 +72,7 @@ class Dispatcher:
         lend: bool,
     ) -> None:
         self.scheduler, self.sent, self.lend = scheduler, sent, lend
-        self._send, self.gangs = send, gangs
+        self._send, self.gangs, self._said = send, gangs, False
         self._open: dict[str, WorkerState] = {}
         self._coming: list[Pool] = []
         self.left: set[str] = set()  # workers whose slots the last dispatch left over
@@ -109,6 +112,13 @@ class Dispatcher:
         if key is None or not pool.prioritized:
             return key
         mine = pool.user_priority()
+        if mine < 0 and not self._said and any(p.owner != pool.owner for p in pools):
+            self._said = True
+            logger.warning(
+                "tasks of %s have a priority: it counts among the work of their owner, and not "
+                "before the work of others",
+                pool.name,
+            )
         others = (p for p in pools if p.owner == pool.owner and p.user_priority() > mine)
         return min([key, *((*k[:-1], "") for p in others if (k := self.key(p)) is not None)])
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, time
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.sent import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
     from dask_slaq.scheduler.pools.wakeups import Wakeups
-
-logger = logging.getLogger(__name__)
 
 #: Maximum seconds of its share that a job is owed when it comes back; and the factor by which the
 #: number of tasks that it is expected to have at once shrinks with each gap.
@@ -77,7 +74,7 @@ class TaskTracker:
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
-        self._count, self._said = itertools.count(), False
+        self._count = itertools.count()
         self._sending: tuple[Choice, tuple[float, ...]] | None = None
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         self.owner: dict[Any, Pool] = {}
@@ -207,13 +204,6 @@ class TaskTracker:
             if not (each.ready or each.running):
                 self._is_back(each)
             each.push(entry, filed=filed)
-        if pool.prioritized and not self._said:
-            self._said = True
-            logger.warning(
-                "tasks of %s have a priority: it counts among the work of their owner, and not "
-                "before the work of others",
-                pool.name,
-            )
         self.wakeups.soon()
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:
@@ -243,7 +233,7 @@ class TaskTracker:
             self._not_ready(owner, ts)
             owner.tasks.discard(ts)
             owner.unfinished.discard(ts)
-            self._wanted.pop(ts, None)
+            self._wanted[ts].discard(pool)
             self.owner[ts.key] = pool
             pool.tasks.add(ts)
             pool.unfinished.add(ts)
