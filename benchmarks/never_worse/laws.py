@@ -251,7 +251,9 @@ def summary(findings: list[Finding]) -> dict[str, dict[str, Any]]:
     -------
     dict
         By law: how often it was ``checked`` and ``broken``, the ``worst`` excess, its 99 % quantile
-        ``q99``, the ``mean_excess`` (negative within the bound), and the ``ratio`` of the summed figures to those of plain Dask."""
+        ``q99``, the ``mean_excess`` (negative within the bound), and the ``ratio`` of the summed
+        figures to those of plain Dask.
+    """
     laws: dict[str, dict[str, Any]] = {}
     for law in sorted({finding.law for finding in findings}):
         of = [finding for finding in findings if finding.law == law]
