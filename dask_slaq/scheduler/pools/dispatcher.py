@@ -16,6 +16,7 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
+from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LOOKED_AT, SLACK, WORTH
 from dask_slaq.scheduler.pools.durations import TRIVIAL
 from dask_slaq.scheduler.pools.ready import ANY
 from dask_slaq.scheduler.pools.sent import blocked, has_thread, load
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.sent import SentTasks
 
 logger = logging.getLogger(__name__)
-
-#: Maximum number of workers, or of homes, compared for one choice.
-LOOKED_AT = 16
-#: Seconds within which a job must be likely to have ready tasks again for slots to be kept for it,
-#: from tasks that take longer; factor by which its index must be higher; or else the seconds of its
-#: fair share by which it must be behind.
-BACK_WITHIN, WORTH, BEHIND_BY = 0.020, 4.0, 0.125
-
-#: Seconds of its share by which a job is served later while it has root tasks only: results that
-#: are in memory are used before more of them are made.
-ROOTS_LATER = 0.25
 
 # Classes of jobs, in the order in which they are served, and what is said of them.
 OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
@@ -97,11 +87,10 @@ class Dispatcher:
                 return None
         else:
             turn = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP
-        first = pool.kinds[ANY].at() if len(pool.kinds) == 1 and ANY in pool.kinds else None
-        later = (
-            ROOTS_LATER * pool.share / pool.weight if first is not None and first.rootish else 0.0
-        )
-        return turn, -lag, -pool.index, pool.service + later, running / pool.weight, pool.name
+        service = pool.service
+        if len(pool.kinds) == 1 and pool.first_root():
+            service += SLACK * pool.share / pool.weight  # results in memory are used before
+        return turn, -lag, -pool.index, service, running / pool.weight, pool.name
 
     def _rank(self, pool: Pool, pools: Collection[Pool]) -> Key | None:
         """Return the key of a job, or that of work of its owner to which the user prefers its own.
@@ -174,8 +163,7 @@ class Dispatcher:
                 return
             choice = self._choose(pool, key, stage)
             if choice is None:
-                root = pool.kinds[ANY].at() if ANY in pool.kinds else None
-                if root is not None and root.rootish:
+                if pool.first_root():
                     # It waits for a free thread: no other job's task is sent ahead instead.
                     self._leave(a for a, ws in self._open.items() if not has_thread(ws))
                 continue
@@ -366,6 +354,6 @@ class Dispatcher:
 
     def _comes_before(self, one: Pool, other: Pool, threads: int) -> bool:
         if one.index == other.index:
-            behind = BEHIND_BY * threads / (one.weight + other.weight)
+            behind = SLACK * threads / 2 / (one.weight + other.weight)
             return one.service + behind < other.service
         return one.index > WORTH * max(other.index, 0.0) and one.share >= 1

@@ -11,13 +11,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES
+
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
-#: Weight of the newest task in the running mean, as in Dask; and the seconds below which tasks are
-#: trivial. These are sent ahead until they take as long in total: a worker reports finished tasks
-#: every two milliseconds, and would idle in between.
-NEWEST, TRIVIAL = 0.5, 0.001
+#: Weight of the newest task in the running mean, as in Dask; seconds below which tasks are trivial.
+NEWEST, TRIVIAL = 0.5, BETWEEN_MESSAGES / 2
 
 
 @dataclass(slots=True)

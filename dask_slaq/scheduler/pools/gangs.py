@@ -10,13 +10,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.pools.constants import PATIENCE, QUIET
+
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
 #: Annotations: name of a gang, unique per run; its number of members; and threads of a member.
 NAME, SIZE, THREADS = "slaq_gang", "slaq_gang_size", "slaq_threads"
-#: Seconds without a new member that complete a gang of unknown size, and that a member may wait.
-QUIET, PATIENCE = 0.1, 60.0
 #: States of a task that waits for nothing but a worker, or has been sent to one.
 READY = ("no-worker", "processing")
 

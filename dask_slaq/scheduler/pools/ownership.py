@@ -79,8 +79,6 @@ class Adoption:
     they would wait for as long as jobs have ready tasks, since pools fill slots before Dask does.
     """
 
-    TOGETHER = 50  # tasks
-
     def __init__(
         self, jobs: ScheduledJobs, owners: TaskOwners, fail: Callable[[BaseException], None]
     ) -> None:
@@ -96,7 +94,7 @@ class Adoption:
 
     def _adopt(self) -> Iterator[None]:
         found = self._unfinished()
-        while some := list(islice(found, self.TOGETHER)):
+        while some := list(islice(found, self._steps.TOGETHER)):
             by_client: dict[str, list[TaskState]] = {}
             for client, ts in some:
                 by_client.setdefault(client, []).append(ts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
+from dask_slaq.scheduler.pools.ready import ANY, Entry, Kind, Ready
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -153,6 +153,11 @@ class Pool:
             kind.pop(entry)
             if not kind:
                 del self.kinds[entry.kind]
+
+    def first_root(self) -> bool:
+        """Return whether the first task, of those that any worker may run anywhere, is a root."""
+        first = self.kinds[ANY].at() if ANY in self.kinds else None
+        return first is not None and first.rootish
 
     def first_ready(self) -> Iterator[Entry]:
         """Yield the first task of each kind at each home."""

@@ -16,9 +16,9 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.pools.dispatcher import BACK_WITHIN, LOOKED_AT, Dispatcher
+from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LINGER, LOOKED_AT, QUIET
+from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.gangs import QUIET
 from dask_slaq.scheduler.pools.invariants import check_all, left_over
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.seam import Seam
@@ -33,62 +33,27 @@ if TYPE_CHECKING:
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
 
-#: Minimum number of seconds for which tasks are still held after all other jobs have ended.
-LINGER = 10.0
-#: Number of tasks released together, and seconds by which a timer rings late.
-TOGETHER, LATER = 50, 1e-4
-
 
 class Pools:
-    """Pools of all jobs on a scheduler.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    lend : bool
-        Whether a job may use slots outside its worker set (work-conserving).
-    ahead : float
-        Seconds before the expected end of a task at which its worker is sent another one.
-    epoch : float
-        Seconds for which an unused guarantee accrues at most.
-    by_service : bool
-        Whether to serve jobs by their weighted service alone, except for floors that were set.
-    charge : callable
-        Called as ``charge(job, seconds, at_once)`` for every finished task.
-    fail : callable
-        Called with the error when dispatching fails.
-    is_registered : callable
-        Returns whether the plugin still receives transitions.
-    log_length : int
-        Maximum number of remembered bindings.
-
-    Attributes
-    ----------
-    pools : dict of str to Pool
-        Pool of each job, by name.
-    groups : dict of str to Group
-        Pools by owner; empty unless owners are configured.
-    bindings : deque of Binding
-        The latest tasks that went to workers.
-    """
+    """Pools of all jobs on a scheduler."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         *,
-        lend: bool = True,
-        ahead: float = 0.025,
-        epoch: float = 1.0,
-        by_service: bool = False,
-        charge: Callable[[str, float, int], None],
+        lend: bool = True,  # whether a job may use slots outside its worker set
+        ahead: float = 0.025,  # seconds before the end of a task at which another one is sent
+        epoch: float = 1.0,  # seconds for which an unused guarantee accrues at most
+        by_service: bool = False,  # whether guarantees do not count, but for floors that were set
+        charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
         is_registered: Callable[[], bool] = lambda: True,
-        log_length: int = 10_000,
+        log_length: int = 10_000,  # maximum number of remembered bindings
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
         self.epoch, self.by_service = epoch, by_service
         self.pools: dict[str, Pool] = {}
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
         self.seam = seam = Seam(scheduler, lambda ts: self.tracker.is_held(ts))
@@ -204,7 +169,7 @@ class Pools:
 
     def _release_some(self) -> Iterator[None]:
         while self._to_release:
-            count = min(TOGETHER, len(self._to_release))
+            count = min(self._steps.TOGETHER, len(self._to_release))
             self.control.release([self._to_release.popleft() for _ in range(count)], "released")
             yield
 
@@ -214,10 +179,7 @@ class Pools:
         owners: Mapping[str, OwnerGrant] = MappingProxyType({}),
         owner_of: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Put the terms of all jobs, and the grants of all owners, into force.
-
-        `owners` is empty unless owners are configured; `owner_of` is the owner of each job.
-        """
+        """Put the terms of all jobs, and the grants of all owners, if there are any, into force."""
         self._accrued = monotonic()
         for each in terms:
             pool = self.pools[each.job]
@@ -283,16 +245,13 @@ class Pools:
                 ends.append(self.sent.resource_free_in(ws))
             later = [end - self.sent.ahead for end in ends if self.sent.ahead < end < math.inf]
             if later:
-                self.wakeups.later(address, min(later) + LATER)
+                self.wakeups.later(address, min(later))
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.
 
-        Returns
-        -------
-        int
-            Number of pools with a task that waited although it could use a free thread. Other than
-            0, it shows a bug.
+        Returns the number of pools with a task that waited although it could use a free thread.
+        Other than 0, it shows a bug.
         """
         self.tracker.charge_gangs()
         for pool in self.pools.values():

@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES, LOOKED_AT
+
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.scheduler.pools.durations import Like
     from dask_slaq.scheduler.pools.pool import Pool
-
-#: Inputs that move within these seconds may be used on any worker, and so may those of a task with
-#: that many homes.
-CHEAP, MOST_HOMES = 0.002, 16
 
 
 class Kind(NamedTuple):
@@ -77,7 +75,7 @@ def entry_of(scheduler: Scheduler, ts: TaskState, pool: Pool, rootish: bool, cou
     if user or needs:
         resources = tuple(sorted(needs.items())) if needs else None
         kind = Kind(frozenset(user) if user else None, resources)
-    like, cheap = pool.durations.like(ts, nbytes), CHEAP * scheduler.bandwidth
+    like, cheap = pool.durations.like(ts, nbytes), BETWEEN_MESSAGES * scheduler.bandwidth
     if nbytes > cheap:
         homes = _homes(scheduler, ts, pool, kind, cheap)
     return Entry(rootish, ts.priority or (), count, ts, kind, homes, like)
@@ -95,7 +93,7 @@ def _homes(
                 held[ws.address] = held.get(ws.address, 0) + dep.nbytes
     most = max(held.values(), default=0)
     homes = tuple(sorted(a for a, size in held.items() if most - size <= min(cheap, most / 10)))
-    few = min(MOST_HOMES, len(scheduler.running))
+    few = min(LOOKED_AT, len(scheduler.running))
     return homes if most > cheap and len(homes) < few else ()
 
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.pools.constants import NOT_DATA
+
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 JOINED = "bulk_schedule_unrunnable_after_adding_worker"
 #: Methods of the scheduler that are overridden.
 OVERRIDDEN = ("is_rootish", "decide_worker_non_rootish", JOINED)
-#: Bytes up to which a result may be something else than data; and the number of inputs up to which
-#: these are looked at.
-NOT_DATA, FEW = 10_000, 4
 
 
 class Seam:
@@ -90,7 +89,7 @@ def is_direct(ts: TaskState) -> bool:
     """
     if ts.actor or is_pinned(ts) or _is_barrier(ts.key):
         return True
-    if len(ts.dependencies) > FEW:
+    if len(ts.dependencies) > 4:  # no library's, and it costs time
         return False
     return any(
         _is_barrier(dep.key)

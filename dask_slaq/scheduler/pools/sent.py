@@ -9,18 +9,13 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.durations import TRIVIAL
+from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.scheduler.pools.durations import Like
     from dask_slaq.scheduler.pools.pool import Pool
-
-#: Seconds until the scheduler receives the end of a task.
-REPORTED = 0.005
-#: Maximum number of trivial tasks per thread that wait on a worker.
-MOST_AHEAD = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +45,7 @@ class Sent:
         elapsed = now - self.start
         if elapsed < self.expected:
             return max(self.soonest - elapsed, 0.0)
-        return max(elapsed - self.expected - REPORTED, 0.0)
+        return max(elapsed - self.expected - 2 * BETWEEN_MESSAGES, 0.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +63,7 @@ class _OnWorker:
             sent.start = monotonic()
             if sent.ours:
                 self.ours -= 1
-                self.seconds = self.seconds - sent.expected if self.ours else 0.0
+                self.seconds = self.seconds - _at_least(sent) if self.ours else 0.0
 
     def left(self) -> Iterator[tuple[TaskState, float]]:
         """Yield the tasks that compute, with the seconds until each is expected to end."""
@@ -77,6 +72,11 @@ class _OnWorker:
 
 
 _NOTHING = _OnWorker()
+
+
+def _at_least(sent: Sent) -> float:
+    """Return the seconds that a task counts while it waits on a worker: at most eight are sent."""
+    return max(sent.expected, BETWEEN_MESSAGES / 8)
 
 
 def load(ws: WorkerState) -> int:
@@ -131,7 +131,7 @@ class SentTasks:
             heapq.heappush(on.queue, (sent.order, self._count, sent))
             if sent.ours:
                 on.ours += 1
-                on.seconds += sent.expected
+                on.seconds += _at_least(sent)
 
     def take(self, ts: TaskState) -> Sent | None:
         """Remove a task that left its worker or gave up its thread, if it was there."""
@@ -200,15 +200,14 @@ class SentTasks:
         on = self._on.get(ws.address, _NOTHING)
         if over > on.ours:
             return not on.ours
-        if on.ours >= ws.nthreads and not (
-            on.seconds < 2 * TRIVIAL * ws.nthreads and on.ours < MOST_AHEAD * ws.nthreads
-        ):
+        if on.ours >= ws.nthreads and on.seconds >= BETWEEN_MESSAGES * ws.nthreads:
             return False
-        return self.free_in(ws) < self.ahead
+        return self.free_in(ws) <= self.ahead
 
     def is_low(self, ws: WorkerState) -> bool:
         """Return whether at most half of the trivial tasks that may be sent ahead wait there."""
-        return 2 * self.waiting(ws.address) <= MOST_AHEAD * ws.nthreads
+        on = self._on.get(ws.address, _NOTHING)
+        return on.ours <= ws.nthreads or 2 * on.seconds <= BETWEEN_MESSAGES * ws.nthreads
 
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.dispatcher import OWED as IS_OWED
+from dask_slaq.scheduler.pools.constants import NARROWER, SLACK
+from dask_slaq.scheduler.pools.dispatcher import OWED
 from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.ready import entry_of, input_bytes
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.task_control import TaskControl
     from dask_slaq.scheduler.pools.wakeups import Wakeups
 
-#: Maximum seconds of its share that a job is owed when it comes back; and the factor by which the
-#: number of tasks that it is expected to have at once shrinks with each gap.
-OWED, NARROWER = 0.25, 0.7
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
 
@@ -36,30 +34,8 @@ UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processin
 class TaskTracker:
     """Follows the transitions of all tasks and keeps the pools of their jobs up to date.
 
-    Parameters
-    ----------
-    scheduler, seam, control, sent, wakeups
-        The other parts.
-    charge : callable
-        Called as ``charge(job, seconds, at_once)`` for every finished task.
-    bound : callable
-        Called with the `Binding` of every task that goes to a worker.
-
-    Attributes
-    ----------
-    owner : dict
-        Pool that owns each task, by key.
-    holding : bool
-        Whether ready tasks are held.
-    served : float
-        Virtual time of fair queueing: the highest service of a pool at which a task that has ended
-        was sent, in core-seconds over weight.
-    seceded_at : dict
-        Running tasks that gave up their thread, by key: the Unix time at which they did, and the
-        core-seconds charged so far.
-    charged_until : dict
-        Tasks that report what they compute, by key: the Unix time of their worker up to which they
-        were charged; None while they wait in a report.
+    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task, and `bound` with
+    the `Binding` of every task that goes to a worker.
     """
 
     def __init__(
@@ -77,11 +53,16 @@ class TaskTracker:
         self._count = itertools.count()
         self._sending: tuple[Choice, tuple[float, ...]] | None = None
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
-        self.owner: dict[Any, Pool] = {}
+        self.owner: dict[Any, Pool] = {}  # of each task, by key
         self.gangs = Gangs()
-        self.holding = False
+        self.holding = False  # whether ready tasks are held
+        # Virtual time of fair queueing: the highest service of a pool at which a task that has
+        # ended was sent, in core-seconds over weight.
         self.served = 0.0
+        # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
+        # Tasks that report what they compute, by key: the Unix time up to which they were charged;
+        # None while they wait in a report.
         self.charged_until: dict[Any, float | None] = {}
 
     def job_of(self, key: Any) -> str | None:
@@ -222,7 +203,7 @@ class TaskTracker:
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
             pool.spell += 0.5 * (pool.computed - pool.spell)
         pool.computed, share = 0.0, pool.share / pool.weight
-        owed = max(OWED * share, pool.lacked - min(away, 1e9) * share)
+        owed = max(SLACK * share, pool.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
 
     def send(self, choice: Choice) -> bool:
@@ -262,7 +243,7 @@ class TaskTracker:
         self._enter(pool, ts, sent)
         self._charge_ahead(sent)
         reason = "granted" if ws.address in pool.workers else "lent"
-        if choice.key[0] == IS_OWED:
+        if choice.key[0] == OWED:
             reason = "floor"
         self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.why))
 

@@ -8,10 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 
-#: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
-#: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
-#: maximum bounds the time for which threads may idle.
-REST, MOST_REST = 3.0, 0.010
+from dask_slaq.scheduler.pools.constants import MOST_REST, REST
 
 
 class Wakeups:
@@ -80,6 +77,7 @@ class Wakeups:
 class Steps:
     """Work on many tasks in steps of the event loop, each of which ends after some seconds."""
 
+    TOGETHER = 50  # tasks per part
     PARTS = 10  # at most, per step: the clock may be virtual and stand still within one
 
     def __init__(self, fail: Callable[[BaseException], None], seconds: float = 0.010) -> None:

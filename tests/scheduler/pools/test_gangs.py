@@ -6,7 +6,8 @@ import dask
 from distributed.diagnostics.plugin import SchedulerPlugin
 from driving import gen_cluster
 
-from dask_slaq.scheduler.pools.gangs import PATIENCE, QUIET, Gangs
+from dask_slaq.scheduler.pools.constants import PATIENCE, QUIET
+from dask_slaq.scheduler.pools.gangs import Gangs
 
 
 class Task(SimpleNamespace):

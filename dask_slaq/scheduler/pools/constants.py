@@ -1,0 +1,28 @@
+"""All numbers that were chosen, not measured."""
+
+#: Maximum number of workers, homes or jobs compared for one choice.
+LOOKED_AT = 16
+#: Seconds between two messages of a worker. Less is not worth waiting for: inputs that move within
+#: it may be used anywhere, and tasks that take half of it are trivial. Those are sent ahead until
+#: they take as long in total, since a thread would idle until the worker reports that it is free.
+BETWEEN_MESSAGES = 0.002
+#: Seconds of its share that a job may lack before it matters: what it is owed at most when it comes
+#: back, and by which it is served later while it has root tasks only.
+SLACK = 0.25
+
+#: Seconds within which a job must be likely to have ready tasks again for slots to be kept for it,
+#: from tasks that take longer; factor by which its index must be higher; and by which the number of
+#: tasks that it is expected to have at once shrinks with each gap.
+BACK_WITHIN, WORTH, NARROWER = 0.020, 4.0, 0.7
+
+#: Pause between two dispatches: a multiple of the duration of the first, and its maximum in
+#: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
+#: maximum bounds the time for which threads may idle.
+REST, MOST_REST = 3.0, 0.010
+#: Minimum number of seconds for which tasks are still held after all other jobs have ended.
+LINGER = 10.0
+
+#: Seconds without a new member that complete a gang of unknown size, and that a member may wait.
+QUIET, PATIENCE = 0.1, 60.0
+#: Bytes up to which the result of a pinned task may be something that cannot be moved.
+NOT_DATA = 10_000
