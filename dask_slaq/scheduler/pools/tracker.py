@@ -34,8 +34,8 @@ UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processin
 class TaskTracker:
     """Follows the transitions of all tasks and keeps the pools of their jobs up to date.
 
-    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task, and `bound` with
-    the `Binding` of every task that goes to a worker.
+    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task, and `bound`
+    with the `Binding` of every task that goes to a worker.
     """
 
     def __init__(
