@@ -140,11 +140,24 @@ def _capacity_changes(
     help="Least seconds between two decisions; 0 to react to arrivals and ends at once.",
 )
 @click.option(
+    "--latest",
+    type=click.FloatRange(1),
+    default=2.0,
+    show_default=True,
+    help="Factor of its fair time at which a job of known length ends at the latest; inf for none.",
+)
+@click.option(
     "--floor",
     type=click.FloatRange(0, 1),
-    default=0.5,
+    default=0.75,
     show_default=True,
-    help="Part of its fair share that every job keeps over time.",
+    help="Part of its fair share that a job of unknown length keeps over time.",
+)
+@click.option(
+    "--announced/--unannounced",
+    default=True,
+    show_default=True,
+    help="Whether jobs announce their number of iterations, as fits of libraries do.",
 )
 @click.option(
     "--normalizer",

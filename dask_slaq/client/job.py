@@ -24,6 +24,7 @@ def job(
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
+    latest: float | None = None,
     resources: Mapping[str, float] | None = None,
     target: float | None = None,
     max_iter: int | None = None,
@@ -45,6 +46,9 @@ def job(
         Relative importance, > 0.
     min_share, max_share : float, optional
         Floor and cap of the job's share, in threads.
+    latest : float, optional
+        Factor of its fair time, at least 1, at which the job ends at the latest; inf for no
+        promise. Defaults to the ``slaq.latest`` setting of the scheduler.
     resources : Mapping of str to float, optional
         Worker resources that each task of the job needs, such as ``{"GPU": 1}``. The job is only
         granted workers that supply them.
@@ -95,12 +99,22 @@ def job(
     check_name(name)
     seconds = None if by is None else seconds_of(by)
     check_job_settings(
-        weight, min_share, max_share, target, max_iter, gang, target_kind, seconds, stop
+        weight,
+        min_share,
+        max_share,
+        target,
+        max_iter,
+        latest,
+        gang,
+        target_kind,
+        seconds,
+        stop,
     )
     settings = {
         "weight": weight,
         "min_share": min_share,
         "max_share": max_share,
+        "latest": latest,
         "target": target,
         "max_iter": max_iter,
         "gang": gang,

@@ -162,6 +162,7 @@ class Job:
         min_share: float | None = None,
         max_share: float | None = None,
         target: float | None = None,
+        latest: float | None = None,
     ) -> Any:
         """Change settings of the job while it runs. See `set_job`.
 
@@ -172,9 +173,11 @@ class Job:
             Threads.
         target : float, optional
             Loss to reach.
+        latest : float, optional
+            Factor of the fair time.
         """
-        given = {"weight": weight, "min_share": min_share, "max_share": max_share}
-        return set_job(self.name, **given, target=target, client=self._client)
+        given = {"weight": weight, "min_share": min_share, "max_share": max_share, "target": target}
+        return set_job(self.name, **given, latest=latest, client=self._client)
 
     def pause(self) -> Any:
         """Pause the job: its running tasks end, and none starts until it is resumed."""

@@ -102,6 +102,7 @@ def search(
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
+    latest: float | None = None,
     resources: Mapping[str, float] | None = None,
     owner: str | None = None,
     client: Client | None = None,
@@ -134,6 +135,9 @@ def search(
         Relative importance among jobs and searches, > 0.
     min_share, max_share : float, optional
         Floor and cap of the search's share, in threads.
+    latest : float, optional
+        Factor of its fair time, at least 1, at which the search ends at the latest; inf for no
+        promise. Defaults to the ``slaq.latest`` setting of the scheduler.
     resources : Mapping of str to float, optional
         Worker resources that each task needs, such as ``{"GPU": 1}``.
     owner : str, optional
@@ -158,12 +162,13 @@ def search(
     >>> grid_search.trials()  # doctest: +SKIP
     """
     check_name(name)
-    check_job_settings(weight, min_share, max_share)
+    check_job_settings(weight, min_share, max_share, latest=latest)
     options = SearchSettings(goal, steps, maximize, prune, max_waiting)
     settings = {
         "weight": weight,
         "min_share": min_share,
         "max_share": max_share,
+        "latest": latest,
         "resources": check_resources(resources),
         "search": {name: getattr(options, name) for name in options.__dataclass_fields__},
     }

@@ -67,6 +67,7 @@ def set_job(
     min_share: float | None = None,
     max_share: float | None = None,
     target: float | None = None,
+    latest: float | None = None,
     client: Client | None = None,
 ) -> Any:
     """Change settings of a running job. Settings that are None stay as they are.
@@ -81,6 +82,8 @@ def set_job(
         Floor and cap, in threads. A `min_share` of 0 and a `max_share` of inf remove the limit.
     target : float, optional
         Loss to reach.
+    latest : float, optional
+        Factor of its fair time at which the job ends at the latest; inf for no promise.
     client : distributed.Client, optional
         Defaults to the current client. With an asynchronous client, an awaitable is returned.
 
@@ -90,6 +93,7 @@ def set_job(
         Nothing was changed.
     """
     given = {"weight": weight, "min_share": min_share, "max_share": max_share, "target": target}
+    given["latest"] = latest
     return _steer(client, job, "set", **{k: v for k, v in given.items() if v is not None})
 
 

@@ -155,7 +155,7 @@ def submit(
 
 #: Settings of `job` that `submit` takes from its keyword arguments.
 SETTINGS = (
-    *("weight", "min_share", "max_share", "resources", "target", "max_iter", "gang"),
+    *("weight", "min_share", "max_share", "latest", "resources", "target", "max_iter", "gang"),
     *("target_kind", "by", "stop", "kind", "owner"),
 )
 

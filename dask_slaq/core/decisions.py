@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["BLIND", "Decisions"]
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 #: Policies that use weights only, not losses.
 BLIND = ("none", "fair")
@@ -72,7 +73,6 @@ class Decisions:
         weight = jobs.table.column["weight"][order.rows]
         if engine.owners is not None:
             weight = engine.owners.weights(jobs, order)
-        fair = credit_entitlement(jobs, weight, capacity, elapsed)
         self._predictor.fit()
         if not order.names:
             self._sets, self._gain = None, None
@@ -81,6 +81,9 @@ class Decisions:
         forecast = self._predictor.forecast(order.reported)
         speeds = jobs.runtimes.speeds(order.rows)
         room = order.room(workers, eligible)
+        fair = credit_entitlement(jobs, weight, capacity, elapsed)
+        total = jobs.total(order.rows, speeds.work)
+        self._tick(order, weight, room, total, capacity, elapsed, now)
         snapshot = self._build_snapshot(
             jobs, order, forecast, speeds, weight, room, capacity, now, engine.policy.needs
         )
@@ -93,11 +96,37 @@ class Decisions:
             order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
         )
         decision = self._decision(
-            order, snapshot, Allocation(share, allocation.index), sets, capacity, elapsed, fair
+            order,
+            snapshot,
+            Allocation(share, allocation.index),
+            sets,
+            capacity,
+            elapsed,
+            fair,
+            np.isfinite(total),
         )
         jobs.runtimes.grant(order.rows, share, decision.tokens)
         self._gain, self._sets = snapshot.gain, sets
         return Grants(decision, order.position)
+
+    def _tick(
+        self,
+        order: Order,
+        weight: FloatArray,
+        room: FloatArray,
+        total: FloatArray,
+        capacity: float,
+        elapsed: float,
+        now: float,
+    ) -> None:
+        """Advance the fair clock."""
+        jobs, column, rows = self._engine.jobs, self._engine.jobs.table.column, order.rows
+        cap = np.minimum(np.minimum(room, column["most"][rows]), column["demand"][rows])
+        cap[column["paused"][rows]] = 0.0
+        age = jobs.age(rows, now)
+        jobs.fair_clock.advance(
+            rows, weight, cap, total, capacity, elapsed, age, self._engine.epoch
+        )
 
     def next_thread(self, grants: Grants) -> dict[str, float]:
         """Return the gain of each job from one more thread than in `grants`, the last ones."""
@@ -128,6 +157,7 @@ class Decisions:
         capacity: int,
         elapsed: float,
         fair: FloatArray,
+        known: BoolArray,
     ) -> Decision:
         """Return the grants of all jobs, with tokens refilled for the `elapsed` seconds."""
         engine, jobs = self._engine, self._engine.jobs
@@ -136,7 +166,7 @@ class Decisions:
         share = allocation.share
         reported = snapshot.known & (seen["reports"][rows] > 0)
         tokens, rate = refill_tokens(
-            jobs, share, snapshot.reporting, engine.floor, engine.epoch, elapsed, fair
+            jobs, engine.latest, engine.floor, engine.epoch, elapsed, fair, snapshot.age, known
         )
         return Decision(
             reports=snapshot.reporting,

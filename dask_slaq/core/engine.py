@@ -42,8 +42,11 @@ class Engine(Steering, RemembersRuns):
         Seconds between two reallocations, positive.
     normalizer : {"range", "largest-change"}
         Divisor of losses: the predicted whole range, or the paper's largest change so far.
+    latest : float
+        Factor, at least 1, of its fair time at which a job ends at the latest, if the work that it
+        has is known: 1 to share fairly, inf for no promise.
     floor : float
-        Credit floor: fraction in [0, 1] of its fair entitlement that every job keeps over time.
+        Fraction in [0, 1] of its fair entitlement that a job keeps over time whose work is unknown.
     predictor : Predictor, optional
         A new `LossPredictor` by default.
     move_pause : float
@@ -90,18 +93,20 @@ class Engine(Steering, RemembersRuns):
         *,
         epoch: float = 1.0,
         normalizer: str = "range",
-        floor: float = 0.5,
+        latest: float = 2.0,
+        floor: float = 0.75,
         predictor: Predictor | None = None,
         move_pause: float = 0.0,
         strict: bool = False,
         owners: Mapping[str, OwnerTerms] | None = None,
         memory: PastRuns | None = None,
     ) -> None:
-        check_engine_settings(epoch, normalizer, floor, move_pause)
+        check_engine_settings(epoch, normalizer, floor, move_pause, latest)
         self.policy: Policy = policy_named(policy) if isinstance(policy, str) else policy
         self.epoch = epoch
         self.normalizer = normalizer
         self.floor = floor
+        self.latest = latest
         self.move_pause = move_pause
         self.strict = strict
         self.owners = None if owners is None else Owners(owners)
@@ -121,6 +126,7 @@ class Engine(Steering, RemembersRuns):
         weight: float = 1.0,
         min_share: float | None = None,
         max_share: float | None = None,
+        latest: float | None = None,
         target: float | None = None,
         max_iter: int | None = None,
         reports: bool = True,
@@ -139,6 +145,8 @@ class Engine(Steering, RemembersRuns):
             Relative importance, from 1e-6 to 1e6.
         min_share, max_share : float, optional
             Floor and cap, in threads.
+        latest : float, optional
+            Factor of its fair time at which the job ends at the latest; that of all by default.
         target : float, optional
             Loss that the job should reach, in raw units.
         max_iter : int, optional
@@ -156,7 +164,7 @@ class Engine(Steering, RemembersRuns):
             The job was not added. The predictor raises the last one if `target` is out of range.
         """
         self.jobs.refuse_duplicate(job)
-        check_job_settings(weight, min_share, max_share, target, max_iter)
+        check_job_settings(weight, min_share, max_share, target, max_iter, latest)
         if reports:
             self._predictor.add(job, target=target, **self.remembering.kind_for_predictor(kind))
         self.jobs.add(
@@ -165,6 +173,7 @@ class Engine(Steering, RemembersRuns):
             weight=weight,
             floor=min_share or 0.0,
             most=math.inf if max_share is None else max_share,
+            latest=math.nan if latest is None else latest,
             target=math.nan if target is None else target,
             max_iter=math.inf if max_iter is None else max_iter,
             reports=reports,
@@ -252,6 +261,15 @@ class Engine(Steering, RemembersRuns):
         UnknownJob
         """
         self.jobs.table.column["demand"][self.jobs.row(job)] = tasks
+
+    def observe_left(self, job: str, seconds: float) -> None:
+        """Record the core-seconds that the submitted tasks of a job still take; nan if unknown.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.jobs.table.column["left"][self.jobs.row(job)] = seconds
 
     def reallocate(
         self,

@@ -20,8 +20,6 @@ BoolArray = NDArray[np.bool_]
 #: Epochs' worth of its fair share after which a job without a report counts as one that never
 #: reports. Otherwise it would come before all others for as long as it runs.
 EXPLORED = 2.0
-#: Maximum debt of a job without a loss, in epochs' worth of its share.
-LENT = 1.0
 
 
 def credit_entitlement(
@@ -79,51 +77,55 @@ def still_reporting(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
 
 def refill_tokens(
     jobs: Jobs,
-    share: FloatArray,
-    reporting: BoolArray,
+    latest: float,
     credit: float,
     epoch: float,
     elapsed: float,
     fair: FloatArray,
+    age: FloatArray,
+    known: BoolArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Refill the tokens (n_jobs,) of all jobs, in core-seconds.
 
-    A job gets the larger of what it lacks of its credit floor, and what is left of its floor:
-    tokens for `elapsed` seconds are added to what was left before, up to `epoch` seconds' worth.
+    A job gets what it lacks of its promise until the end of the epoch, or what is left of its floor
+    if that is more: tokens for `elapsed` seconds are added to what was left before, up to `epoch`
+    seconds' worth.
 
     Parameters
     ----------
     jobs : Jobs
-    share : numpy.ndarray
-        Threads (n_jobs,). Jobs that are not `reporting` come last by index, so their share is
-        their floor.
-    reporting : numpy.ndarray
-        See `still_reporting`.
+    latest : float
+        Factor of its fair time at which a job ends at the latest.
     credit : float
-        Part of its entitlement, in [0, 1], that every job gets over time.
+        Part of its entitlement, in [0, 1], that a job gets over time whose end is unknown.
     epoch, elapsed : float
         Seconds.
     fair : numpy.ndarray
         Threads (n_jobs,) to which the jobs are entitled now.
+    age : numpy.ndarray
+        Seconds (n_jobs,) since arrival.
+    known : numpy.ndarray
+        Whether the end of each job is known.
 
     Returns
     -------
     tokens, rate : numpy.ndarray
         Tokens (n_jobs,), and the threads (n_jobs,) at which they accrue.
     """
-    rows, column = jobs.order().rows, jobs.table.column
-    attained = jobs.runtimes.column["attained"][rows]
-    least = column["floor"][rows]
-    floor = np.where(reporting, least, np.maximum(least, credit * share))
-    floor[column["paused"][rows]] = 0.0
-    # A job that used more than its share owes it: the jobs that lent it fell behind.
-    debt = LENT * np.maximum(floor - least, 0.0) * epoch
+    rows, column, clock = jobs.order().rows, jobs.table.column, jobs.fair_clock
+    attained, floor = jobs.runtimes.column["attained"][rows], column["floor"][rows]
+    paused = column["paused"][rows]
+    floor = np.where(paused, 0.0, floor)
     used = attained - column["attained_before"][rows]
-    left = np.maximum(column["bucket"][rows] - used, -debt)
+    left = np.maximum(column["bucket"][rows] - used, 0.0)
     bucket = np.minimum(left + floor * elapsed, floor * epoch)
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
-    behind = credit * column["entitled"][rows] - attained
-    behind[column["paused"][rows]] = 0.0
+    own = column["latest"][rows]
+    times = np.where(np.isnan(own), latest, own)
+    due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (epoch, 2 * epoch))
+    due = np.where(known, due, credit * column["entitled"][rows])
+    rate = np.where(known, (soon - due) / epoch, credit * fair)
+    behind = np.where(paused, 0.0, due - attained)
     tokens: FloatArray = np.maximum(np.maximum(behind, bucket), 0.0)
-    rate: FloatArray = np.where(behind > bucket, credit * fair, floor)
-    return tokens, np.where(column["paused"][rows], 0.0, rate)
+    rate = np.where(behind > bucket, np.maximum(rate, 0.0), floor)
+    return tokens, np.where(paused, 0.0, rate)

@@ -33,7 +33,7 @@ class Grant:
     workers : mapping of str to float
         Worker set: threads on each worker. Fractions are time-shared.
     tokens : float
-        Core-seconds by which the job is behind its floor. They are served before any index.
+        Core-seconds by which the job is behind its promise. They are served before any index.
     most : float
         Cap: at most this many threads; inf for none. The job gets more only if slots are lent and
         no other job has a ready task.
@@ -156,7 +156,7 @@ class Decision:
             reason = (
                 f"predicted to lower its normalized loss by {predicted:.2g} in {self.epoch:g} s"
             )
-        return reason + (f"; {tokens:.2g} core-seconds behind its floor" if tokens > 0 else "")
+        return reason + (f"; {tokens:.2g} core-seconds behind its promise" if tokens > 0 else "")
 
 
 #: Arrays by which two grants of a job are compared, alongside their worker sets.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
+from dask_slaq.core.fair_clock import COLUMNS, FairClock
 from dask_slaq.core.job_arrays import JobArrays
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.runtime import Runtimes
@@ -48,10 +49,13 @@ class Jobs(Mapping[str, "Job"]):
     ----------
     table : JobArrays
         Columns ``weight``, ``floor`` (threads, 0 for none), ``most`` (cap in threads, inf for
-        none), ``target`` (loss, nan for none), ``max_iter`` (inf for unknown), ``reports``,
-        ``demand``, ``entitled`` and ``arrival``: see `Job`. Also ``bucket``, the tokens left of
-        the floor, and ``attained_before`` and ``attained_by_owner``, core-seconds charged until
-        the last decision.
+        none), ``target`` (loss, nan for none), ``max_iter`` (inf for unknown), ``latest`` (factor,
+        nan for that of all), ``reports``, ``demand``, ``entitled`` and ``arrival``: see `Job`.
+        Also ``left``, core-seconds of the tasks that have been submitted, nan if unknown;
+        ``bucket``, the tokens left of the floor, and ``attained_before`` and ``attained_by_owner``,
+        core-seconds charged until the last decision.
+    fair_clock : FairClock
+        What the jobs would have received on a cluster that shares fairly.
     runtimes : Runtimes
         Observed iterations and tasks, in the same rows.
     """
@@ -73,9 +77,13 @@ class Jobs(Mapping[str, "Job"]):
                 "arrival": number,
                 "paused": ((), np.bool_, False),
                 "attained_by_owner": number,
+                "latest": ((), np.float64, math.nan),
+                "left": ((), np.float64, math.nan),
+                **COLUMNS,
             }
         )
         self.runtimes = Runtimes()
+        self.fair_clock = FairClock(self.table)
         self.owner: dict[str, str] = {}
         self._row: dict[str, int] = {}
         self._sorted: list[str] = []
@@ -143,6 +151,7 @@ class Jobs(Mapping[str, "Job"]):
     def remove(self, name: str) -> None:
         """Remove a job."""
         row = self._row.pop(name)
+        self.fair_clock.leave(row, self.runtimes.column["attained"].item(row))
         del self.owner[name]
         self.table.release(row)
         self.runtimes.forget(row)
@@ -180,6 +189,25 @@ class Jobs(Mapping[str, "Job"]):
         left = self.table.column["max_iter"][rows] - reports
         return np.where(left > 0, left, math.inf)
 
+    def total(self, rows: IntArray, work: FloatArray) -> FloatArray:
+        """Return the core-seconds (n,) of jobs from arrival to end; inf if the end is unknown.
+
+        Parameters
+        ----------
+        rows : (n,) array of int
+        work : (n,) array
+            Core-seconds of an iteration, 0 if unknown.
+        """
+        seen = self.runtimes.column
+        ahead = self.ahead(rows, seen["reports"][rows])
+        attained, left = seen["attained"][rows], self.table.column["left"][rows]
+        total: FloatArray = np.where(np.isnan(left), np.inf, attained + left)
+        at_report = attained - seen["charged"][rows]
+        to_come = np.multiply(work, ahead, out=np.full(len(rows), np.inf), where=work > 0)
+        total = np.where(np.isnan(left), at_report + to_come, total)
+        total = np.maximum(total, attained)
+        return total
+
 
 def _cell(name: str, doc: str, none: float | None = None) -> Any:
     """Return a property that reads and writes a column, in which `none` stands for None."""
@@ -211,6 +239,9 @@ class Job:
     weight: float = _cell("weight", "Relative importance, > 0.")
     min_share: float | None = _cell("floor", "Floor in threads.", none=0.0)
     max_share: float | None = _cell("most", "Cap in threads.", none=math.inf)
+    latest: float | None = _cell(
+        "latest", "Factor of its fair time at which it ends at the latest.", none=math.nan
+    )
     target: float | None = _cell("target", "Loss it should reach.", none=math.nan)
     max_iter: float | None = _cell(
         "max_iter", "Iterations that it runs at most, as it said.", none=math.inf

@@ -55,6 +55,7 @@ class Steering:
         min_share: float | None = None,
         max_share: float | None = None,
         target: float | None = None,
+        latest: float | None = None,
     ) -> None:
         """Change settings of a running job; those that are None stay. See `add_job`.
 
@@ -66,6 +67,8 @@ class Steering:
             Threads. A `min_share` of 0 and a `max_share` of inf remove the limit.
         target : float, optional
             Loss, in raw units.
+        latest : float, optional
+            Factor of the fair time.
 
         Raises
         ------
@@ -76,13 +79,17 @@ class Steering:
         floor = now.min_share if min_share is None else min_share
         most = now.max_share if max_share is None else max_share
         most = None if most == math.inf else most
-        check_job_settings(now.weight if weight is None else weight, floor, most, target)
+        check_job_settings(
+            now.weight if weight is None else weight, floor, most, target, latest=latest
+        )
         column["floor"][row] = floor or 0.0
         column["most"][row] = math.inf if most is None else most
         if weight is not None:
             column["weight"][row] = weight
         if target is not None:
             column["target"][row] = target
+        if latest is not None:
+            column["latest"][row] = latest
 
     def pause(self, job: str, paused: bool = True) -> None:
         """Grant a job no threads from the next decision on, or again if not `paused`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -25,19 +26,22 @@ class Decisions:
         self._jobs, self._reserved = jobs, reserve
 
     def observe_demand(self) -> list[str]:
-        """Pass the numbers of ready and running tasks to the engine.
+        """Pass the numbers of ready and running tasks, and the work left, to the engine.
+
+        Work is counted by tasks until a job reports a loss; then by its iterations.
 
         Returns
         -------
         list of str
             Pools of unowned tasks that have no unfinished task left.
         """
-        over, observe = [], self._jobs.engine.observe_demand
+        over, engine, reports = [], self._jobs.engine, self._jobs.reports
         for name, pool in self._jobs.pools.pools.items():
             if not pool.reports and not pool.unfinished:
                 over.append(name)
             else:
-                observe(name, pool.demand)
+                engine.observe_demand(name, pool.demand)
+                engine.observe_left(name, math.nan if reports.get(name) else pool.left)
         return over
 
     def make(self) -> None:

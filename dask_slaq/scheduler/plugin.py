@@ -56,7 +56,7 @@ class SlaqPlugin(PluginHooks):
         Whether to lend slots to other jobs when their grantees have no ready tasks.
     log : str
         File on the scheduler's machine to which all events are recorded, for ``dask slaq replay``.
-    normalizer, floor, other_weight, reserve, ahead, history, bindings, log_size, log_files
+    normalizer, latest, floor, other_weight, reserve, ahead, history, bindings, log_size, log_files
         See ``slaq.yaml``.
     predictor : Predictor, optional
         Used instead of the built-in loss predictor.
@@ -149,6 +149,7 @@ class SlaqPlugin(PluginHooks):
             chosen.policy,
             epoch=chosen.epoch,
             normalizer=chosen.normalizer,
+            latest=chosen.latest,
             floor=chosen.floor,
             predictor=self.predictor,
             strict=not chosen.lend,

@@ -64,8 +64,10 @@ class Settings:
         Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
     dispatch : {"shares", "index"}
         Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
-    epoch, floor, normalizer
+    epoch, latest, floor, normalizer
         See `Engine`.
+    announced : bool
+        Whether jobs announce their number of iterations, as fits of libraries do.
     """
 
     jobs: int = 160
@@ -85,7 +87,9 @@ class Settings:
     gap: float = 0.0
     dispatch: str = "shares"
     epoch: float = 3.0
-    floor: float = 0.5
+    latest: float = 2.0
+    floor: float = 0.75
+    announced: bool = True
     normalizer: str = "range"
 
     def __post_init__(self) -> None:
@@ -99,7 +103,13 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and low <= value <= high):
                 raise InvalidSetting(f"{name} must be from {low:g} to {high:g}, not {value!r}")
-        Engine("fair", epoch=self.epoch, floor=self.floor, normalizer=self.normalizer)
+        Engine(
+            "fair",
+            epoch=self.epoch,
+            latest=self.latest,
+            floor=self.floor,
+            normalizer=self.normalizer,
+        )
         if self.load is not None and self.interarrival == 0:
             raise InvalidSetting("jobs that arrive all at once have no load: leave out one of both")
         times = [time for time, _ in self.capacity]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from dataclasses import asdict
@@ -169,6 +170,7 @@ def job_lists(
             stragglers=settings.stragglers,
             straggling=settings.straggling,
             partitioned=settings.scaling == "waves",
+            announced=settings.announced,
         )
         if trace is not None:
             gap, per_gpu = settings.interarrival, settings.cores_per_gpu
@@ -269,7 +271,8 @@ def make_engine(
         shortest if kind == "srtf-oracle" else of,
         epoch=settings.epoch,
         normalizer=settings.normalizer,
-        # This oracle bounds what is possible, so floors must not hold it back.
+        # This oracle bounds what is possible, so no promise must hold it back.
+        latest=math.inf if kind == "srtf-oracle" else settings.latest,
         floor=0.0 if kind == "srtf-oracle" else settings.floor,
         predictor=None if kind in ("", "oracle-times") else known,
         move_pause=settings.move_pause,

@@ -17,7 +17,7 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 Event = dict[str, Any]
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
-VERSION = 7
+VERSION = 8
 
 
 class BadEvent(SlaqError, ValueError):
@@ -98,6 +98,7 @@ _TIME = _number(0, 1e10)
 _SECONDS, _AMOUNT, _COUNT = _number(0, 1e10), _number(0, 1e9), _number(0, 1e12)
 _LOSS = _number(-1e300, 1e300)
 _BYTES = _number(0, 1e18)
+_LATEST = _number(1, 1e300, null=True)  # null for no promise
 _RUN = _whole(0, 10**12)
 _LIKE = Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value))
 _KIND = Allowed("a name and features with their numbers", _is_kind)
@@ -134,6 +135,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "kind": {"job": _TEXT, "kind": _KIND, "like": _LIKE},
     "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
     "demand": {"job": _TEXT, "tasks": _COUNT},
+    # Core-seconds of the submitted tasks of a job that reports no loss.
+    "left": {"job": _TEXT, "seconds": _number(0, 1e15, null=True)},
     # A decision: `threads` of all workers, and the grants that changed.
     "decide": {
         "time": _TIME, "threads": _whole(0, 10**9),
@@ -163,13 +166,15 @@ EVENTS: dict[str, dict[str, Allowed]] = {
 #: values that changed: threads of each worker, workers of each job, bytes of each job by worker.
 MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "start": {
+        "latest": _LATEST,
         "continued": _FLAG,
         "owners": _mapping(Allowed("a list of a weight and a limit or null", _owner_terms)),
     },
     # `like`: numbers of the past runs that the job's forecast draws on, nearest first.
     "arrive": {
-        "owner": _TEXT, "kind": _KIND, "like": _LIKE,
+        "owner": _TEXT, "kind": _KIND, "like": _LIKE, "latest": _LATEST,
     },
+    "set": {"latest": _LATEST},
     "leave": {"outcome": _TEXT},
     "report": {"idle": _SECONDS},
     "decide": {

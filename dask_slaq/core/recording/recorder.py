@@ -52,6 +52,7 @@ class Recorder:
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
         self._demand: dict[str, float] = {}
+        self._left: dict[str, float | None] = {}
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
         self._affinity: dict[str, dict[str, float]] = {}
@@ -65,6 +66,7 @@ class Recorder:
             epoch=engine.epoch,
             normalizer=engine.normalizer,
             floor=engine.floor,
+            latest=_finite(engine.latest),
             strict=engine.strict,
             move_pause=engine.move_pause,
             **_owners_of(engine),
@@ -83,6 +85,7 @@ class Recorder:
         weight: float = 1.0,
         min_share: float | None = None,
         max_share: float | None = None,
+        latest: float | None = None,
         target: float | None = None,
         max_iter: int | None = None,
         reports: bool = True,
@@ -97,10 +100,19 @@ class Recorder:
             numbers = self._runs.of(self.engine.remembering.memory, kind)
             remembered = {"kind": kind_to_dict(kind), "like": numbers}
         self.engine.add_job(
-            job, now, weight=weight, max_iter=max_iter, reports=reports, owner=owner, **limits
+            job,
+            now,
+            weight=weight,
+            latest=latest,
+            max_iter=max_iter,
+            reports=reports,
+            owner=owner,
+            **limits,
         )
         limits.pop("kind", None)
         shares = {name: None if value is None else float(value) for name, value in limits.items()}
+        if latest is not None:
+            shares["latest"] = _finite(latest)
         if self._activity is not None:
             self._activity.add(job, now)
         self._say(
@@ -124,6 +136,7 @@ class Recorder:
         self._catch_up(job)
         self.engine.remove_job(job, now, outcome, ended=ended)
         self._demand.pop(job, None)
+        self._left.pop(job, None)
         if self._activity is not None:
             self._activity.remove(job, now)
         self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
@@ -156,6 +169,14 @@ class Recorder:
             self._demand[job] = tasks
             self._say("demand", job=job, tasks=float(tasks))
 
+    def observe_left(self, job: str, seconds: float) -> None:
+        """Pass on the work left of a job and record it if it changed. See `Engine.observe_left`."""
+        self.engine.observe_left(job, seconds)
+        known = None if math.isnan(seconds) else float(seconds)
+        if self._left.get(job) != known:
+            self._left[job] = known
+            self._say("left", job=job, seconds=known)
+
     def set_floor(self, job: str, threads: float) -> None:
         """Set the floor of a job and record it if it changed. See `Engine.set_floor`."""
         if self.engine.set_floor(job, threads):
@@ -174,14 +195,22 @@ class Recorder:
         min_share: float | None = None,
         max_share: float | None = None,
         target: float | None = None,
+        latest: float | None = None,
     ) -> None:
         """Change settings of a job and record them. See `Engine.set_job`."""
         self.engine.set_job(
-            job, weight=weight, min_share=min_share, max_share=max_share, target=target
+            job,
+            weight=weight,
+            min_share=min_share,
+            max_share=max_share,
+            target=target,
+            latest=latest,
         )
         now = self.engine.jobs[job]
         limits = {"min_share": now.min_share, "max_share": now.max_share, "target": now.target}
         shares = {name: None if value is None else float(value) for name, value in limits.items()}
+        if now.latest is not None:
+            shares["latest"] = _finite(now.latest)
         self._say("set", job=job, weight=float(now.weight), **shares)
 
     def pause(self, job: str, paused: bool = True) -> None:
@@ -248,6 +277,10 @@ class Recorder:
             changed["affinity"] = news
         self._affinity = held
         return changed
+
+
+def _finite(value: float) -> float | None:
+    return None if value == math.inf else float(value)
 
 
 def _owners_of(engine: Engine) -> Event:

@@ -134,6 +134,7 @@ class Replay:
             epoch=event["epoch"],
             normalizer=event["normalizer"],
             floor=event["floor"],
+            latest=_infinite(event.get("latest")),
             move_pause=event["move_pause"],
             strict=event["strict"],
             owners=_owners(event.get("owners")),
@@ -183,6 +184,8 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
     if kind == "arrive":
         names = ("weight", "min_share", "max_share", "target", "reports")
         given = {name: event[name] for name in names}
+        if "latest" in event:
+            given["latest"] = _infinite(event["latest"])
         if "kind" in event:
             given["kind"] = kind_from_dict(event["kind"])
         engine.add_job(job, event["time"], owner=event.get("owner", ""), **given)
@@ -197,6 +200,8 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
             "min_share": event["min_share"] or 0.0,
             "max_share": math.inf if event["max_share"] is None else event["max_share"],
         }
+        if "latest" in event:
+            limits["latest"] = _infinite(event["latest"])
         engine.set_job(job, weight=event["weight"], target=event["target"], **limits)
     elif kind == "kind":
         engine.set_kind(job, kind_from_dict(event["kind"]))
@@ -206,8 +211,14 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
         engine.set_max_iter(job, event["max_iter"])
     elif kind == "demand":
         engine.observe_demand(job, event["tasks"])
+    elif kind == "left":
+        engine.observe_left(job, math.nan if event["seconds"] is None else event["seconds"])
     else:
         engine.remove_job(job, event["time"], event.get("outcome"))
+
+
+def _infinite(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 def _owners(limits: dict[str, tuple[float, float | None]] | None) -> dict[str, OwnerTerms] | None:

@@ -19,12 +19,22 @@ MOST_SECONDS = 86_400e3
 TARGET_KINDS = ("loss", "reduction")
 
 
+def check_latest(latest: float) -> None:
+    """Raise `InvalidSetting` unless `latest` is a factor of the fair time."""
+    number = isinstance(latest, int | float) and not isinstance(latest, bool)
+    if not (number and latest >= 1):
+        raise InvalidSetting(
+            f"latest must be a factor >= 1 of the fair time, inf for none, not {shown(latest)}"
+        )
+
+
 def check_job_settings(
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
     target: float | None = None,
     max_iter: int | None = None,
+    latest: float | None = None,
     gang: bool = False,
     target_kind: str = "loss",
     by: float | None = None,
@@ -54,6 +64,8 @@ def check_job_settings(
         raise InvalidSetting(
             f"min_share ({min_share!r} threads) must not be over max_share ({max_share!r} threads)"
         )
+    if latest is not None:
+        check_latest(latest)
     if target is not None and not is_number(target):
         raise InvalidSetting(f"target must be a finite loss, not {shown(target)}")
     if max_iter is not None and not (is_number(max_iter) and 1 <= max_iter == int(max_iter)):

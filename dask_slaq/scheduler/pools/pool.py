@@ -70,6 +70,9 @@ class Pool:
     prioritized: bool = False  # whether any ready task has had a priority of the user's
     passed: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
     waiting: int = 0  # tasks that wait in a report
+    ended: int = 0  # tasks that have computed
+    used: float = 0.0  # core-seconds of these
+    is_open: bool = False  # whether tasks came after some had ended: more may come
 
     share: float = 1.0
     index: float = math.inf  # a newcomer comes first until its first grant
@@ -109,6 +112,13 @@ class Pool:
     def demand(self) -> int:
         """Number of tasks that have a thread or could use one."""
         return len(self.ready) + len(self.running) + self.waiting
+
+    @property
+    def left(self) -> float:
+        """Core-seconds that its unfinished tasks take; nan if unknown, or if more may come."""
+        if not self.ended or self.is_open:
+            return math.nan
+        return len(self.unfinished) * self.used / self.ended
 
     def is_behind(self) -> bool:
         """Return whether the job is owed core-seconds, or has no grant yet, below its cap."""

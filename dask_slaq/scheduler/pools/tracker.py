@@ -85,6 +85,7 @@ class TaskTracker:
             if owner is None and ts.run_spec is not None:
                 self.owner[ts.key] = pool
                 pool.tasks.add(ts)
+                pool.is_open |= pool.ended > 0
                 if ts.state in UNFINISHED:
                     pool.unfinished.add(ts)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
@@ -302,6 +303,7 @@ class TaskTracker:
         if sent is not None and sent.threads > 1:
             seconds -= sent.ahead  # it was charged while it ran
         self._charge(pool.name, seconds, at_once)
+        pool.ended, pool.used = pool.ended + bool(computed), pool.used + seconds
         self.control.restore(ts)
 
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:

@@ -18,7 +18,7 @@ __all__ = ["ACTIONS", "check_operator", "steer"]
 #: What can be done to a running job.
 ACTIONS = ("set", "pause", "resume", "stop")
 #: Settings that can be changed while a job runs.
-CHANGEABLE = ("weight", "min_share", "max_share", "target")
+CHANGEABLE = ("weight", "min_share", "max_share", "target", "latest")
 
 
 def check_operator(operators: Collection[str], by: object, what: str) -> None:

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 #: Settings that a request to open a job may contain alongside the name and the client.
 ALLOWED = (
-    *("weight", "min_share", "max_share", "target", "max_iter", "gang", "resources"),
+    *("weight", "min_share", "max_share", "latest", "target", "max_iter", "gang", "resources"),
     *("run", "owner", "target_kind", "by", "stop", "kind", "search"),
 )
 _CHECKED_HERE = ("resources", "run", "owner", "kind", "search")

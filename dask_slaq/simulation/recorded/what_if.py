@@ -200,6 +200,7 @@ def _settings(recording: Recording, jobs: Sequence[SimulatedJob], begun: float) 
         dispatch="index",
         epoch=start["epoch"],
         floor=start["floor"],
+        latest=math.inf if start.get("latest") is None else start["latest"],
         normalizer=start["normalizer"],
     )
 

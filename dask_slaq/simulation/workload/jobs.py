@@ -120,6 +120,7 @@ def make_jobs(
     stragglers: float = 0.0,
     straggling: float = 4.0,
     partitioned: bool = False,
+    announced: bool = False,
 ) -> list[SimulatedJob]:
     """Make a list of jobs, in order of arrival.
 
@@ -141,6 +142,8 @@ def make_jobs(
     partitioned : bool
         Whether to draw a number of parallel tasks for each job; otherwise iterations can be
         divided at will.
+    announced : bool
+        Whether jobs announce their number of iterations.
 
     Notes
     -----
@@ -170,6 +173,7 @@ def make_jobs(
                 work=float(size[i] / len(loss)),
                 partitions=float(partitions[i]) if partitioned else math.inf,
                 slowdown=slow,
+                max_iter=len(loss) if announced else None,
             )
         )
     return made

@@ -42,6 +42,8 @@ def drive(engine, seed=0, epochs=25, switch=False):
         if epoch % 4 == 0 and epoch < 20:
             settings = {"max_share": epoch % 8 or None, "max_iter": 40 if epoch == 12 else None}
             owner = "bob@x" if epoch == 8 else "ann"
+            if epoch == 12:
+                settings["latest"] = float("inf")
             if epoch not in (4, 8):
                 settings["kind"] = Kind("sgd", (("C", epoch / 8),))
             engine.add_job(f"job-{epoch}", now, weight=1 + epoch % 3, owner=owner, **settings)
@@ -61,6 +63,7 @@ def drive(engine, seed=0, epochs=25, switch=False):
             engine.observe_demand(name, int(rng.integers(0, 6)))
         if "other:a" in engine.jobs:
             engine.set_floor("other:a", 0.25)
+            engine.observe_left("other:a", rng.choice([5.0, 50.0, float("nan")]))
         if epoch == 11:
             engine.set_max_iter("job-8", 30)
         if epoch == 8:
@@ -70,7 +73,7 @@ def drive(engine, seed=0, epochs=25, switch=False):
         if epoch in (7, 10):
             engine.pause("job-4", epoch == 7)
         if epoch == 9:
-            engine.set_job("job-0", weight=5, min_share=0.5, max_share=3, target=0.1)
+            engine.set_job("job-0", weight=5, min_share=0.5, max_share=3, target=0.1, latest=1.5)
         if epoch == 15:
             engine.set_job("job-8", max_share=float("inf"))
         if epoch == 16 and switch:
@@ -118,7 +121,9 @@ def test_a_log_is_replayed_without_the_store_that_it_drew_on():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_decision_is_replayed_to_the_last_bit(policy):
-    made = Recording(policy, epoch=2.0, floor=0.3, strict=policy == "fair", memory=past_runs())
+    made = Recording(
+        policy, epoch=2.0, floor=0.3, latest=3.0, strict=policy == "fair", memory=past_runs()
+    )
     drive(made.engine, switch=True)
     found = replay(made.events)
     assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)
