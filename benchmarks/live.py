@@ -1,9 +1,10 @@
 """Live benchmark: jobs on Dask's real scheduler and workers, plain Dask against the policies.
 
 The workloads `staggered` and `burst` emulate the compute of jobs with recorded loss curves on 16
-one-thread workers. They use the virtual clock by default, on which a run gives the same digits on
-any machine. In real time, `dask-ml` runs unmodified fits on worker processes, and `nine` runs the
-algorithms of the paper's Table 1. The policy `oracle` is max-total with the true curves.
+one-thread workers; `mixed` adds batches, reductions and chains. They use the virtual clock by
+default, on which a run gives the same digits on any machine; `mixed` runs there only. In real time,
+`dask-ml` runs unmodified fits on worker processes, and `nine` runs the algorithms of the paper's
+Table 1. The policy `oracle` is max-total with the true curves.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from benchmarks.live_jobs import emulated as job_makers
 from dask_slaq.simulation import virtual
 from dask_slaq.simulation.workload import curves as curve_files
 
-EMULATED = ("staggered", "burst")
+EMULATED = ("staggered", "burst", "mixed")
 REAL = ("dask-ml", "nine")
 WORKLOADS = (*EMULATED, *REAL)
 #: Length of a `--quick` run relative to a full run, and its number of jobs.
@@ -75,16 +76,16 @@ def measure(
 
 @dataclass(frozen=True)
 class Emulated:
-    """Runner of `staggered` or `burst`.
+    """Runner of an emulated workload.
 
     Attributes
     ----------
-    workload : {"staggered", "burst"}
+    workload : {"staggered", "burst", "mixed"}
     clock : {"virtual", "real"}
     curves : sequence of Curve
         Loss curves of the jobs; if empty, curves are generated from the seed.
     shape : dict
-        Further arguments of `staggered` or `burst`.
+        Further arguments of the function that makes the jobs.
     settings : dict
         Further arguments of `run_virtual` or `run_emulated`.
     """
@@ -97,7 +98,7 @@ class Emulated:
 
     def __call__(self, policy: str, seed: int) -> Run:
         """Run `policy` for `seed`."""
-        make = {"staggered": job_makers.staggered, "burst": job_makers.burst}[self.workload]
+        make = getattr(job_makers, self.workload)
         curves = list(self.curves) or curve_files.make_curves(seed)
         jobs = make(curves, seed, **self.shape)
         predictor = None
@@ -131,8 +132,8 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.option(
     "--workloads",
     type=Names("workload", WORKLOADS),
-    help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.  [default: the first three, "
-    "or the first two with --quick]",
+    help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.  [default: the first four, "
+    "or the first three with --quick]",
 )
 @click.option(
     "--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of seeds."
@@ -176,7 +177,7 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.option(
     "--jobs",
     type=click.IntRange(1),
-    help="Number of emulated jobs.  [default: 10 staggered, 14 in a burst]",
+    help="Number of emulated jobs.  [default: 10 staggered, 14 in a burst, 12 mixed]",
 )
 @click.option(
     "--scale", default=1.0, show_default=True, help="Relative length of the emulated runs."
@@ -201,7 +202,9 @@ def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare the policies."""
     if options["quick"]:
         options.update(seeds=1, scale=QUICK, jobs=options["jobs"] or QUICK_JOBS)
-    workloads = options["workloads"] or (EMULATED if options["quick"] else WORKLOADS[:3])
+    workloads = options["workloads"] or (EMULATED if options["quick"] else WORKLOADS[:4])
+    if options["clock"] == "real" and "mixed" in workloads:
+        raise click.UsageError("mixed runs on the virtual clock only")
     curves = _curves(options["files"])
     policies, first = options["policies"], options["seed"]
     if options["oracle"] and "max-total" in policies and "oracle" not in policies:

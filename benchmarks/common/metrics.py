@@ -49,7 +49,7 @@ class JobTrace:
 
     def time_to(self, fraction: float) -> float | None:
         """Return the seconds from arrival to `fraction` of the loss reduction, None without one."""
-        k = iterations_to(self.losses, fraction)
+        k = iterations_to(self.losses, fraction) if self.losses else None
         return None if k is None else self.times[k - 1] - self.arrival
 
 
@@ -129,7 +129,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Compute each policy's makespan relative to none, and t90, t95 to the better of none, fair."""
+    """Compare policies: makespan to that of none, t90, t95 to the better of none and fair.
+
+    ``rho_max`` and ``rho_p95`` are the largest quotient, over jobs, of the time from arrival to end
+    and that of the same job under fair, and its 95 % quantile.
+    """
     result: dict[str, dict[str, float]] = {}
     for name, row in policies.items():
         found: dict[str, float] = {}
@@ -140,6 +144,11 @@ def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, flo
             rivals = [r for r in rivals if r]
             if rivals and name not in ("none", "fair") and row[f"{key}_mean_s"]:
                 found[f"{key}_over_best_baseline"] = row[f"{key}_mean_s"] / min(rivals)
+        if "fair" in policies:
+            fair = policies["fair"]["jobs"]
+            pairs = zip(row["jobs"], fair, strict=True)
+            rho = [mine["completion_s"] / other["completion_s"] for mine, other in pairs]
+            found["rho_max"], found["rho_p95"] = max(rho), float(np.quantile(rho, 0.95))
         result[name] = found
     return result
 
@@ -155,6 +164,7 @@ COLUMNS = [
     "late/ms",
     "mksp/none",
     "t90/base",
+    "worst rho",
 ]
 
 
@@ -180,6 +190,7 @@ def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
             _number(1e3 * row["late_s"], 1),
             _number(compared[name].get("makespan_over_none"), 3),
             _number(compared[name].get("t90_over_best_baseline"), 3),
+            _number(compared[name].get("rho_max"), 2),
         ]
         lines.append("  ".join([f"{name:>15}", *(f"{c:>10}" for c in cells)]))
     return "\n".join(lines)

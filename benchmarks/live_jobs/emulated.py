@@ -8,14 +8,14 @@ threads that a job can use.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dask_slaq.simulation.workload.curves import Curve, sample
 
-__all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "burst", "staggered"]
+__all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "burst", "mixed", "staggered"]
 
 #: Total thread-seconds of all jobs of a run: 31 s of 16 busy threads.
 WORK = 500.0
@@ -23,7 +23,9 @@ WORK = 500.0
 LAST_ARRIVAL = 22.0
 BURST = 2.0
 #: Number of jobs of each workload.
-COUNTS = {"staggered": 10, "burst": 14}
+COUNTS = {"staggered": 10, "burst": 14, "mixed": 12}
+#: What the jobs of `mixed` are: half of them train. All have about the same work.
+SHAPES = ("training", "map", "training", "reduction", "training", "chains")
 #: Numbers of partitions to draw from. As data sets are usually chunked, there are two or three
 #: partitions per thread of the cluster, so that a job can use all threads it is granted.
 PARTITIONS = (24, 32, 48)
@@ -45,7 +47,9 @@ class EmulatedJob:
     reports : (n_iterations,) array
         Reported losses: the true losses plus noise.
     seconds : (n_iterations, n_partitions) array
-        Compute of each task.
+        Compute of each task; without losses, of all tasks.
+    shape : str
+        One of `SHAPES`: only training jobs have losses, and report them.
     max_iter : int, optional
         Number of iterations that the job announces.
     kind : mapping, optional
@@ -60,6 +64,7 @@ class EmulatedJob:
     seconds: np.ndarray
     max_iter: int | None = None
     kind: Mapping[str, Any] | None = None
+    shape: str = "training"
 
 
 def staggered(
@@ -112,6 +117,30 @@ def burst(
     rng = np.random.default_rng([seed, 3])
     arrivals = arrivals_of("burst", rng, count, scale)
     return _jobs(curves, rng, arrivals, scale, noise, slow, told)
+
+
+def mixed(
+    curves: list[Curve],
+    seed: int,
+    *,
+    count: int = COUNTS["mixed"],
+    scale: float = 1.0,
+    noise: float = 0.0,
+    slow: float = 1.0,
+    told: bool = True,
+) -> list[EmulatedJob]:
+    """Make training jobs beside batches, reductions and chains. See `staggered`."""
+    rng = np.random.default_rng([seed, 4])
+    arrivals = arrivals_of("staggered", rng, count, scale)
+    jobs = _jobs(curves, rng, arrivals, scale, noise, slow, told)
+    return [_reshape(job, SHAPES[i % len(SHAPES)]) for i, job in enumerate(jobs)]
+
+
+def _reshape(job: EmulatedJob, shape: str) -> EmulatedJob:
+    if shape == "training":
+        return job
+    none = np.zeros(0)
+    return replace(job, shape=shape, loss=none, reports=none, max_iter=None)
 
 
 def arrivals_of(

@@ -14,7 +14,7 @@ from dask import delayed
 from dask.base import tokenize
 from distributed import Client
 
-__all__ = ["Compute", "iteration", "load"]
+__all__ = ["Compute", "batch", "iteration", "load"]
 
 #: Maximum inputs of a sum in the tree.
 FAN_IN = 8
@@ -87,6 +87,43 @@ def iteration(
         _task(compute.gradient, "gradient", name, number, p)(chunk, float(seconds[p]))
         for p, chunk in enumerate(data)
     ]
+    return _tree(compute, name, number, parts)
+
+
+def batch(compute: Compute, name: str, shape: str, seconds: np.ndarray) -> list[Any]:
+    """Make the graph of a job without iterations.
+
+    Parameters
+    ----------
+    compute : Compute
+    name : str
+        Name of the job.
+    shape : {"map", "reduction", "chains"}
+        Independent tasks; tasks whose results are summed by a tree; or chains of tasks.
+    seconds : (n_steps, n_tasks) array
+        Compute of each task.
+
+    Returns
+    -------
+    list of Delayed
+    """
+    if shape == "chains":
+        ends: list[Any] = [0] * seconds.shape[1]
+        for k, row in enumerate(seconds):
+            ends = [
+                _task(compute.gradient, "link", name, k, i)(end, float(row[i]))
+                for i, end in enumerate(ends)
+            ]
+        return ends
+    parts = [
+        _task(compute.gradient, "part", name, i)(0, float(each))
+        for i, each in enumerate(seconds.ravel())
+    ]
+    return parts if shape == "map" else [_tree(compute, name, 0, parts)]
+
+
+def _tree(compute: Compute, name: str, number: int, parts: list[Any]) -> Any:
+    """Sum `parts` by a tree of tasks."""
     level = 0
     while len(parts) > 1:
         level += 1

@@ -16,7 +16,7 @@ from distributed import Client, wait
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.emulated import EmulatedJob
-from benchmarks.live_jobs.graphs import Compute, iteration, load
+from benchmarks.live_jobs.graphs import Compute, batch, iteration, load
 from dask_slaq.core.memory import Run as PastRun
 from dask_slaq.simulation import virtual
 
@@ -119,6 +119,13 @@ async def _drive(
     trace = JobTrace(job.name, job.arrival)
     await asyncio.sleep(begin + job.arrival - virtual.now())
     async with clusters.job_block(policy, job.name, client, job.max_iter, job.kind) as block:
+        if job.shape != "training":
+            futures = client.compute(batch(COMPUTE, job.name, job.shape, job.seconds))
+            with client.as_current():
+                await wait(futures)
+            del futures
+            trace.completion = virtual.now() - begin
+            return trace
         data = load(client, COMPUTE, job.name, job.seconds.shape[1], partition_bytes)
         with client.as_current():
             await wait(data)
