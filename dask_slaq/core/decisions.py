@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.assessment import SnapshotBuilder
+from dask_slaq.core.ends import Ends
 from dask_slaq.core.floors import credit_entitlement, refill_tokens
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.grants import Decision, Grants
@@ -47,6 +48,7 @@ class Decisions:
         )
         self._gain: Callable[[FloatArray], FloatArray] | None = None
         self._sets: Placement | None = None
+        self.ends: Ends | None = None  # of the jobs of the last decision
 
     def decide(
         self,
@@ -75,7 +77,7 @@ class Decisions:
             weight = engine.owners.weights(jobs, order)
         self._predictor.fit()
         if not order.names:
-            self._sets, self._gain = None, None
+            self._sets, self._gain, self.ends = None, None, None
             return Grants()
         jobs.runtimes.learn(order.rows)
         forecast = self._predictor.forecast(order.reported)
@@ -83,7 +85,7 @@ class Decisions:
         room = order.room(workers, eligible)
         fair = credit_entitlement(jobs, weight, capacity, elapsed)
         total = jobs.total(order.rows, speeds.work)
-        self._tick(order, weight, room, total, capacity, elapsed, now)
+        self.ends = self._tick(order, weight, room, total, capacity, elapsed, now)
         snapshot = self._build_snapshot(
             jobs, order, forecast, speeds, weight, room, capacity, now, engine.policy.needs
         )
@@ -118,14 +120,25 @@ class Decisions:
         capacity: float,
         elapsed: float,
         now: float,
-    ) -> None:
-        """Advance the fair clock."""
-        jobs, column, rows = self._engine.jobs, self._engine.jobs.table.column, order.rows
+    ) -> Ends:
+        """Advance the fair clock, and return when the jobs end."""
+        engine, jobs, rows = self._engine, self._engine.jobs, order.rows
+        column = jobs.table.column
         cap = np.minimum(np.minimum(room, column["most"][rows]), column["demand"][rows])
         cap[column["paused"][rows]] = 0.0
         age = jobs.age(rows, now)
-        jobs.fair_clock.advance(
-            rows, weight, cap, total, capacity, elapsed, age, self._engine.epoch
+        threads = jobs.fair_clock.advance(
+            rows, weight, cap, total, capacity, elapsed, age, engine.epoch
+        )
+        own = column["latest"][rows]
+        latest = np.where(np.isnan(own), engine.latest, own)
+        attained = jobs.runtimes.column["attained"][rows]
+        fair = jobs.fair_clock.until_end(rows, total, threads, age)
+        promised = latest * (age + fair) - age
+        share = np.minimum(capacity * weight / weight.sum(), cap)
+        due = jobs.fair_clock.served(rows, (age + engine.epoch) / latest)
+        return jobs.ends.forecast(
+            rows, attained, total, share, due, fair, promised, engine.epoch, now
         )
 
     def next_thread(self, grants: Grants) -> dict[str, float]:

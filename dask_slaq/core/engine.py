@@ -205,6 +205,8 @@ class Engine(Steering, RemembersRuns):
         UnknownJob
         """
         row, column = self.jobs.row(job), self.jobs.table.column
+        if outcome == "done":
+            self.jobs.ends.learn(row, now)
         self.remembering.remove(job, outcome, now if ended is None else ended)
         if self.owners is not None:
             attained = self.jobs.runtimes.column["attained"][row]
@@ -310,6 +312,28 @@ class Engine(Steering, RemembersRuns):
         It counts from the share of the last decision. Jobs without a forecast are left out.
         """
         return self._decisions.next_thread(self.grants)
+
+    def end_of(self, job: str, now: float) -> dict[str, float] | None:
+        """Return when a job ends, as of the last decision; None if its length is unknown.
+
+        Returns
+        -------
+        dict of str to float
+            Seconds from `now`: ``fair``, on a cluster that shares fairly; ``promised``, at the
+            latest (inf without a promise); ``expected``, and the 80 % band ``low`` to ``high``.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.jobs.row(job)
+        place, ends = self.grants.position.get(job), self._decisions.ends
+        if place is None or ends is None or place >= len(ends.fair) or self._last is None:
+            return None
+        found = {name: float(each[place]) for name, each in ends._asdict().items()}
+        if math.isnan(found["expected"]):
+            return None
+        return {name: seconds - (now - self._last) for name, seconds in found.items()}
 
     def _since(self, now: float) -> float:
         """Return the seconds since the last reallocation, at least 0; 0 before the first one."""

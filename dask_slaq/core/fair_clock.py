@@ -152,6 +152,19 @@ class FairClock:
         served: FloatArray = begin + np.clip(part, 0.0, 1.0) * (end - begin)
         return served
 
+    def until_end(
+        self, rows: IntArray, total: FloatArray, threads: FloatArray, age: FloatArray
+    ) -> FloatArray:
+        """Return the seconds (n,) until jobs end here, if no job comes or goes until then.
+
+        They are negative for jobs that have ended here, and nan for those of unknown length.
+        """
+        column = self._table.column
+        left = total - column["fair_served"][rows]
+        ahead = np.divide(left, threads, out=np.full(len(rows), np.inf), where=threads > 0)
+        until = np.where(left > 0, ahead, column["fair_age"][rows] - age)
+        return np.where(np.isfinite(total), until, np.nan)
+
     def leave(self, row: int, attained: float) -> None:
         """Let a job go on in the fair cluster that has ended in the real one, by what it used."""
         column = self._table.column

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.fair_clock import COLUMNS, FairClock
 from dask_slaq.core.job_arrays import JobArrays
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.runtime import Runtimes
@@ -56,6 +56,8 @@ class Jobs(Mapping[str, "Job"]):
         core-seconds charged until the last decision.
     fair_clock : FairClock
         What the jobs would have received on a cluster that shares fairly.
+    ends : EndForecasts
+        When they are expected to end.
     runtimes : Runtimes
         Observed iterations and tasks, in the same rows.
     """
@@ -79,11 +81,13 @@ class Jobs(Mapping[str, "Job"]):
                 "attained_by_owner": number,
                 "latest": ((), np.float64, math.nan),
                 "left": ((), np.float64, math.nan),
-                **COLUMNS,
+                **fair_clock.COLUMNS,
+                **ends.COLUMNS,
             }
         )
         self.runtimes = Runtimes()
-        self.fair_clock = FairClock(self.table)
+        self.fair_clock = fair_clock.FairClock(self.table)
+        self.ends = ends.EndForecasts(self.table)
         self.owner: dict[str, str] = {}
         self._row: dict[str, int] = {}
         self._sorted: list[str] = []

@@ -1,0 +1,127 @@
+"""When jobs of known length end: in the fair world, at the latest by their promise, and expected.
+
+A job that lives on its promise is expected to end with it. One that is ahead of it may go on as
+fast as now or be overtaken: there the expectation is the geometric mean of the time until its
+promise and that of the work left on its fair share. How wrong this was for jobs that have ended
+gives the band, whose quantiles move until the band holds as many ends as it states (conformal
+prediction; adaptive: Gibbs and Candes, NeurIPS 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dask_slaq.core.job_arrays import JobArrays
+
+__all__ = ["COLUMNS", "EndForecasts", "Ends"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+#: Parts of its work from which a job is compared with others, with itself in each until its end.
+MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
+#: Groups of jobs: by part, ahead of the promise and on it.
+GROUPS = 2 * len(MARKS)
+#: Quotients of real and expected seconds (low, middle, high) that are assumed in each group before
+#: jobs have ended, and how many ended jobs they count for.
+ASSUMED = np.array(
+    [*[[0.15, 0.9, 1.9], [0.6, 1.0, 1.2]] * 4, *[[0.05, 0.6, 2.5], [0.3, 1.0, 1.7]] * 2]
+)
+PRIOR = 10
+#: Ended jobs remembered in each group.
+REMEMBERED = 200
+#: Quantiles of the band, and by how much of the error of an ended job they move.
+BAND, STEP = (0.1, 0.5, 0.9), 0.02
+
+#: Columns in a `JobArrays`: for each group, expectation and band in seconds from ``end_at``.
+COLUMNS = {
+    "end_at": ((GROUPS,), np.float64, math.nan),
+    "end_band": ((GROUPS, 4), np.float64, math.nan),
+}
+
+
+class Ends(NamedTuple):
+    """Seconds (n,) from now until jobs end; nan where their length is unknown."""
+
+    fair: FloatArray  # on a cluster that shares fairly; negative for one that would have ended
+    promised: FloatArray  # at the latest; inf for no promise
+    low: FloatArray
+    expected: FloatArray
+    high: FloatArray
+
+
+class EndForecasts:
+    """Forecasts of the ends of the jobs in `table`, corrected by those that have ended."""
+
+    def __init__(self, table: JobArrays) -> None:
+        self._table = table
+        self._quotients: list[deque[float]] = [deque(maxlen=REMEMBERED) for _ in range(GROUPS)]
+        self._levels = np.tile(BAND, (GROUPS, 1))
+
+    def forecast(
+        self,
+        rows: IntArray,
+        attained: FloatArray,
+        total: FloatArray,
+        share: FloatArray,
+        due: FloatArray,
+        fair: FloatArray,
+        promised: FloatArray,
+        epoch: float,
+        now: float,
+    ) -> Ends:
+        """Return when jobs end, and keep what is expected of those that are new to a group.
+
+        Parameters
+        ----------
+        rows : (n,) array of int
+        attained, total : (n,) array
+            Core-seconds until now, and of the whole job; inf if unknown.
+        share : (n,) array
+            Fair shares of the threads now.
+        due : (n,) array
+            Core-seconds promised until now.
+        fair, promised : (n,) array
+            Seconds until the end in the fair world, and until the promised one.
+        epoch, now : float
+            Seconds. Nothing is expected sooner than in an epoch.
+        """
+        known = np.isfinite(total) & (total > 0)
+        done = np.divide(attained, total, out=np.zeros(len(rows)), where=known)
+        alone = np.maximum((total - attained) / np.maximum(share, 1e-9), epoch)
+        latest = np.maximum(np.where(np.isfinite(promised), promised, alone), epoch)
+        behind = attained <= due
+        base = np.where(known, np.where(behind, latest, np.sqrt(alone * latest)), np.nan)
+        mark = np.searchsorted(MARKS, np.minimum(done, 1.0), side="right") - 1
+        group = 2 * mark + behind
+        factors = np.array([self._factors(each) for each in range(GROUPS)])
+        band = factors[group].T * base
+        column = self._table.column
+        new = known & np.isnan(column["end_at"][rows, group])
+        column["end_at"][rows[new], group[new]] = now
+        column["end_band"][rows[new], group[new]] = np.stack([base, *band], axis=1)[new]
+        return Ends(fair, np.where(known, promised, np.nan), *band)
+
+    def learn(self, row: int, now: float) -> None:
+        """Compare what was expected of a job with its end."""
+        at, band = (self._table.column[name][row] for name in ("end_at", "end_band"))
+        for group in np.flatnonzero(~np.isnan(at)):
+            real = now - at[group]
+            base, low, _, high = band[group]
+            self._quotients[group].append(float(real / base))
+            level = self._levels[group]
+            level[0] = np.clip(level[0] + STEP * (BAND[0] - (real < low)), 0.0, 0.4)
+            level[2] = np.clip(level[2] + STEP * ((real > high) - (1 - BAND[2])), 0.6, 1.0)
+
+    def _factors(self, group: int) -> FloatArray:
+        known, assumed = self._quotients[group], ASSUMED[group]
+        part = len(known) / (len(known) + PRIOR)
+        learned = np.quantile(known, self._levels[group]) if known else assumed
+        mixed = part * np.log(np.maximum(learned, 1e-3)) + (1 - part) * np.log(assumed)
+        factors: FloatArray = np.exp(mixed)
+        return factors
