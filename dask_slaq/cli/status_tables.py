@@ -73,6 +73,19 @@ def _eta_key(name: str, job: Job) -> float:
     return -math.inf if expected is None else -float(expected)
 
 
+def _end(name: str, job: Job) -> str:
+    ends = job.get("ends")
+    if ends is None:
+        return "-"
+    low, expected, high = (duration(ends[key]) for key in ("low", "expected", "high"))
+    return f"{expected} ({low} to {high})"
+
+
+def _end_key(name: str, job: Job) -> float:
+    ends = job.get("ends")
+    return -math.inf if ends is None or ends["expected"] is None else -float(ends["expected"])
+
+
 def _text(name: str, left: bool = True) -> Column:
     return Column(
         name,
@@ -94,6 +107,7 @@ JOB_COLUMNS = (
     _column("share", "granted", 3),
     _column("attained", "core-s", 3),
     Column("to target", _eta, _eta_key),
+    Column("ends in", _end, _end_key),
     Column(
         "reason",
         lambda _, job: printable(job.get("reason") or job.get("why") or "-"),

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.floors import still_reporting
 from dask_slaq.core.forecast import Forecast, ending, quality, unreported
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Snapshot
+from dask_slaq.core.promises import still_reporting
 from dask_slaq.core.runtime import Progress, Speeds
 
 __all__ = ["SnapshotBuilder"]

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.assessment import SnapshotBuilder
 from dask_slaq.core.ends import Ends
-from dask_slaq.core.floors import credit_entitlement, refill_tokens
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.jobs import Order
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import Allocation, Snapshot, with_efficiency_cap
+from dask_slaq.core.promises import credit_entitlement, refill_tokens
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine

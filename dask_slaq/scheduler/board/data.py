@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.epochs import threads
 from dask_slaq.scheduler.board.colors import color_of
 from dask_slaq.scheduler.views import curves_to_come
+from dask_slaq.scheduler.views.ends import in_words
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -87,7 +88,9 @@ def empty(note: str = "") -> BoardData:
         shares={"name": [], "deserved": [], "got": [], "lent": [], "borrowed": []},
         jobs={
             key: []
-            for key in ("color", "job", "owner", "state", "iteration", "loss", "eta", "reason")
+            for key in (
+                *("color", "job", "owner", "state", "iteration", "loss", "eta", "ends", "reason"),
+            )
         },
     )
 
@@ -125,6 +128,7 @@ def _columns(plugin: SlaqPlugin) -> BoardData:
             "iteration": job["iteration"],
             "loss": f"{job['loss']:.4g}" if math.isfinite(job["loss"]) else "",
             "eta": _eta(job["eta"]),
+            "ends": in_words(job["ends"]),
             "reason": job["reason"],
         }
         for key, value in row.items():

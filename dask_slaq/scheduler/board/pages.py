@@ -144,6 +144,7 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
         columns = [TableColumn(field="color", title="", width=25, formatter=swatch)]
         columns += [TableColumn(field=key, title=key, width=width) for key, width in widths.items()]
         columns.append(TableColumn(field="eta", title="time to target", width=150))
+        columns.append(TableColumn(field="ends", title="end", width=330))
         columns.append(TableColumn(field="reason", title="what it does or waits for", width=700))
         self.root = DataTable(
             source=self.source,

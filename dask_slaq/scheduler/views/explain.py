@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.settings import shown
+from dask_slaq.scheduler.views.ends import in_words
 from dask_slaq.scheduler.views.status import etas, status_of_job
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ def _text(found: dict[str, Any]) -> str:
     lines.append("  in force: " + ", ".join(limits))
     if found["target"] is not None:
         lines.append(f"  target {found['target']:g}: {_eta(found['eta'])}")
+    if found["ends"] is not None:
+        lines.append(f"  {in_words(found['ends'])}")
     if found["position"] is not None and found["next_slot"] is not None:
         lines.append(f"  the next thread is expected to be free in {found['next_slot']:.2g} s")
     if found["last_sent"] is not None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.scheduler.views.ends import ends_of
 from dask_slaq.scheduler.views.usage import Usage
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         ``workers`` (addresses of the worker set), ``running`` and ``ready`` (numbers of tasks),
         ``attained`` (core-seconds used), ``reports`` (False for unowned tasks), ``weight``,
         ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
-        ``eta`` (None, or low, expected and high seconds to the target), ``owner``, ``state``
+        ``eta`` (None, or low, expected and high seconds to the target), ``latest`` (factor of its
+        fair time, None for that of all), ``ends`` (see `ends_of`), ``owner``, ``state``
         (``running``, ``waiting`` for a slot, ``idle`` while its driver computes, ``paused``,
         ``stopping``), ``kind`` (None for unowned tasks), ``like_runs`` (past runs of like kind on
         which its forecast rests), ``why`` (reason for the grant, as text).
@@ -68,6 +70,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         "max_share": job.max_share,
         "target": job.target,
         "eta": eta,
+        "latest": job.latest,
+        "ends": ends_of(jobs, name),
         "owner": jobs.owner.get(name, ""),
         "state": state_of_job(jobs, name),
         "kind": jobs.memory.kind_name(name),

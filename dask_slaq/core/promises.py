@@ -1,8 +1,9 @@
-"""Floors: the core-seconds that every job gets, whatever its forecast says.
+"""Promises: the core-seconds that every job gets, whatever its forecast says.
 
-A job is entitled to its fair share of the threads while it has tasks. Its tokens, core-seconds
-that are served before any policy's index, make up for what it lacks of a part of the entitlement
-(the credit floor) and for its own floor in threads.
+A job of known length is to end no later than `latest` times its fair time (`fair_clock`). One of
+unknown length is to get a part of its fair share among the active jobs. Its tokens, core-seconds
+that are served before any policy's index, make up for what it lacks of that, or of its own floor in
+threads.
 """
 
 from __future__ import annotations
