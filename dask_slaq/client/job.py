@@ -67,7 +67,7 @@ def job(
         tells when it will not be; see `alerts`.
     stop : bool
         Whether the job is stopped at its target: its next report raises `StopTraining`. Otherwise
-        it goes on with its floor and what other jobs leave.
+        it goes on with its `min_share` and what other jobs leave.
     kind : str or mapping, optional
         Jobs of one kind have loss curves of like shape, so past ones tell how this one will go:
         a name such as ``"resnet"``, or a mapping with the name and numbers >= 0 that shape the

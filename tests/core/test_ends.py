@@ -1,0 +1,52 @@
+"""Expected ends: bands that hold as many ends as they state."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dask_slaq.core.ends import COLUMNS, EndForecasts
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.job_arrays import JobArrays
+
+
+@pytest.mark.parametrize("bias", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("behind", [False, True])
+def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias, behind):
+    rng = np.random.default_rng(1)
+    table = JobArrays(COLUMNS)
+    ends, held = EndForecasts(table), []
+    for k in range(600):
+        rows, now = np.array([table.acquire()]), 1000.0 * k
+        one = np.ones(1)
+        found = ends.forecast(
+            rows, 50 * one, 100 * one, 5 * one, (60.0 if behind else 40.0) * one,
+            10 * one, 40 * one, 1.0, now,
+        )  # fmt: skip
+        base = 40.0 if behind else 20.0  # until the promise, or the mean with 50 / 5 s
+        real = base * bias * rng.lognormal(0.0, 0.5)
+        held.append(found.low.item() <= real <= found.high.item())
+        ends.learn(rows[0], now + real)
+        table.release(rows[0])
+    assert 0.75 <= np.mean(held[200:]) <= 0.85
+
+
+def test_an_engine_says_when_jobs_of_known_length_end():
+    engine, workers = Engine("fair"), {"w": 4}
+    for name in ("known", "unknown"):
+        engine.add_job(name, 0.0, max_iter=10 if name == "known" else None)
+    for now in range(6):
+        for name in engine.jobs:
+            engine.observe_demand(name, 8)
+            if now:
+                engine.observe_task(name, 2.0, 8)
+                engine.report(name, 1.0 / now, float(now))
+        engine.reallocate(workers, float(now))
+    assert engine.end_of("unknown", 5.0) is None
+    ends = engine.end_of("known", 5.0)
+    # 20 core-seconds at two threads: of five seconds, one passed before its first tasks.
+    assert ends["fair"] == pytest.approx(5.0, abs=1.5)
+    assert ends["promised"] == pytest.approx(2 * (5.0 + ends["fair"]) - 5.0)
+    assert ends["low"] < ends["expected"] < ends["high"]
+    later = engine.end_of("known", 7.0)
+    assert later["promised"] == pytest.approx(ends["promised"] - 2.0)
