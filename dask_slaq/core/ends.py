@@ -108,7 +108,14 @@ class EndForecasts:
         return Ends(fair, np.where(known, promised, np.nan), *band)
 
     def learn(self, row: int, now: float) -> None:
-        """Compare what was expected of a job with its end."""
+        """Compare what was expected of a job with its end.
+
+        Parameters
+        ----------
+        row : int
+        now : float
+            Seconds.
+        """
         at, band = (self._table.column[name][row] for name in ("end_at", "end_band"))
         for group in np.flatnonzero(~np.isnan(at)):
             real = now - at[group]

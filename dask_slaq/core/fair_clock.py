@@ -136,7 +136,14 @@ class FairClock:
         column["fair_age"][rows], column["fair_served"][rows] = age, after
 
     def served(self, rows: IntArray, age: FloatArray) -> FloatArray:
-        """Return the core-seconds (n,) that jobs had received at an earlier `age` (n,)."""
+        """Return the core-seconds (n,) that jobs had received at an earlier age.
+
+        Parameters
+        ----------
+        rows : (n,) array of int
+        age : (n,) array
+            Seconds since the arrival of each job.
+        """
         column = self._table.column
         step, points = column["fair_step"][rows], column["fair_points"][rows]
         place = np.divide(age, step, out=np.zeros(len(rows)), where=step > 0)
@@ -158,6 +165,16 @@ class FairClock:
         """Return the seconds (n,) until jobs end here, if no job comes or goes until then.
 
         They are negative for jobs that have ended here, and nan for those of unknown length.
+
+        Parameters
+        ----------
+        rows : (n,) array of int
+        total : (n,) array
+            Core-seconds of each job; inf if unknown.
+        threads : (n,) array
+            Threads that each job has here.
+        age : (n,) array
+            Seconds since the arrival of each job.
         """
         column = self._table.column
         left = total - column["fair_served"][rows]
@@ -166,7 +183,14 @@ class FairClock:
         return np.where(np.isfinite(total), until, np.nan)
 
     def leave(self, row: int, attained: float) -> None:
-        """Let a job go on in the fair cluster that has ended in the real one, by what it used."""
+        """Let a job go on here that has ended in the real world, until it has what it used there.
+
+        Parameters
+        ----------
+        row : int
+        attained : float
+            Core-seconds.
+        """
         column = self._table.column
         left = attained - column["fair_served"].item(row)
         if left > 0 and column["fair_cap"].item(row) > 0:

@@ -20,6 +20,12 @@ SLACK = 0.05
 def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     """Return when a job ends; None if its length is unknown.
 
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    name : str
+        Name of a running job.
+
     Returns
     -------
     dict or None
@@ -52,6 +58,13 @@ def _late(jobs: ScheduledJobs, name: str, promised: float | None) -> str | None:
 def in_words(ends: Mapping[str, Any] | None) -> str:
     """Return when a job ends as text; empty if its length is unknown.
 
+    Parameters
+    ----------
+    ends : mapping, optional
+        See `ends_of`.
+
+    Examples
+    --------
     >>> in_words(None)
     ''
     """
