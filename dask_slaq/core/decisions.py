@@ -138,7 +138,7 @@ class Decisions:
         share = np.minimum(capacity * weight / weight.sum(), cap)
         due = jobs.fair_clock.served(rows, (age + engine.epoch) / latest)
         return jobs.ends.forecast(
-            rows, attained, total, share, due, fair, promised, engine.epoch, now
+            rows, attained, total, share, due, fair, promised, engine.epoch, now, capacity
         )
 
     def next_thread(self, grants: Grants) -> dict[str, float]:

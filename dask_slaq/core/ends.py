@@ -42,6 +42,9 @@ BAND, STEP = (0.1, 0.5, 0.9), 0.02
 COLUMNS = {
     "end_at": ((GROUPS,), np.float64, math.nan),
     "end_band": ((GROUPS, 4), np.float64, math.nan),
+    # The promised end, and the threads of the cluster, when a fifth of the work was done.
+    "end_promised": ((), np.float64, math.nan),
+    "end_threads": ((), np.float64, math.nan),
 }
 
 
@@ -74,6 +77,7 @@ class EndForecasts:
         promised: FloatArray,
         epoch: float,
         now: float,
+        threads: float,
     ) -> Ends:
         """Return when jobs end, and keep what is expected of those that are new to a group.
 
@@ -90,6 +94,8 @@ class EndForecasts:
             Seconds until the end in the fair world, and until the promised one.
         epoch, now : float
             Seconds. Nothing is expected sooner than in an epoch.
+        threads : float
+            Threads of the cluster.
         """
         known = np.isfinite(total) & (total > 0)
         done = np.divide(attained, total, out=np.zeros(len(rows)), where=known)
@@ -105,6 +111,9 @@ class EndForecasts:
         new = known & np.isnan(column["end_at"][rows, group])
         column["end_at"][rows[new], group[new]] = now
         column["end_band"][rows[new], group[new]] = np.stack([base, *band], axis=1)[new]
+        young = known & (done >= MARKS[1]) & np.isnan(column["end_promised"][rows])
+        column["end_promised"][rows[young]] = now + promised[young]
+        column["end_threads"][rows[young]] = threads
         return Ends(fair, np.where(known, promised, np.nan), *band)
 
     def learn(self, row: int, now: float) -> None:

@@ -320,20 +320,24 @@ class Engine(Steering, RemembersRuns):
         -------
         dict of str to float
             Seconds from `now`: ``fair``, on a cluster that shares fairly; ``promised``, at the
-            latest (inf without a promise); ``expected``, and the 80 % band ``low`` to ``high``.
+            latest (inf without a promise); ``expected``, and the 80 % band ``low`` to ``high``;
+            ``before``, what was promised when a fifth of its work was done (nan until then).
+            ``threads`` are those of the cluster at that time.
 
         Raises
         ------
         UnknownJob
         """
-        self.jobs.row(job)
         place, ends = self.grants.position.get(job), self._decisions.ends
         if place is None or ends is None or place >= len(ends.fair) or self._last is None:
             return None
         found = {name: float(each[place]) for name, each in ends._asdict().items()}
         if math.isnan(found["expected"]):
             return None
-        return {name: seconds - (now - self._last) for name, seconds in found.items()}
+        column, row = self.jobs.table.column, self.jobs.row(job)
+        found = {name: seconds - (now - self._last) for name, seconds in found.items()}
+        found["before"] = column["end_promised"].item(row) - now
+        return {**found, "threads": column["end_threads"].item(row)}
 
     def _since(self, now: float) -> float:
         """Return the seconds since the last reallocation, at least 0; 0 before the first one."""

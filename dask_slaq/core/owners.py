@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
-from dask_slaq.core.settings import is_number, shown
+from dask_slaq.core.settings import check_latest, is_number, shown
 
 __all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners"]
 
@@ -37,6 +37,7 @@ class OwnerTerms(NamedTuple):
 
     weight: float = 1.0
     max_threads: float = math.inf
+    latest: float | None = None  # factor of their fair time at which its jobs end at the latest
 
 
 class OwnerGrant(NamedTuple):
@@ -157,7 +158,8 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
     Parameters
     ----------
     value : object
-        Mapping of owner to a mapping with ``weight`` and ``max-threads``, as in the configuration.
+        Mapping of owner to a mapping with ``weight``, ``max-threads`` and ``latest``, as in the
+        configuration.
 
     Raises
     ------
@@ -176,9 +178,12 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
         for key, number in terms.items():
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
-                    f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads"
+                    f"{shown(key)} is not a setting of an owner; allowed are: "
+                    "weight, max-threads, latest"
                 )
-            if not (is_number(number) and 0 < number <= 1e6):
+            if key == "latest":
+                check_latest(number)
+            elif not (is_number(number) and 0 < number <= 1e6):
                 raise InvalidSetting(
                     f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "
                     f"most 1e6, not {shown(number)}"

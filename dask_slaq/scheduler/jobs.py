@@ -115,6 +115,8 @@ class ScheduledJobs:
         if goal.get("target_kind") == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
         kind = kind or last_resort(name)
+        if given.get("latest") is None:
+            given["latest"] = self._latest_of(owner)
         self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)
         self.goals.begin(name, **goal)
         self._owner_of_client[client] = self.owner[name] = owner
@@ -246,13 +248,23 @@ class ScheduledJobs:
         more = None if iterations is None else before + iterations
         self.engine.set_max_iter(job, more)
 
+    def _latest_of(self, owner: str) -> float | None:
+        return None if self.engine.owners is None else self.engine.owners.of(owner).latest
+
     def pool_of_unowned(self, client: str) -> Pool:
         """Return the pool of a client's unowned tasks, which get a fair share while jobs run."""
         name = f"other:{client}"
         if (known := self.pools.pools.get(name)) is not None:
             return known
         weight, owner = self._settings.other_weight, self._owner_of_client.get(client, "")
-        self.engine.add_job(name, monotonic(), weight=weight, reports=False, owner=owner)
+        self.engine.add_job(
+            name,
+            monotonic(),
+            weight=weight,
+            latest=self._latest_of(owner),
+            reports=False,
+            owner=owner,
+        )
         self.owner[name] = owner
         pool = self.pools.add(name, client, reports=False, weight=weight, owner=owner)
         pool.floor = bool(self._settings.reserve)

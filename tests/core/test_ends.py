@@ -21,7 +21,7 @@ def test_the_band_holds_four_of_five_ends_however_wrong_the_expectation_is(bias,
         one = np.ones(1)
         found = ends.forecast(
             rows, 50 * one, 100 * one, 5 * one, (60.0 if behind else 40.0) * one,
-            10 * one, 40 * one, 1.0, now,
+            10 * one, 40 * one, 1.0, now, 8.0,
         )  # fmt: skip
         base = 40.0 if behind else 20.0  # until the promise, or the mean with 50 / 5 s
         real = base * bias * rng.lognormal(0.0, 0.5)

@@ -1,7 +1,7 @@
 """Checks of settings: of an engine, of a job, and of names and resources."""
 
 from dask_slaq.core.settings.engine import NORMALIZERS, check_engine_settings
-from dask_slaq.core.settings.job import check_job_settings, is_number
+from dask_slaq.core.settings.job import check_job_settings, check_latest, is_number
 from dask_slaq.core.settings.names import (
     ALERT_TOPIC,
     LONGEST_NAME,
@@ -19,6 +19,7 @@ __all__ = [
     "STEER_TOPIC",
     "check_engine_settings",
     "check_job_settings",
+    "check_latest",
     "check_name",
     "check_owner",
     "check_resources",

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ends_of", "in_words"]
 
-#: Share of the promised time by which an end may be late, so that rounding is not said as a delay.
-SLACK = 0.05
+SAID = ("fair", "promised", "low", "expected", "high")
+
+#: Factor by which the time from arrival to the promised end may grow until that is said.
+LATER = 1.2
 
 
 def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
@@ -31,28 +33,30 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     dict or None
         Seconds from now: ``fair``, on a cluster that shares fairly; ``promised``, at the latest
         (None without a promise); ``expected``, and the 80 % band ``low`` to ``high``. ``late`` is
-        why the promise cannot be kept, or None.
+        why it is later than it was promised when a fifth of the work was done, or None.
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     if found is None:
         return None
     found = {key: value if math.isfinite(value) else None for key, value in found.items()}
-    found["late"] = _late(jobs, name, found["promised"])
-    return found
+    late = _late(jobs, name, found)
+    return {**{key: found[key] for key in SAID}, "late": late}
 
 
-def _late(jobs: ScheduledJobs, name: str, promised: float | None) -> str | None:
-    job = jobs.engine.jobs[name]
-    threads = sum(ws.nthreads for ws in jobs.scheduler.running)
-    if promised is None or job.runtime.work <= 0 or job.max_iter is None:
-        return None
-    most = min(threads, jobs.pools.pools[name].most)
-    seconds = job.runtime.work * max(job.max_iter - job.iteration, 0) / max(most, 1e-9)
+def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:
+    """Return why a job ends later than it was promised, if it does."""
     if jobs.pools.pools[name].paused:
         return "it is paused"
-    if seconds <= promised + SLACK * abs(promised) + jobs.engine.epoch:
+    now, before, then = found["promised"], found["before"], found["threads"]
+    if now is None or before is None or then is None:
         return None
-    return f"its work takes {seconds:.3g} s on all {most:g} threads that it may use"
+    age = monotonic() - jobs.engine.jobs[name].arrival
+    if now + age <= LATER * (before + age):
+        return None
+    threads = sum(ws.nthreads for ws in jobs.scheduler.running)
+    if threads < then:
+        return f"threads of the cluster: {threads}, and {then:g} when it was promised"
+    return "more jobs have come, or its work has grown"
 
 
 def in_words(ends: Mapping[str, Any] | None) -> str:
@@ -79,7 +83,7 @@ def in_words(ends: Mapping[str, Any] | None) -> str:
         low, high = _clock(ends["low"]), _clock(ends["high"])
         parts.append(f"expected {_clock(ends['expected'])} ({low} to {high})")
     text = ", ".join(parts)
-    return text if ends["late"] is None else f"{text}; the promise cannot be kept: {ends['late']}"
+    return text if ends["late"] is None else f"{text}; later than it was promised: {ends['late']}"
 
 
 def _clock(seconds: float) -> str:

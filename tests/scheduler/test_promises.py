@@ -1,0 +1,96 @@
+"""Promises on Dask's scheduler: no job ends later than a factor of its fair time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import dask_slaq as slaq
+from dask_slaq.simulation import virtual
+from tests.scheduler.test_steering import many_tasks, on_virtual_clock
+
+
+async def train(client, name, fall, *, iterations, tasks=8, **settings):
+    """Train on some tasks of 0.1 s at a time, and return the seconds that it took."""
+    begin = virtual.now()
+    async with slaq.job(name, client=client, max_iter=iterations, **settings) as job:
+        for k in range(iterations):
+            with client.as_current():
+                futures = await many_tasks(client, name, 0.1, tasks)
+                await client.gather(futures)
+            job.report(fall**k)
+    return virtual.now() - begin
+
+
+def converged_beside_improving(latest, policy="max-total", **owners):
+    """Return how long a converged job takes beside one that improves all the time."""
+
+    async def scenario(cluster, plugin):
+        async with cluster.client() as one, cluster.client() as two:
+            flat = train(one, "flat", 0.1, iterations=60, owner="ann", latest=latest)
+            steep = train(
+                two, "steep", 0.97, iterations=60, tasks=64, owner="bob", latest=float("inf")
+            )
+            return (await asyncio.gather(flat, steep))[0]
+
+    return on_virtual_clock(scenario, policy=policy, **owners)
+
+
+def test_a_job_without_gain_ends_by_its_promise():
+    fair = converged_beside_improving(None, policy="fair")
+    free = converged_beside_improving(float("inf"))
+    assert free > 2.2 * fair
+    for latest in (1.2, 2.0):
+        assert converged_beside_improving(latest) < 1.15 * latest * fair
+
+
+def test_the_jobs_of_an_owner_have_its_factor():
+    fair = converged_beside_improving(None, policy="fair")
+    owners = {"ann": {"latest": 1.2}, "default": {}}
+    took = converged_beside_improving(None, owners=owners)
+    assert took < 1.15 * 1.2 * fair
+
+
+def test_it_is_said_when_a_job_ends():
+    said = []
+
+    async def scenario(cluster, plugin):
+        async with cluster.client() as one, cluster.client() as two:
+            jobs = [
+                asyncio.create_task(train(client, name, 0.9, iterations=50))
+                for client, name in ((one, "a"), (two, "b"))
+            ]
+            await asyncio.sleep(10)
+            said.append((await slaq.status(one))["jobs"]["a"]["ends"])
+            said.append((await slaq.explain("a", client=one))["text"])
+            begin = virtual.now()
+            await asyncio.gather(*jobs)
+            return virtual.now() - begin
+
+    took = on_virtual_clock(scenario)
+    ends, text = said
+    assert ends["late"] is None
+    assert ends["fair"] == pytest.approx(took, rel=0.25)
+    assert ends["low"] < ends["expected"] < ends["high"] and ends["expected"] < ends["promised"] * 2
+    assert "fair by " in text and ", promised by " in text and ", expected " in text
+
+
+def test_a_promise_that_moves_is_said_with_the_reason():
+    async def scenario(cluster, plugin):
+        async with cluster.client() as one, cluster.client() as two:
+            jobs = [
+                asyncio.create_task(train(client, name, 0.9, iterations=100))
+                for client, name in ((one, "a"), (two, "b"))
+            ]
+            await asyncio.sleep(8)
+            before = (await slaq.explain("a", client=one))["text"]
+            await cluster.scheduler.retire_workers([cluster.workers[0].address])
+            await asyncio.sleep(3)
+            after = (await slaq.explain("a", client=one))["text"]
+            await asyncio.gather(*jobs)
+            return before, after
+
+    before, after = on_virtual_clock(scenario, workers=(7, 1))
+    assert "later than" not in before
+    assert "later than it was promised: threads of the cluster: 1, and 8 when it was" in after
