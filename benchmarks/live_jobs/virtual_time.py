@@ -7,8 +7,9 @@ do not depend on the load of the machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from distributed import Client, wait
@@ -55,6 +56,7 @@ def run_virtual(
     partition_bytes: int = 2**20,
     predictor: Any = None,
     past: Sequence[PastRun] = (),
+    look: Callable[[Any, str, bool], object] = lambda scheduler, job, ended: None,
     **settings: Any,
 ) -> Run:
     """Run all jobs under `policy` on a fresh virtual cluster.
@@ -73,6 +75,9 @@ def run_virtual(
         Replacement for the plugin's loss predictor.
     past : sequence of dask_slaq.core.memory.Run
         Past runs that the scheduler remembers.
+    look : callable
+        Called with the scheduler, the name of a job, and whether it has ended: after each report,
+        and at the end.
     **settings
         Further arguments of `SlaqPlugin`.
     """
@@ -81,7 +86,8 @@ def run_virtual(
     async def main() -> Run:
         async with virtual.Cluster(threads=[1] * workers) as cluster:
             meter = clusters.meter(cluster)
-            traces = await _train_all(cluster, jobs, policy, plugin, partition_bytes, past)
+            see = partial(look, cluster.scheduler)
+            traces = await _train_all(cluster, jobs, policy, plugin, partition_bytes, past, see)
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
             return Run(seed, traces, sent, meter.seconds, workers)
 
@@ -96,6 +102,7 @@ async def _train_all(
     plugin: Any,
     partition_bytes: int,
     past: Sequence[PastRun],
+    look: Callable[[str, bool], object],
 ) -> list[JobTrace]:
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(cluster.client()) for _ in jobs]
@@ -106,14 +113,19 @@ async def _train_all(
         begin = virtual.now()
         return await asyncio.gather(
             *(
-                _drive(client, job, policy, begin, partition_bytes)
+                _drive(client, job, policy, begin, partition_bytes, look)
                 for client, job in zip(clients, jobs, strict=True)
             )
         )
 
 
 async def _drive(
-    client: Client, job: EmulatedJob, policy: str, begin: float, partition_bytes: int
+    client: Client,
+    job: EmulatedJob,
+    policy: str,
+    begin: float,
+    partition_bytes: int,
+    look: Callable[[str, bool], object],
 ) -> JobTrace:
     """Wait for the arrival of one job, and train it."""
     trace = JobTrace(job.name, job.arrival)
@@ -134,6 +146,8 @@ async def _drive(
             await future.result()
             trace.record(virtual.now() - begin, job.loss[k])
             block.report(float(job.reports[k]))
+            look(job.name, False)
         del data, future
+        look(job.name, True)
     trace.completion = virtual.now() - begin
     return trace

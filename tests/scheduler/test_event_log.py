@@ -158,6 +158,14 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
                     await slaq.set_policy("max-total", client=c)
                 if k == 4:
                     await workers[2].close()
+            plugin.run_once()  # which ends the pool of unowned tasks
+            with tasks_of("of no job"):
+                held = c.submit(wait_for, "held", pure=False)
+                done = c.submit(pow, 2, 3, pure=False)
+            await done
+            plugin.run_once()  # one unowned task has ended, and another has not
+            await Event("held", client=c).set()
+            await held
             one.report(0.01)
         async with slaq.job("a", client=c) as again:
             again._describe({"name": "net", "lr": 0.1})

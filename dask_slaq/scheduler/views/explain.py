@@ -191,6 +191,8 @@ def _text(found: dict[str, Any]) -> str:
     for name in ("min_share", "max_share"):
         if found[name] is not None:
             limits.append(f"{name} {found[name]:g} threads")
+    if found["latest"] is not None:
+        limits.append(f"latest {found['latest']:g} times its fair time")
     lines.append("  in force: " + ", ".join(limits))
     if found["target"] is not None:
         lines.append(f"  target {found['target']:g}: {_eta(found['eta'])}")
