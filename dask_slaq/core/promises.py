@@ -88,9 +88,9 @@ def refill_tokens(
 ) -> tuple[FloatArray, FloatArray]:
     """Refill the tokens (n_jobs,) of all jobs, in core-seconds.
 
-    A job gets what it lacks of its promise until the end of the epoch, or what is left of its floor
-    if that is more: tokens for `elapsed` seconds are added to what was left before, up to `epoch`
-    seconds' worth.
+    A job gets what it lacks of its promise now, and the rest until the end of the epoch by and by;
+    or what is left of its floor if that is more: tokens for `elapsed` seconds are added to what was
+    left before, up to `epoch` seconds' worth.
 
     Parameters
     ----------
@@ -118,15 +118,17 @@ def refill_tokens(
     paused = column["paused"][rows]
     floor = np.where(paused, 0.0, floor)
     used = attained - column["attained_before"][rows]
-    left = np.maximum(column["bucket"][rows] - used, 0.0)
+    left = np.maximum(column["bucket"][rows] - used, -floor * epoch)
     bucket = np.minimum(left + floor * elapsed, floor * epoch)
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
     own = column["latest"][rows]
     times = np.where(np.isnan(own), latest, own)
-    due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (epoch, 2 * epoch))
-    due = np.where(known, due, credit * column["entitled"][rows])
-    rate = np.where(known, (soon - due) / epoch, credit * fair)
-    behind = np.where(paused, 0.0, due - attained)
-    tokens: FloatArray = np.maximum(np.maximum(behind, bucket), 0.0)
-    rate = np.where(behind > bucket, np.maximum(rate, 0.0), floor)
-    return tokens, np.where(paused, 0.0, rate)
+    due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (0.0, epoch))
+    entitled = credit * column["entitled"][rows]
+    due = np.where(known, due, entitled) - attained
+    soon = np.where(known, soon, entitled + credit * fair * epoch) - attained
+    promised = soon > bucket + floor * epoch
+    tokens: FloatArray = np.maximum(np.where(promised, due, bucket), 0.0)
+    rate: FloatArray = np.where(promised, (soon - tokens) / epoch, floor)
+    tokens[paused] = rate[paused] = 0.0
+    return tokens, rate

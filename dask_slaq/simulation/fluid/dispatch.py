@@ -35,6 +35,7 @@ class Shares:
 
     share: FloatArray
     tokens: FloatArray
+    rate: FloatArray
     index: FloatArray
     most: FloatArray
 
@@ -49,8 +50,8 @@ class Shares:
             Position of each job in the decision; -1 for jobs without a grant, which get zeros.
         """
         if decision is None:
-            return cls(*np.zeros((4, len(place))))
-        names = ("share", "tokens", "index", "most")
+            return cls(*np.zeros((5, len(place))))
+        names = ("share", "tokens", "rate", "index", "most")
         return cls(*(np.where(place < 0, 0.0, getattr(decision, n)[place]) for n in names))
 
 
@@ -88,7 +89,7 @@ def divide(
     """
     share, index, most = shares.share, shares.index, shares.most
     cap = np.minimum(cap, cores)
-    floor = fit_floors(np.minimum(shares.tokens / epoch, cap), cores)
+    floor = fit_floors(np.minimum(shares.tokens / epoch + shares.rate, cap), cores)
     share = np.maximum(share, NEGLIGIBLE)
     if dispatch == "index":
         most = np.maximum(np.minimum(cap, most), floor)
