@@ -178,8 +178,10 @@ class Decisions:
         seen = jobs.runtimes.column
         share = allocation.share
         reported = snapshot.known & (seen["reports"][rows] > 0)
+        blind = engine.policy.name in BLIND  # such a policy keeps every promise by itself
+        latest, credit = (math.inf, 0.0) if blind else (engine.latest, engine.floor)
         tokens, rate = refill_tokens(
-            jobs, engine.latest, engine.floor, engine.epoch, elapsed, fair, snapshot.age, known
+            jobs, latest, credit, engine.epoch, elapsed, fair, snapshot.age, known
         )
         return Decision(
             reports=snapshot.reporting,
@@ -193,7 +195,7 @@ class Decisions:
             normalized=snapshot.normalized,
             predicted=np.where(reported, snapshot.gain(share), math.nan),
             sets=sets,
-            blind=engine.policy.name in BLIND,
+            blind=blind,
             epoch=engine.epoch,
             owners={}
             if engine.owners is None
