@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.epochs import threads
 from dask_slaq.scheduler.board.colors import color_of
-from dask_slaq.scheduler.views import curves_to_come
-from dask_slaq.scheduler.views.ends import in_words
+from dask_slaq.scheduler.views import curves_to_come, in_words
 
 if TYPE_CHECKING:
     from distributed import Scheduler

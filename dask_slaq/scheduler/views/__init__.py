@@ -1,6 +1,7 @@
 """What people and programs read of running jobs: status, reasons, usage, metrics, pages."""
 
 from dask_slaq.scheduler.views.curves import curves_to_come
+from dask_slaq.scheduler.views.ends import in_words
 from dask_slaq.scheduler.views.explain import explain, positions, reason
 from dask_slaq.scheduler.views.json_page import add_json
 from dask_slaq.scheduler.views.metrics import add_metrics
@@ -19,6 +20,7 @@ __all__ = [
     "curves_to_come",
     "etas",
     "explain",
+    "in_words",
     "owners_of_jobs",
     "positions",
     "reason",
