@@ -227,13 +227,6 @@ def _owners(value: Any) -> dict[str, OwnerTerms] | None:
     return None if value is None else check_owners(value)
 
 
-def _latest(value: Any) -> float:
-    factor = float(value)
-    if isinstance(value, bool) or not factor >= 1:
-        raise ValueError
-    return factor
-
-
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -249,7 +242,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "epoch": (_time(0.001, _DAY), "a time from 1ms to 1 day, such as 1s or 500ms"),
     "lend": (_flag, "true or false"),
     "normalizer": (_normalizer, "one of " + ", ".join(NORMALIZERS)),
-    "latest": (_latest, "a factor of at least 1, or inf"),
+    "latest": (_number(1, math.inf), "a factor of at least 1, or inf"),
     "floor": (_number(0, 1), "a fraction in [0, 1]"),
     "other_weight": (_number(1e-6, 1e6), "a number from 1e-6 to 1e6"),
     "reserve": (_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)"),

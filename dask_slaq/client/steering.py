@@ -92,8 +92,8 @@ def set_job(
     UnknownJob, NotAllowed, InvalidSetting, NoPlugin
         Nothing was changed.
     """
-    given = {"weight": weight, "min_share": min_share, "max_share": max_share, "target": target}
-    given["latest"] = latest
+    given = {"weight": weight, "min_share": min_share, "max_share": max_share}
+    given |= {"target": target, "latest": latest}
     return _steer(client, job, "set", **{k: v for k, v in given.items() if v is not None})
 
 

@@ -130,8 +130,7 @@ class Decisions:
         threads = jobs.fair_clock.advance(
             rows, weight, cap, total, capacity, elapsed, age, engine.epoch
         )
-        own = column["latest"][rows]
-        latest = np.where(np.isnan(own), engine.latest, own)
+        latest = jobs.latest(rows, engine.latest)
         attained = jobs.runtimes.column["attained"][rows]
         fair = jobs.fair_clock.until_end(rows, total, threads, age)
         promised = latest * (age + fair) - age

@@ -23,19 +23,19 @@ __all__ = ["COLUMNS", "EndForecasts", "Ends"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-#: Parts of its work from which a job is compared with others, with itself in each until its end.
+#: Parts of the work at which a job enters the next group.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
-#: Groups of jobs: by part, ahead of the promise and on it.
+#: Number of groups: for each part, jobs ahead of their promise and jobs that live on it.
 GROUPS = 2 * len(MARKS)
-#: Quotients of real and expected seconds (low, middle, high) that are assumed in each group before
-#: jobs have ended, and how many ended jobs they count for.
+#: Assumed quotients of real and expected seconds (low, middle, high) of each group, and the number
+#: of ended jobs that they count for.
 ASSUMED = np.array(
     [*[[0.15, 0.9, 1.9], [0.6, 1.0, 1.2]] * 4, *[[0.05, 0.6, 2.5], [0.3, 1.0, 1.7]] * 2]
 )
 PRIOR = 10
 #: Ended jobs remembered in each group.
 REMEMBERED = 200
-#: Quantiles of the band, and by how much of the error of an ended job they move.
+#: Quantiles of the band, and the step by which each ended job moves the outer ones.
 BAND, STEP = (0.1, 0.5, 0.9), 0.02
 
 #: Columns in a `JobArrays`: for each group, expectation and band in seconds from ``end_at``.
@@ -65,6 +65,7 @@ class EndForecasts:
         self._table = table
         self._quotients: list[deque[float]] = [deque(maxlen=REMEMBERED) for _ in range(GROUPS)]
         self._levels = np.tile(BAND, (GROUPS, 1))
+        self._factors = ASSUMED.copy()
 
     def forecast(
         self,
@@ -105,8 +106,7 @@ class EndForecasts:
         base = np.where(known, np.where(behind, latest, np.sqrt(alone * latest)), np.nan)
         mark = np.searchsorted(MARKS, np.minimum(done, 1.0), side="right") - 1
         group = 2 * mark + behind
-        factors = np.array([self._factors(each) for each in range(GROUPS)])
-        band = factors[group].T * base
+        band = self._factors[group].T * base
         column = self._table.column
         new = known & np.isnan(column["end_at"][rows, group])
         column["end_at"][rows[new], group[new]] = now
@@ -126,18 +126,19 @@ class EndForecasts:
             Seconds.
         """
         at, band = (self._table.column[name][row] for name in ("end_at", "end_band"))
-        for group in np.flatnonzero(~np.isnan(at)):
+        for group in np.flatnonzero(~np.isnan(at)).tolist():
             real = now - at[group]
             base, low, _, high = band[group]
             self._quotients[group].append(float(real / base))
             level = self._levels[group]
             level[0] = np.clip(level[0] + STEP * (BAND[0] - (real < low)), 0.0, 0.4)
             level[2] = np.clip(level[2] + STEP * ((real > high) - (1 - BAND[2])), 0.6, 1.0)
+            self._factors[group] = self._learned(group)
 
-    def _factors(self, group: int) -> FloatArray:
-        known, assumed = self._quotients[group], ASSUMED[group]
+    def _learned(self, group: int) -> FloatArray:
+        """Return the quotients (3,) of a group, those of ended jobs mixed with the assumed ones."""
+        known = self._quotients[group]
         part = len(known) / (len(known) + PRIOR)
-        learned = np.quantile(known, self._levels[group]) if known else assumed
-        mixed = part * np.log(np.maximum(learned, 1e-3)) + (1 - part) * np.log(assumed)
-        factors: FloatArray = np.exp(mixed)
-        return factors
+        learned = np.maximum(np.quantile(known, self._levels[group]), 1e-3)
+        mixed: FloatArray = np.exp(part * np.log(learned) + (1 - part) * np.log(ASSUMED[group]))
+        return mixed

@@ -329,7 +329,7 @@ class Engine(Steering, RemembersRuns):
         UnknownJob
         """
         place, ends = self.grants.position.get(job), self._decisions.ends
-        if place is None or ends is None or place >= len(ends.fair) or self._last is None:
+        if place is None or ends is None or self._last is None:
             return None
         found = {name: float(each[place]) for name, each in ends._asdict().items()}
         if math.isnan(found["expected"]):

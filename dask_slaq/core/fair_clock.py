@@ -27,9 +27,9 @@ POINTS = 64
 #: Maximum number of ends of jobs that are followed exactly between two calls.
 ENDS = 16
 
-#: Columns of the clock in a `JobArrays`: core-seconds ``served`` at the ages ``0, step, 2 * step,
-#: …``, of which ``points`` are known; what was ``served`` until ``age``, at most
-#: until a job was done; and weight and cap since then.
+#: Columns of the clock in a `JobArrays`. ``history`` has the core-seconds received at the ages
+#: ``0, step, 2 * step, …``, of which ``points`` are known. ``served`` is the amount at ``age``, the
+#: present age, or the one at which the job was done; ``weight`` the last one, ``cap`` the largest.
 COLUMNS = {
     "fair_history": ((POINTS,), np.float64, 0.0),
     "fair_step": ((), np.float64, 0.0),
@@ -183,7 +183,7 @@ class FairClock:
         return np.where(np.isfinite(total), until, np.nan)
 
     def leave(self, row: int, attained: float) -> None:
-        """Let a job go on here that has ended in the real world, until it has what it used there.
+        """Keep a job that has ended in the real world until it has received what it used there.
 
         Parameters
         ----------

@@ -193,6 +193,18 @@ class Jobs(Mapping[str, "Job"]):
         left = self.table.column["max_iter"][rows] - reports
         return np.where(left > 0, left, math.inf)
 
+    def latest(self, rows: IntArray, default: float) -> FloatArray:
+        """Return the factors (n,) of their fair time at which the jobs in `rows` end at the latest.
+
+        Parameters
+        ----------
+        rows : (n,) array of int
+        default : float
+            Factor of jobs without their own.
+        """
+        own = self.table.column["latest"][rows]
+        return np.where(np.isnan(own), default, own)
+
     def total(self, rows: IntArray, work: FloatArray) -> FloatArray:
         """Return the core-seconds (n,) of jobs from arrival to end; inf if the end is unknown.
 

@@ -121,8 +121,7 @@ def refill_tokens(
     left = np.maximum(column["bucket"][rows] - used, -floor * epoch)
     bucket = np.minimum(left + floor * elapsed, floor * epoch)
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
-    own = column["latest"][rows]
-    times = np.where(np.isnan(own), latest, own)
+    times = jobs.latest(rows, latest)
     due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (0.0, epoch))
     entitled = credit * column["entitled"][rows]
     due = np.where(known, due, entitled) - attained

@@ -23,6 +23,15 @@ async def train(client, name, fall, *, iterations, tasks=8, **settings):
     return virtual.now() - begin
 
 
+def two_alike(one, two, iterations):
+    """Start the jobs "a" and "b"."""
+    jobs = (
+        train(client, name, 0.9, iterations=iterations)
+        for client, name in zip((one, two), "ab", strict=True)
+    )
+    return list(map(asyncio.create_task, jobs))
+
+
 def converged_beside_improving(latest, policy="max-total", **owners):
     """Return how long a converged job takes beside one that improves all the time."""
 
@@ -57,10 +66,7 @@ def test_it_is_said_when_a_job_ends():
 
     async def scenario(cluster, plugin):
         async with cluster.client() as one, cluster.client() as two:
-            jobs = [
-                asyncio.create_task(train(client, name, 0.9, iterations=50))
-                for client, name in ((one, "a"), (two, "b"))
-            ]
+            jobs = two_alike(one, two, iterations=50)
             await asyncio.sleep(10)
             said.append((await slaq.status(one))["jobs"]["a"]["ends"])
             said.append((await slaq.explain("a", client=one))["text"])
@@ -79,10 +85,7 @@ def test_it_is_said_when_a_job_ends():
 def test_a_promise_that_moves_is_said_with_the_reason():
     async def scenario(cluster, plugin):
         async with cluster.client() as one, cluster.client() as two:
-            jobs = [
-                asyncio.create_task(train(client, name, 0.9, iterations=100))
-                for client, name in ((one, "a"), (two, "b"))
-            ]
+            jobs = two_alike(one, two, iterations=100)
             await asyncio.sleep(8)
             before = (await slaq.explain("a", client=one))["text"]
             await cluster.scheduler.retire_workers([cluster.workers[0].address])

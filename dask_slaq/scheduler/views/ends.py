@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ends_of", "in_words"]
 
-SAID = ("fair", "promised", "low", "expected", "high")
-
-#: Factor by which the time from arrival to the promised end may grow until that is said.
+#: Times that are told, of those in `Engine.end_of`.
+TOLD = ("fair", "promised", "low", "expected", "high")
+#: Factor by which the time from arrival to the promised end may grow until it is told.
 LATER = 1.2
 
 
@@ -33,14 +33,14 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     dict or None
         Seconds from now: ``fair``, on a cluster that shares fairly; ``promised``, at the latest
         (None without a promise); ``expected``, and the 80 % band ``low`` to ``high``. ``late`` is
-        why it is later than it was promised when a fifth of the work was done, or None.
+        the reason if the promise has moved since a fifth of the work was done, or None.
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     if found is None:
         return None
     found = {key: value if math.isfinite(value) else None for key, value in found.items()}
     late = _late(jobs, name, found)
-    return {**{key: found[key] for key in SAID}, "late": late}
+    return {**{key: found[key] for key in TOLD}, "late": late}
 
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:
