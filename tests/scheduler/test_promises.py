@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
@@ -11,13 +12,13 @@ from dask_slaq.simulation import virtual
 from tests.scheduler.test_steering import many_tasks, on_virtual_clock
 
 
-async def train(client, name, fall, *, iterations, tasks=8, **settings):
-    """Train on some tasks of 0.1 s at a time, and return the seconds that it took."""
+async def train(client, name, fall, *, iterations, tasks=8, seconds=0.1, **settings):
+    """Train on some tasks at a time, and return the seconds that it took."""
     begin = virtual.now()
     async with slaq.job(name, client=client, max_iter=iterations, **settings) as job:
         for k in range(iterations):
             with client.as_current():
-                futures = await many_tasks(client, name, 0.1, tasks)
+                futures = await many_tasks(client, name, seconds, tasks)
                 await client.gather(futures)
             job.report(fall**k)
     return virtual.now() - begin
@@ -32,22 +33,23 @@ def two_alike(one, two, iterations):
     return list(map(asyncio.create_task, jobs))
 
 
-def converged_beside_improving(latest, policy="max-total", **owners):
+@functools.cache
+def converged_beside_improving(latest, policy="max-total", of_owner=None):
     """Return how long a converged job takes beside one that improves all the time."""
 
     async def scenario(cluster, plugin):
         async with cluster.client() as one, cluster.client() as two:
-            flat = train(one, "flat", 0.1, iterations=60, owner="ann", latest=latest)
-            steep = train(
-                two, "steep", 0.97, iterations=60, tasks=64, owner="bob", latest=float("inf")
-            )
+            work = {"iterations": 60, "seconds": 0.2}
+            flat = train(one, "flat", 0.1, tasks=4, owner="ann", latest=latest, **work)
+            steep = train(two, "steep", 0.97, tasks=32, owner="bob", latest=float("inf"), **work)
             return (await asyncio.gather(flat, steep))[0]
 
-    return on_virtual_clock(scenario, policy=policy, **owners)
+    owners = None if of_owner is None else {"ann": {"latest": of_owner}, "default": {}}
+    return on_virtual_clock(scenario, policy=policy, owners=owners)
 
 
 def test_a_job_without_gain_ends_by_its_promise():
-    fair = converged_beside_improving(None, policy="fair")
+    fair = converged_beside_improving(None, "fair")
     free = converged_beside_improving(float("inf"))
     assert free > 2.2 * fair
     for latest in (1.2, 2.0):
@@ -55,9 +57,8 @@ def test_a_job_without_gain_ends_by_its_promise():
 
 
 def test_the_jobs_of_an_owner_have_its_factor():
-    fair = converged_beside_improving(None, policy="fair")
-    owners = {"ann": {"latest": 1.2}, "default": {}}
-    took = converged_beside_improving(None, owners=owners)
+    fair = converged_beside_improving(None, "fair")
+    took = converged_beside_improving(None, of_owner=1.2)
     assert took < 1.15 * 1.2 * fair
 
 
