@@ -285,7 +285,7 @@ class Dispatcher:
             waits = sum(len(ready) for kind, ready in pool.kinds.items() if kind.resources)
             if waits and waits >= len(self.scheduler.running):
                 return False
-            most = max(math.ceil(self.scheduler.WORKER_SATURATION * ws.nthreads), 1)
+            most = max(self.scheduler.WORKER_SATURATION * ws.nthreads, 1)  # may be infinite
             at_once = entry.like.is_trivial and self.sent.free_in(ws) < TRIVIAL
             if load(ws) >= most and not at_once:
                 return False

@@ -312,7 +312,7 @@ async def test_what_a_paused_job_computed_and_released_is_computed_again_for_ano
     assert_nothing_left(s, plugin)
 
 
-@pytest.mark.parametrize("saturation, most", [(1.0, 2), (1.5, 3)])
+@pytest.mark.parametrize("saturation, most", [(1.0, 2), (1.5, 3), (float("inf"), 4)])
 def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(saturation, most):
     @gen_cluster(
         client=True,
@@ -334,6 +334,7 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
                     await c.gather(c.map(slowinc, range(20), delay=0.005, pure=False))
             plugin.pools.tick(1.0)
         assert max(seen) <= most
+        assert plugin.failed is None
 
     run()
 
