@@ -65,15 +65,16 @@ class Activity:
                 self._none_since[job] = now
             return
         if not ready:
-            self._idle[job] += now - self._none_since[job]
+            self._idle[job] += max(now - self._none_since[job], 0.0)
         ready.add(key)
         self._tasks += 1
 
     def idle(self, job: str, now: float) -> float:
         """Return the seconds since the last call in which a job had no ready or running task."""
         if not self._ready[job]:
-            self._idle[job] += now - self._none_since[job]
-            self._none_since[job] = now
+            # A report may have read the clock just before a task ended.
+            self._idle[job] += max(now - self._none_since[job], 0.0)
+            self._none_since[job] = max(now, self._none_since[job])
         idle, self._idle[job] = self._idle[job], 0.0
         return idle
 
@@ -92,5 +93,5 @@ class Activity:
         return offered
 
     def _pass(self, now: float) -> None:
-        self._offered += min(self._tasks, self._threads) * (now - self._last)
-        self._last = now
+        self._offered += min(self._tasks, self._threads) * max(now - self._last, 0.0)
+        self._last = max(now, self._last)

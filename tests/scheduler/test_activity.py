@@ -43,3 +43,13 @@ def test_tasks_of_nobody_and_of_jobs_that_left_do_not_count(activity):
     activity.moved(None, "x", "processing", 1.0)
     activity.moved("gone", "y", "memory", 1.0)
     assert activity.offered(2, 3.0) == 0.0
+
+
+def test_a_clock_that_was_read_too_early_never_makes_time_negative(activity):
+    activity.moved("a", "x", "processing", 1.0)
+    activity.moved("a", "x", "memory", 2.0)
+    assert activity.idle("a", 1.9998) == 1.0
+    activity.moved("a", "x", "processing", 1.9999)
+    activity.moved("a", "x", "memory", 3.0)
+    assert activity.idle("a", 3.5) == 0.5
+    assert activity.offered(4, 2.0) >= 0.0

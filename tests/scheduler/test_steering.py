@@ -38,15 +38,17 @@ async def many_tasks(client, name, seconds, count):
         return client.map(asyncio.sleep, [seconds] * count, pure=False)
 
 
-@pytest.mark.parametrize("policy", [p for p in POLICIES if p != "none"])
-def test_owners_get_what_they_deserve(policy):
+@pytest.mark.parametrize(
+    ("policy", "min_share"), [*((p, None) for p in POLICIES if p != "none"), ("max-total", 1e9)]
+)
+def test_owners_get_what_they_deserve(policy, min_share):
     owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
 
     async def scenario(cluster, plugin):
         async with (
             cluster.client() as one,
             cluster.client() as two,
-            slaq.job("a1", owner="ann@x", client=one) as a1,
+            slaq.job("a1", owner="ann@x", min_share=min_share, client=one) as a1,
             slaq.job("a2", owner="ann@x", client=one),
             slaq.job("a3", owner="ann@x", client=one),
             slaq.job("b1", owner="bob@y", client=two) as b1,

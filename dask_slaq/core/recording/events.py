@@ -95,7 +95,9 @@ _ANY = Allowed(
 )
 # Seconds on the recorder's clock. Adding an epoch to a far larger time would not change it.
 _TIME = _number(0, 1e10)
-_SECONDS, _AMOUNT, _COUNT = _number(0, 1e10), _number(0, 1e9), _number(0, 1e12)
+_AMOUNT, _COUNT = _number(0, 1e9), _number(0, 1e12)
+# Older releases wrote a little less than 0 where clocks were read out of order.
+_IDLE = _number(-1, 1e10)
 _LOSS = _number(-1e300, 1e300)
 _BYTES = _number(0, 1e18)
 _LATEST = _number(1, 1e300, null=True)  # null for no promise
@@ -176,7 +178,7 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     },
     "set": {"latest": _LATEST},
     "leave": {"outcome": _TEXT},
-    "report": {"idle": _SECONDS},
+    "report": {"idle": _IDLE},
     "decide": {
         "offered": _COUNT, "workers": _mapping(_whole(1, 1_000_000)),
         "eligible": _mapping(Allowed("a list of texts", _texts)),

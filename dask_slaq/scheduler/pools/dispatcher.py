@@ -78,7 +78,9 @@ class Dispatcher:
         if pool.paused or not (group is None or self._has_room(group)):
             return None
         lag = 0.0
-        if pool.is_behind():
+        # What a job is owed comes out of its owner's share, and not out of that of others.
+        within = group is None or group.tokens > 0 or pool.index == math.inf
+        if within and pool.is_behind():
             turn = OWED
             lag = pool.balance / pool.rate if pool.rate else math.inf
         elif pool.threads >= pool.most:

@@ -247,7 +247,7 @@ class Recording:
             job.losses.append(event["loss"])
             job.work.append(job.waiting)
             job.overhead += [0.0] * (len(job.times) - len(job.overhead))
-            job.idle.append(event.get("idle", 0.0))
+            job.idle.append(max(event.get("idle", 0.0), 0.0))
             job.waiting = 0.0
         elif kind == "max_iter":
             job.settings["max_iter"] = event["max_iter"]

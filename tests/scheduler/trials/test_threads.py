@@ -205,7 +205,7 @@ async def test_the_limit_of_an_owner_holds_for_trials_that_go_on(c, s, a):
         running = plugin.searches.running.values()
         seen.append(sum(search.training + len(search.begun) for search in running))
         await asyncio.sleep(0.002)
-    assert sum(n > 1 for n in seen) < 0.3 * len(seen)  # one may yield while another begins
+    assert sorted(seen)[len(seen) // 2] == 1  # two only while one yields and another begins
 
 
 @gen_cluster(client=True, nthreads=ONE)

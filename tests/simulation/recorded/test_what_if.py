@@ -163,6 +163,19 @@ def test_overhead_and_drivers_are_taken_from_the_log(tmp_path):
     assert one.charged == pytest.approx(0.5, abs=0.03)
 
 
+def test_a_little_less_than_no_time_is_read_as_none(tmp_path):
+    """As older releases wrote it, where clocks were read out of order."""
+    events, _ = record([make("a", work=80.0)])
+    for event in events:
+        if event["event"] == "report":
+            event["idle"] = -0.00024
+    path = written(tmp_path / "log", events)
+    recordings = Recordings()
+    read(path, recordings.take)
+    assert set(recordings.all[0].jobs[0].idle) == {0.0}
+    assert replay_log(path)["difference"] is None
+
+
 def test_overhead_counts_at_the_time_at_which_it_came():
     """In the second half of a run, threads wait for as long as they compute."""
     events, _ = record([make("a", work=80.0, iterations=20)])
