@@ -42,7 +42,7 @@ def set_job(job: str, where: Where, **settings: float | None) -> None:
 @scheduler_options
 def pause(job: str, where: Where) -> None:
     _steer(where, job, "pause")
-    _say(f"{job} is paused: its running tasks end, and no other starts until it is resumed")
+    _say(f"{job} is paused: no task of it starts until it is resumed, and those that run go on")
 
 
 @click.command()

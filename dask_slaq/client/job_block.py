@@ -180,7 +180,7 @@ class Job:
         return set_job(self.name, **given, latest=latest, client=self._client)
 
     def pause(self) -> Any:
-        """Pause the job: its running tasks end, and none starts until it is resumed."""
+        """Pause the job. See `dask_slaq.pause`."""
         return pause(self.name, client=self._client)
 
     def resume(self) -> Any:

@@ -11,7 +11,7 @@ from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.notebook import in_notebook
 from dask_slaq.client.status_html import Status
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.settings import ALERT_TOPIC
+from dask_slaq.core.settings import ALERT_TOPIC, ENDS
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -85,27 +85,29 @@ class Followed:
         ended = [
             name
             for name in self._names
-            if name not in running and self._last.get(name, {}).get("state") != "done"
+            if name not in running and self._last.get(name, {}).get("state") not in ENDS
         ]
         if ended:
             # Their last reports may have come after the last look.
             for _, event in await self._client.scheduler.events(topic=ALERT_TOPIC):
-                if event.get("event") == "done" and event["job"] in ended:
-                    self._last[event["job"]] = _done(event)
+                if event.get("event") in ENDS and event["job"] in ended:
+                    self._last[event["job"]] = _ended(event)
         for name in ended:
             if name in self._last:
-                self._last[name] = {**self._last[name], "state": "done", "share": 0.0}
+                state = self._last[name]["state"]
+                state = state if state in ENDS else "done"
+                self._last[name] = {**self._last[name], "state": state, "share": 0.0}
         self.running = bool(running)
         jobs = {name: self._last[name] for name in self._names if name in self._last}
         return Status({**found, "jobs": jobs})
 
 
-def _done(event: dict[str, Any]) -> dict[str, Any]:
+def _ended(event: dict[str, Any]) -> dict[str, Any]:
     """Return the last status of a job from the alert that it ended."""
     loss = event.get("loss")
     return {
         "owner": event.get("owner", ""),
-        "state": "done",
+        "state": event["event"],
         "iteration": event.get("iteration", 0),
         "loss": math.nan if loss is None else loss,
         "share": 0.0,

@@ -98,7 +98,10 @@ def set_job(
 
 
 def pause(job: str, client: Client | None = None) -> Any:
-    """Pause a job: its running tasks end, and none starts until it is resumed.
+    """Pause a job: no task of it starts until it is resumed.
+
+    Tasks that run go on to their end. A fit in one long task, as of a boosting library, trains on:
+    `stop` ends it.
 
     Parameters
     ----------

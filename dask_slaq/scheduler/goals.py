@@ -1,4 +1,4 @@
-"""Goals of jobs, and few alerts: target reached, late, converged, diverged, done, fell back."""
+"""Goals of jobs, and few alerts: reached, late, converged, stalled, diverged, and how jobs end."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ NOTHING = 0.01
 LASTING = 3
 #: Cap in threads of a job that reached its target and has no floor.
 SHRUNK = 0.1
+#: What is said of a job that ended.
+_ENDS = {
+    "done": "ended",
+    "stopped": "was stopped",
+    "failed": "failed",
+    "lost": "was lost with its client or the plugin",
+}
 
 
 @dataclass
@@ -126,18 +133,24 @@ class Goals:
             stop,
         )
 
-    def end(self, name: str) -> None:
-        """Forget a job that ended, and say so."""
+    def end(self, name: str, outcome: str) -> None:
+        """Forget a job that ended, and say so.
+
+        Parameters
+        ----------
+        name : str
+        outcome : {"done", "stopped", "failed", "lost"}
+        """
         goal = self._goals.pop(name, None)
         if goal is None:
             return
         job, seconds = self._jobs.engine.jobs[name], monotonic() - goal.began
         loss = job.loss if np.isfinite(job.loss) else None
-        message = f"ended after {job.iteration} iterations and {seconds:.3g} s"
+        message = f"{_ENDS[outcome]} after {job.iteration} iterations and {seconds:.3g} s"
         if loss is not None:
             message += f" with a loss of {loss:.4g}"
         numbers = {"iteration": job.iteration, "loss": loss, "seconds": seconds}
-        self._alert(name, "done", message, **numbers)
+        self._alert(name, outcome, message, **numbers)
 
     def is_good_enough(self, name: str) -> bool:
         """Return whether a job reached its target and was shrunk to its floor for that."""

@@ -171,14 +171,15 @@ class ScheduledJobs:
         self._runs.pop(name, None)
         self.stopping.discard(name)
         self.pace.pop(name, None)
-        owner = self.owner.pop(name, "")
+        owner = self.owner.get(name, "")
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
-                self.goals.end(name)
+                self.goals.end(name, outcome or "lost")
                 usage, grant = self.usage.of(owner), self.engine.grants.get(name)
                 usage.finished_jobs += 1
                 usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
             self.engine.remove_job(name, monotonic(), outcome, ended=time())
+        self.owner.pop(name, None)
 
     def _heir(self, name: str) -> Pool | None:
         pool = self.pools.pools.get(name)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
-from distributed import Event
+from distributed import Client, Event
 from distributed.utils_test import inc
 from driving import gen_cluster, start_plugin, tasks_of, until, wait_for
 
@@ -36,7 +37,7 @@ async def test_a_job_stops_at_its_target(c, s, a, b):
                 await asyncio.sleep(0.02)
         assert 3 <= i <= 7
     await until(lambda: len(seen) == 2)
-    assert [alert["event"] for alert in seen] == ["reached", "done"]
+    assert [alert["event"] for alert in seen] == ["reached", "stopped"]
     assert seen[0]["message"].startswith("a: reached its target 0.3 with a loss of 0.")
 
 
@@ -87,6 +88,24 @@ async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
     assert kinds["flat"] == ["converged", "done"]
     assert kinds["up"] == ["diverged", "done"]
     assert sorted(kinds["never"]) == ["done", "late", "stalled"]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, a, b):
+    await start_plugin(c, s, epoch="1h")
+    seen = []
+    slaq.alerts(seen.append, client=c)
+    async with slaq.job("stopped", client=c, owner="ann"):
+        await slaq.stop("stopped", client=c)
+    with contextlib.suppress(ValueError):
+        async with slaq.job("failed", client=c, owner="ann"):
+            raise ValueError
+    async with Client(s.address, asynchronous=True) as other:
+        await slaq.job("lost", client=other, owner="ann").__aenter__()
+    await until(lambda: len(seen) == 3)
+    assert [(alert["job"], alert["owner"]) for alert in seen] == [
+        (alert["event"], "ann") for alert in seen
+    ]
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,30 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, a):
             await slaq.explain("c", client=c)
 
 
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, a):
+    await start_plugin(c, s)
+
+    async def counts():
+        found = await slaq.explain("a", client=c)
+        assert f"{found['running']} tasks run, {found['ready']} are ready" in found["text"]
+        return found["running"], found["ready"]
+
+    async with slaq.job("a", client=c):
+        with tasks_of("a"):
+            futures = c.map(wait_for, ["go"] * 6, pure=False)
+        await until(lambda: a.state.executing_count == 1)
+        assert await counts() == (1, 5)
+        async with slaq.job("b", client=c):
+            await until(lambda: s.plugins["slaq"].pools.holding)
+            assert await counts() == (1, 5)
+            await slaq.pause("a", client=c)
+            assert "1 task that began before" in (await slaq.explain("a", client=c))["reason"]
+            await slaq.resume("a", client=c)
+        await Event("go").set()
+        await c.gather(futures)
+
+
 @gen_cluster(client=True, nthreads=TWO)
 async def test_the_policy_changes_without_a_restart(c, s, a, b):
     await start_plugin(c, s, policy="max-total")

@@ -10,6 +10,7 @@ from dask_slaq.core.errors import InvalidSetting
 
 __all__ = [
     "ALERT_TOPIC",
+    "ENDS",
     "LONGEST_NAME",
     "STEER_TOPIC",
     "check_name",
@@ -24,6 +25,8 @@ LONGEST_NAME = 256
 STEER_TOPIC = "slaq-steer"
 #: Topic of alerts: a job reached its target, converged, diverged, and so on.
 ALERT_TOPIC = "slaq"
+#: Alerts that a job ended; the last one if its client was lost.
+ENDS = ("done", "stopped", "failed", "lost")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100

@@ -113,6 +113,14 @@ class Pool:
         """Number of tasks that have a thread or could use one."""
         return len(self.ready) + len(self.running) + self.waiting
 
+    def counts(self, holding: bool) -> tuple[int, int]:
+        """Return the numbers of tasks that compute, and that are ready but do not."""
+        computing = sum(sent.start is not None for sent in self.running.values())
+        ready = len(self.ready)
+        if not holding:  # Dask keeps them
+            ready = sum(ts.state in ("queued", "no-worker") for ts in self.unfinished)
+        return computing, ready + len(self.running) - computing
+
     @property
     def left(self) -> float:
         """Core-seconds that its unfinished tasks take; nan if unknown, or if more may come."""

@@ -86,7 +86,10 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
     if name in jobs.stopping:
         return "stops at its next report"
     if pool.paused:
-        return "paused: resume it to start its tasks"
+        # A fit in one long task trains on: nothing can take its thread away.
+        computing, _ = pool.counts(True)
+        on = f"; {_tasks(computing)} that began before train on, and `stop` ends them"
+        return "paused: resume it to start its tasks" + on * (computing > 0)
     if (trials := plugin.searches.describe(name)) is not None:
         return trials
     if not (pool.ready or pool.running):
@@ -151,13 +154,13 @@ def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list
     """Return what would give the job more threads."""
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
+    if pool.group is not None and not pool.group.has_room():
+        return ["a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner"]
     hints = []
     if len(pool.running) >= pool.most and plugin.jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
     elif len(pool.running) >= pool.most:
         hints.append(f"a higher max_share: slaq.set({found['job']!r}, max_share=...)")
-    if pool.group is not None and not pool.group.has_room():
-        hints.append("a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner")
     if not found["reports"]:
         hints.append("a loss to predict from: report it, see dask_slaq.job")
     elif pool.ready:
@@ -210,4 +213,6 @@ def _eta(seconds: list[float | None] | None) -> str:
     if seconds is None:
         return "no forecast yet"
     low, expected, high = ("not in sight" if s is None else f"{s:.3g} s" for s in seconds)
+    if seconds[0] is None:
+        return "not in sight: its forecast does not come down to it"
     return f"expected in {expected} (from {low} to {high})"

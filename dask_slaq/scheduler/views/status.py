@@ -40,7 +40,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         ``iteration`` (reports received), ``max_iter`` (maximum number of iterations, None if
         unknown), ``loss`` (last raw loss), ``normalized_loss`` (in [0, 1]), ``predicted`` (fall of
         the normalized loss by the next epoch), ``share`` (threads), ``index`` (order of dispatch),
-        ``workers`` (addresses of the worker set), ``running`` and ``ready`` (numbers of tasks),
+        ``workers`` (addresses of the worker set), ``running`` and ``ready`` (numbers of tasks that
+        compute, and that wait for a thread),
         ``attained`` (core-seconds used), ``reports`` (False for unowned tasks), ``weight``,
         ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
         ``eta`` (None, or low, expected and high seconds to the target), ``latest`` (factor of its
@@ -52,6 +53,7 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
     engine, pool = jobs.engine, jobs.pools.pools[name]
     job = engine.jobs[name]
     grant = engine.grants.get(name)
+    running, ready = pool.counts(jobs.pools.tracker.holding)
     return {
         "iteration": job.iteration,
         "max_iter": job.max_iter,
@@ -61,8 +63,8 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         "share": grant.share if grant else 0.0,
         "index": grant.index if grant else 0.0,
         "workers": sorted(grant.workers) if grant else [],
-        "running": len(pool.running),
-        "ready": len(pool.ready),
+        "running": running,
+        "ready": ready,
         "attained": job.runtime.attained,
         "reports": job.reports,
         "weight": job.weight,
@@ -191,7 +193,7 @@ def values_of_jobs(
     return {
         "iteration": seen["reports"][rows],
         "loss": seen["loss"][rows],
-        "running": np.array([len(pools[name].running) for name in names], np.int64),
+        "running": np.array([pools[name].counts(True)[0] for name in names], np.int64),
         "core_seconds": seen["attained"][rows] + [running.get(name, 0.0) for name in names],
         **granted,
     }
