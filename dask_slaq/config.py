@@ -60,6 +60,7 @@ class Settings:
     owner: str | None
     owners: dict[str, OwnerTerms] | None
     operators: tuple[str, ...]
+    lock: bool
     require_plugin: bool
 
 
@@ -259,5 +260,6 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "owner": (_text, "a string of 1 to 256 characters, or null"),
     "owners": (_owners, "a mapping of owner to weight, max-threads and latest, or null"),
     "operators": (_names, "a list of owners"),
+    "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),
 }

@@ -10,7 +10,7 @@ import click
 from dask_slaq.cli.advise import advise
 from dask_slaq.cli.demo import demo
 from dask_slaq.cli.memory import memory
-from dask_slaq.cli.queries import explain, jobs, owners
+from dask_slaq.cli.queries import audit, explain, jobs, owners
 from dask_slaq.cli.replay import replay
 from dask_slaq.cli.simulate import simulate
 from dask_slaq.cli.steering import pause, policy, resume, set_job, stop
@@ -22,7 +22,7 @@ def slaq() -> None:
     """Quality-driven scheduling of machine learning jobs."""
 
 
-LOOK = (top, jobs, owners, explain)
+LOOK = (top, jobs, owners, explain, audit)
 STEER = (set_job, pause, resume, stop, policy)
 for command in (demo, replay, simulate, advise, memory, *LOOK, *STEER):
     slaq.add_command(command)

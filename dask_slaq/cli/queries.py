@@ -1,4 +1,4 @@
-"""Commands that look at a running scheduler: ``dask slaq jobs``, ``owners`` and ``explain``."""
+"""Commands that look at a running scheduler: ``jobs``, ``owners``, ``explain``, ``audit``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask_slaq.cli.options import json_flag, scheduler_options
 if TYPE_CHECKING:
     from dask_slaq.cli.connection import Where
 
-__all__ = ["explain", "jobs", "owners"]
+__all__ = ["audit", "explain", "jobs", "owners"]
 
 
 @click.command()
@@ -73,6 +73,30 @@ def explain(job: str, where: Where, as_json: bool) -> None:
     found = ask(where, lambda client: ask_why(job, client=client))  # type: ignore[arg-type]
     text = "\n".join(printable(line) for line in found["text"].splitlines())
     click.echo(to_json(found) if as_json else text)
+
+
+@click.command()
+@scheduler_options
+@json_flag
+def audit(where: Where, as_json: bool) -> None:
+    """List who changed jobs, the policy or the plugin, from where, and what was refused.
+
+    \b
+    Example:
+        dask slaq audit --scheduler tcp://10.0.0.1:8786
+
+    These are the last changes of this scheduler, oldest first. Each is also a line in its log,
+    and an alert.
+    """
+    from dask_slaq.cli.connection import ask
+    from dask_slaq.cli.text import as_json as to_json
+    from dask_slaq.cli.text import printable
+    from dask_slaq.core.settings import AUDIT_TOPIC
+
+    events: Any = ask(where, lambda client: client.get_events(AUDIT_TOPIC))
+    found = [event for _, event in events]
+    lines = (printable(f"{event['when']}  {event['message']}") for event in found)
+    click.echo(to_json(found) if as_json else "\n".join(lines) or "nothing was changed")
 
 
 def _status(where: Where) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.memory import Memory
-from dask_slaq.scheduler.plugin_replacement import others_to_replace
 from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
+from dask_slaq.scheduler.registration import others_to_replace, watch, with_settings_of_machine
 from dask_slaq.scheduler.requests import Messages
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_json, add_metrics
@@ -82,11 +82,18 @@ class SlaqPlugin(PluginHooks):
         **other: Any,
     ) -> None:
         self.settings = settings(policy=policy, epoch=epoch, lend=lend, **other)
+        self.machine = self.settings  # those of the machine on which the scheduler runs
+        self.from_client = False
         self.predictor = predictor
         self.failed: str | None = None
         self.journal: Journal | None = None
         self.activity: Activity | None = None
         self._started_on: Scheduler | None = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Remember that a client sent this plugin."""
+        self.__dict__.update(state)
+        self.from_client = True
 
     async def start(self, scheduler: Scheduler) -> None:
         """Begin work on a scheduler.
@@ -98,10 +105,15 @@ class SlaqPlugin(PluginHooks):
         InvalidSetting
             If another `SlaqPlugin` runs jobs there and has not failed, or if the log cannot be
             written.
+        NotAllowed
+            If a client registers it, and ``slaq.lock`` is set on the scheduler's machine.
         """
         if self._started_on is scheduler and self.failed is None:
             return
+        if self.from_client:
+            self.settings, self.machine = with_settings_of_machine(scheduler, self.settings)
         others = others_to_replace(scheduler, SlaqPlugin)
+        watch(scheduler, SlaqPlugin)
         chosen = self.settings
         log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
         for before in others:

@@ -4,6 +4,7 @@ from dask_slaq.core.settings.engine import NORMALIZERS, check_engine_settings
 from dask_slaq.core.settings.job import check_job_settings, check_latest, is_number
 from dask_slaq.core.settings.names import (
     ALERT_TOPIC,
+    AUDIT_TOPIC,
     ENDS,
     LONGEST_NAME,
     STEER_TOPIC,
@@ -15,6 +16,7 @@ from dask_slaq.core.settings.names import (
 
 __all__ = [
     "ALERT_TOPIC",
+    "AUDIT_TOPIC",
     "ENDS",
     "LONGEST_NAME",
     "NORMALIZERS",

@@ -10,6 +10,7 @@ from dask_slaq.core.errors import InvalidSetting
 
 __all__ = [
     "ALERT_TOPIC",
+    "AUDIT_TOPIC",
     "ENDS",
     "LONGEST_NAME",
     "STEER_TOPIC",
@@ -25,6 +26,8 @@ LONGEST_NAME = 256
 STEER_TOPIC = "slaq-steer"
 #: Topic of alerts: a job reached its target, converged, diverged, and so on.
 ALERT_TOPIC = "slaq"
+#: Topic of events on who changed what.
+AUDIT_TOPIC = "slaq-audit"
 #: Alerts that a job ended; the last one if its client was lost.
 ENDS = ("done", "stopped", "failed", "lost")
 

@@ -7,22 +7,30 @@ an exception would end the sender's connection.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from distributed.core import error_message
+
+from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import STEER_TOPIC
+from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.views import curves_to_come, explain, owners_of_jobs, positions, reason
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.comm.core import Comm
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
 __all__ = ["Messages", "at_work"]
+
+logger = logging.getLogger(__name__)
 
 # Seconds to wait for a job's last reports: they travel on the client's stream, the end of the job
 # in a request.
@@ -38,7 +46,7 @@ class Messages:
     def __init__(self, plugin: SlaqPlugin) -> None:
         self.plugin = plugin
         self._dropped = Dropped()
-        self._requests: dict[str, Callable[..., Any]] = {
+        requests: dict[str, Callable[..., Any]] = {
             "slaq_open": self.open_job,
             "slaq_close": self.close_job,
             "slaq_trials": self.trials,
@@ -51,6 +59,7 @@ class Messages:
             "slaq_steer": self.steer,
             "slaq_policy": self.policy,
         }
+        self._requests = {name: self._answer(name, handle) for name, handle in requests.items()}
 
     def register(self) -> None:
         """Install the handlers, replacing those of an earlier plugin."""
@@ -61,6 +70,28 @@ class Messages:
         scheduler.stream_handlers["slaq-kind"] = self.kind
         scheduler.stream_handlers["slaq-trial"] = self.trial
         scheduler.stream_handlers["slaq-leave"] = self.leave
+
+    def _answer(self, name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the handler of a request: what it refuses is one line in the log, and audited."""
+        audited = name in ("slaq_steer", "slaq_policy")
+
+        async def answer(comm: Comm, **message: Any) -> Any:
+            refused, found = None, None
+            try:
+                found = await handle(**message)
+            except SlaqError as error:
+                refused = error
+                found = error_message(error, status="uncaught-error")  # the client raises it
+            if audited:
+                asked, scheduler = in_words(name, message), self.plugin.scheduler
+                by, where, job = message.get("by"), comm.peer_address, message.get("job")
+                audit(scheduler, asked, by=by, where=where, job=job, refused=refused)
+            elif refused is not None:
+                logger.info("%s from %s was refused: %s", name, comm.peer_address, refused)
+            return found
+
+        answer.plugin = self.plugin  # type: ignore[attr-defined]
+        return answer
 
     @property
     def current(self) -> bool:
@@ -271,5 +302,4 @@ class Messages:
 
 def at_work(scheduler: Scheduler) -> SlaqPlugin | None:
     """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
-    messages = getattr(scheduler.handlers.get("slaq_open"), "__self__", None)
-    return messages.plugin if isinstance(messages, Messages) else None
+    return getattr(scheduler.handlers.get("slaq_open"), "plugin", None)

@@ -1,0 +1,123 @@
+"""Registration of the plugin on a running scheduler: what it replaces, and who may do it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from distributed.core import error_message
+
+from dask_slaq.config import Settings, settings
+from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
+from dask_slaq.scheduler.requests import at_work, audit
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+    from distributed.comm.core import Comm
+
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["others_to_replace", "watch", "with_settings_of_machine"]
+
+logger = logging.getLogger(__name__)
+
+#: Settings in which the scheduler's machine has the last word, where they are set there.
+OF_MACHINE = ("owners", "operators", "memory", "log", "lock")
+
+
+def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[SlaqPlugin]:
+    """Return the failed or idle plugins of class `kind` that a new one on `scheduler` replaces.
+
+    Raises
+    ------
+    InvalidSetting
+        If one of them runs jobs and has not failed.
+    """
+    others = [p for p in scheduler.plugins.values() if isinstance(p, kind)]
+    if (before := at_work(scheduler)) is not None and before not in others:
+        before.stop()  # it was unregistered and has not noticed yet
+    if jobs := [name for p in others if p.failed is None for name in p.jobs.names()]:
+        raise InvalidSetting(
+            "the scheduler runs jobs under a SlaqPlugin already, and they must end "
+            "before another one is registered: " + ", ".join(jobs)
+        )
+    if left := [name for p in others for name in p.jobs.names()]:
+        logger.warning(
+            "a SlaqPlugin that failed is replaced; its jobs continue as unowned work until "
+            "they are opened again: %s",
+            ", ".join(left),
+        )
+    return others
+
+
+def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Settings, Settings]:
+    """Return the settings of a plugin that a client registers, and those of the machine.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    given : Settings
+        What the client chose.
+
+    Raises
+    ------
+    NotAllowed
+        If the machine has set ``slaq.lock``.
+    """
+    before = at_work(scheduler)
+    machine = settings() if before is None else before.machine
+    if machine.lock:
+        raise NotAllowed(
+            "clients may not register SlaqPlugin on this scheduler (slaq.lock): who runs it does, "
+            "by --preload dask_slaq"
+        )
+    ours = {name: value for name in OF_MACHINE if (value := getattr(machine, name))}
+    return replace(given, **ours), machine
+
+
+def watch(scheduler: Scheduler, kind: type[SlaqPlugin]) -> None:
+    """Record who registers and unregisters plugins of class `kind`, and refuse it if locked.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    kind : type
+    """
+    handlers = scheduler.handlers
+    register = handlers["register_scheduler_plugin"]
+    unregister = handlers["unregister_scheduler_plugin"]
+    if hasattr(register, "watched"):
+        return
+
+    async def registering(comm: Comm, **message: Any) -> Any:
+        before = at_work(scheduler)
+        refused, found = None, None
+        try:
+            found = await register(**message)
+        except SlaqError as error:
+            refused, found = error, error_message(error, status="uncaught-error")
+        now = at_work(scheduler)
+        if refused is not None or now is not before:
+            policy = "" if now is None or refused else f" with policy {now.settings.policy}"
+            what = f"register SlaqPlugin{policy}"
+            audit(scheduler, what, where=comm.peer_address, refused=refused)
+        return found
+
+    async def unregistering(comm: Comm, name: str) -> Any:
+        plugin = scheduler.plugins.get(name)
+        if not isinstance(plugin, kind):
+            return await unregister(name=name)
+        what, where = "unregister SlaqPlugin", comm.peer_address
+        if plugin.machine.lock:
+            error = NotAllowed("clients may not unregister SlaqPlugin (slaq.lock)")
+            audit(scheduler, what, where=where, refused=error)
+            return error_message(error, status="uncaught-error")
+        found = await unregister(name=name)
+        audit(scheduler, what, where=where)
+        plugin.run_once()  # it notices
+        return found
+
+    registering.watched = True  # type: ignore[attr-defined]
+    handlers["register_scheduler_plugin"] = registering
+    handlers["unregister_scheduler_plugin"] = unregistering

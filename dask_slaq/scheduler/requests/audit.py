@@ -1,0 +1,78 @@
+"""Audit: who changed what on a running scheduler, from where, and whether that was accepted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from time import strftime
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, shown
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+
+__all__ = ["audit", "in_words"]
+
+logger = logging.getLogger(__name__)
+
+
+def audit(
+    scheduler: Scheduler,
+    what: str,
+    *,
+    by: object = "",
+    where: str = "",
+    job: object = "",
+    refused: object = None,
+) -> None:
+    """Record one change, or a refused one: a line in the log, an alert and an audit event.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    what : str
+        What was asked for, as the object of "asked to".
+    by : str
+        Owner who asked, as its client says; empty if unknown.
+    where : str
+        Address from which it was asked.
+    job : str
+        Name of the job that was meant, if any.
+    refused : object, optional
+        Why it was refused.
+    """
+    who = by if isinstance(by, str) and by else "somebody"
+    ended = f"refused: {refused}" if refused is not None else "done"
+    message = f"{who}{where and f' at {where}'} asked to {what}: {ended}"
+    logger.log(logging.INFO if refused is None else logging.WARNING, "%s", message)
+    event = {
+        "event": "audit",
+        "when": strftime("%Y-%m-%d %H:%M:%S"),
+        "by": who,
+        "where": where,
+        "what": what,
+        "job": job if isinstance(job, str) else "",
+        "owner": who,
+        "refused": None if refused is None else str(refused),
+        "message": message,
+    }
+    scheduler.log_event([ALERT_TOPIC, AUDIT_TOPIC], event)
+
+
+def in_words(operation: str, message: Mapping[str, Any]) -> str:
+    """Return what a request asks for.
+
+    Parameters
+    ----------
+    operation : str
+        Name of the request handler.
+    message : mapping
+        Its arguments, which may hold anything.
+    """
+    if operation == "slaq_policy":
+        return f"decide by {shown(message.get('policy'))}"
+    known = ("job", "what", "client", "by")
+    words = [str(message.get("what"))[:20], "job", shown(message.get("job"))]
+    words += (f"{key}={shown(value)}" for key, value in message.items() if key not in known)
+    return " ".join(words)

@@ -1,0 +1,78 @@
+"""Who changed what is recorded; clients can lift no limit that the scheduler's machine sets."""
+
+from __future__ import annotations
+
+import dask
+import pytest
+from distributed.utils_test import captured_logger, gen_cluster
+from driving import start_plugin, until
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import NotAllowed, UnknownJob
+from dask_slaq.core.settings import AUDIT_TOPIC
+
+ONE = [("127.0.0.1", 1)]
+
+
+async def told(client):
+    return [event for _, event in await client.get_events(AUDIT_TOPIC)]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_changes_and_refusals_are_a_line_each(c, s, a):
+    await start_plugin(c, s, operators=["root"])
+    alerts = []
+    slaq.alerts(alerts.append, client=c)
+    with captured_logger("distributed.core") as of_dask, captured_logger("dask_slaq") as log:
+        async with slaq.job("a", client=c, owner="ann"):
+            await slaq.set("a", weight=2, client=c)
+            with dask.config.set({"slaq.owner": "eve"}), pytest.raises(NotAllowed):
+                await slaq.set_policy("fair", client=c)
+            with pytest.raises(UnknownJob):
+                await slaq.pause("b", client=c)
+        with pytest.raises(UnknownJob):
+            await slaq.explain("b", client=c)
+    assert not of_dask.getvalue()
+    assert "Traceback" not in log.getvalue()
+    first, second, third = await told(c)
+    assert (first["what"], first["refused"], first["job"]) == ("set job 'a' weight=2", None, "a")
+    assert (second["by"], second["what"]) == ("eve", "decide by 'fair'")
+    assert "only operators may" in second["refused"]
+    assert "no job named 'b'" in third["refused"]
+    assert "://" in first["where"]
+    await until(lambda: sum(alert["event"] == "audit" for alert in alerts) == 3)
+    assert all(log.getvalue().count(e["message"]) == 1 for e in (second, third))
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_the_limits_of_the_machine_hold_for_what_a_client_registers(c, s, a):
+    machine = slaq.SlaqPlugin(owners={"ann": {"max-threads": 1}}, operators=["root"])
+    await machine.start(s)
+    s.add_plugin(machine, name="slaq")
+    await c.unregister_scheduler_plugin("slaq")
+    mine = await start_plugin(c, s, policy="fair", owners={"ann": {"weight": 9}}, operators=["ann"])
+    assert mine.settings.policy == "fair"
+    assert mine.settings.owners == machine.settings.owners
+    assert mine.settings.operators == ("root",)
+    again = await start_plugin(c, s, policy="las", operators=["ann"])
+    assert again.settings.operators == ("root",)
+    assert [event["what"] for event in await told(c)] == [
+        "unregister SlaqPlugin",
+        "register SlaqPlugin with policy fair",
+        "register SlaqPlugin with policy las",
+    ]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_locked_plugin_stays(c, s, a):
+    machine = slaq.SlaqPlugin(lock=True)
+    await machine.start(s)
+    s.add_plugin(machine, name="slaq")
+    with pytest.raises(NotAllowed, match="lock"):
+        await c.unregister_scheduler_plugin("slaq")
+    with pytest.raises(NotAllowed, match="lock"):
+        await c.register_plugin(slaq.SlaqPlugin())
+    assert s.plugins["slaq"] is machine
+    assert all(event["refused"] for event in await told(c))
+    async with slaq.job("a", client=c):
+        assert (await slaq.status(c))["jobs"]
