@@ -24,7 +24,10 @@ _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if t
     "--min-share", type=float, metavar="THREADS", help="Least threads it keeps; 0 for none."
 )
 @click.option(
-    "--max-share", type=float, metavar="THREADS", help="Most threads it gets; inf for no limit."
+    "--max-share",
+    type=float,
+    metavar="THREADS",
+    help="Most threads while others want them; inf for no limit.",
 )
 @click.option("--target", type=float, metavar="LOSS", help="Loss to reach.")
 @scheduler_options

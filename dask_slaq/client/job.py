@@ -45,7 +45,7 @@ def job(
     weight : float
         Relative importance, > 0.
     min_share, max_share : float, optional
-        Floor and cap of the job's share, in threads.
+        Least threads of the job, and most while other jobs want them.
     latest : float, optional
         Factor of its fair time, at least 1, at which the job ends at the latest; inf for no
         promise. Defaults to the ``slaq.latest`` setting of the scheduler.

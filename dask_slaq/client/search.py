@@ -134,7 +134,7 @@ def search(
     weight : float
         Relative importance among jobs and searches, > 0.
     min_share, max_share : float, optional
-        Floor and cap of the search's share, in threads.
+        Least threads of the search, and most while other jobs want them.
     latest : float, optional
         Factor of its fair time, at least 1, at which the search ends at the latest; inf for no
         promise. Defaults to the ``slaq.latest`` setting of the scheduler.

@@ -79,7 +79,8 @@ def set_job(
     weight : float, optional
         Relative importance, > 0.
     min_share, max_share : float, optional
-        Floor and cap, in threads. A `min_share` of 0 and a `max_share` of inf remove the limit.
+        Floor, and cap while others want threads. A `min_share` of 0 and a `max_share` of inf
+        remove the limit.
     target : float, optional
         Loss to reach.
     latest : float, optional

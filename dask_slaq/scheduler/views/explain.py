@@ -121,7 +121,8 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
     if last and plugin.jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
     if len(pool.running) >= pool.most:
-        return f"runs {_tasks(len(pool.running))}, at its cap max_share of {pool.most:g} threads"
+        cap = f"max_share of {pool.most:g} threads while others wait"
+        return f"runs {_tasks(len(pool.running))}, at its cap {cap}"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
