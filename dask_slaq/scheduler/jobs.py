@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
+from distributed.comm.addressing import get_address_host
+
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind
@@ -252,12 +254,22 @@ class ScheduledJobs:
     def _latest_of(self, owner: str) -> float | None:
         return None if self.engine.owners is None else self.engine.owners.of(owner).latest
 
+    def _owner_of(self, client: str) -> str:
+        """Return the owner of a client's jobs; for one without any, by the machine that it is on.
+
+        Otherwise all notebooks together would be one owner, under one limit.
+        """
+        if client in self._owner_of_client or self.engine.owners is None:
+            return self._owner_of_client.get(client, "")
+        comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
+        return "" if comm is None else f"unknown@{get_address_host(comm.peer_address)}"
+
     def pool_of_unowned(self, client: str) -> Pool:
         """Return the pool of a client's unowned tasks, which get a fair share while jobs run."""
         name = f"other:{client}"
         if (known := self.pools.pools.get(name)) is not None:
             return known
-        weight, owner = self._settings.other_weight, self._owner_of_client.get(client, "")
+        weight, owner = self._settings.other_weight, self._owner_of(client)
         self.engine.add_job(
             name,
             monotonic(),

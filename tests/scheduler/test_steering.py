@@ -207,6 +207,26 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, a):
             await slaq.explain("c", client=c)
 
 
+@gen_cluster(client=True, nthreads=TWO)
+async def test_tasks_outside_jobs_belong_to_somebody(c, s, a, b):
+    plugin = await start_plugin(c, s, owners={"unknown": {"max-threads": 1}})
+    async with (
+        Client(s.address, asynchronous=True) as known,
+        Client(s.address, asynchronous=True) as unknown,
+        slaq.job("a", client=c),
+    ):
+        async with slaq.job("b", client=known, owner="bob"):
+            pass
+        futures = [f for x in (known, unknown) for f in x.map(wait_for, ["go"] * 4, pure=False)]
+        await until(lambda: sum(map(len, (ws.processing for ws in s.workers.values()))) == 2)
+        assert plugin.jobs.owner[f"other:{known.id}"] == "bob"
+        assert plugin.jobs.owner[f"other:{unknown.id}"] == "unknown@127.0.0.1"
+        await until(lambda: plugin.pools.pools[f"other:{unknown.id}"].group is not None)
+        assert plugin.pools.groups["unknown@127.0.0.1"].most == 1
+        await Event("go").set()
+        await asyncio.gather(*(future.result() for future in futures))
+
+
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, a):
     await start_plugin(c, s)
