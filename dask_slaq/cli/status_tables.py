@@ -179,7 +179,7 @@ def _cut(line: str, width: int) -> str:
 def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the standing and the usage of every owner as a readable table."""
     if not owners:
-        return "no owner has had a job"
+        return "no owner has had a job, and slaq.owners sets no limits: jobs share by weight"
     cells = [["owner", *(heading for heading, _, _ in _OWNER_COLUMNS)]]
     for owner in sorted(owners):
         numbers = [number(owners[owner].get(key), digits) for _, key, digits in _OWNER_COLUMNS]

@@ -208,6 +208,13 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, a):
 
 
 @gen_cluster(client=True, nthreads=TWO)
+async def test_limits_are_told_before_anybody_has_a_job(c, s, a, b):
+    await start_plugin(c, s, owners={"ann": {"max-threads": 1}})
+    (ann,) = (await slaq.status(c))["owners"].values()
+    assert (ann["max_threads"], ann["jobs"], ann["deserved"]) == (1, 0, None)
+
+
+@gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_outside_jobs_belong_to_somebody(c, s, a, b):
     plugin = await start_plugin(c, s, owners={"unknown": {"max-threads": 1}})
     async with (

@@ -47,11 +47,17 @@ class BoardData:
     ----------
     note : str
         What to say if there is nothing to show, or something is wrong.
+    head : str
+        What is in force: policy, threads, number of jobs.
+    capacity : int
+        Threads of all workers.
     losses, forecasts, bands, threads, shares, jobs : dict of str to list
         Columns of the plots and the table.
     """
 
     note: str = ""
+    head: str = ""
+    capacity: int = 0
     losses: dict[str, list[Any]] = field(default_factory=dict)
     forecasts: dict[str, list[Any]] = field(default_factory=dict)
     bands: dict[str, list[Any]] = field(default_factory=dict)
@@ -97,6 +103,10 @@ def empty(note: str = "") -> BoardData:
 def _columns(plugin: SlaqPlugin) -> BoardData:
     status = plugin.messages.status_now()
     data = empty()
+    data.capacity = status["capacity"]
+    running = len(plugin.jobs.names())
+    jobs = "1 job" if running == 1 else f"{running} jobs"
+    data.head = f"Policy {status['policy']}, {data.capacity} threads, {jobs}."
     if plugin.failed is not None:
         data.note = f"Plain Dask schedules all tasks, as the plugin failed: {plugin.failed}"
     elif not status["jobs"]:

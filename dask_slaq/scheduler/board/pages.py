@@ -15,6 +15,7 @@ from bokeh.models import (
     HoverTool,
     HTMLTemplateFormatter,
     Range1d,
+    Span,
     TableColumn,
 )
 from bokeh.plotting import figure
@@ -83,10 +84,15 @@ class Threads(DashboardComponent):  # type: ignore[misc]
         )
         self.root.add_tools(HoverTool(renderers=[areas], tooltips=[("job", "@job")]))
         self.root.yaxis.axis_label = "threads"
+        self.all = Span(dimension="width", line_dash="dotted", line_color="#888888")
+        self.root.add_layout(self.all)
 
     def update(self) -> None:
         """Read the newest data."""
-        columns = data_of(self.scheduler).threads
+        data = data_of(self.scheduler)
+        columns = data.threads
+        if self.all.location != data.capacity:
+            self.all.location = data.capacity
         if columns is not self.shown:
             self.shown = self.source.data = columns
 
@@ -140,7 +146,7 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
         swatch = HTMLTemplateFormatter(
             template='<div style="background:<%= value %>;height:1em;width:1em"></div>'
         )
-        widths = {"job": 160, "owner": 130, "state": 80, "iteration": 70, "loss": 90}
+        widths = {"job": 300, "owner": 130, "state": 80, "iteration": 70, "loss": 90}
         columns = [TableColumn(field="color", title="", width=25, formatter=swatch)]
         columns += [TableColumn(field=key, title=key, width=width) for key, width in widths.items()]
         columns.append(TableColumn(field="eta", title="time to target", width=150))
@@ -172,12 +178,15 @@ class Note(DashboardComponent):  # type: ignore[misc]
         """Read the newest data."""
         from html import escape
 
-        note = data_of(self.scheduler).note
+        data = data_of(self.scheduler)
+        note = data.note
         hint = f" {NO_JOBS}" if note == "No job is running." else ""
-        text = escape(note + hint) or (
-            "Tasks that are held until a slot of their job is free appear as "
-            "<i>no-worker</i>, hatched, on Dask's own pages."
-        )
+        text = escape(f"{data.head} {note}{hint}".strip())
+        if not note:
+            text += (
+                " Tasks that are held until a slot of their job is free appear as "
+                "<i>no-worker</i>, hatched, on Dask's own pages."
+            )
         if self.root.text != text:
             self.root.text = text
 

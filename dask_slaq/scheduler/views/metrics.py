@@ -84,7 +84,7 @@ def add_metrics(scheduler: Scheduler) -> None:
                 for name, job in status.items():
                     family.add_metric([name, job["owner"]], job[key])
                 yield family
-            owners = owners_of_jobs(jobs)
+            owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
             for key, (name, text) in BY_OWNER.items():
                 counter = CounterMetricFamily(self.build_name(name), text, labels=["owner"])
                 for owner, usage in owners.items():

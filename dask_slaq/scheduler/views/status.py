@@ -120,7 +120,7 @@ def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | No
 
 
 def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
-    """Return the standing of every owner that has or had jobs.
+    """Return the standing of every owner that has or had jobs, or has terms of its own.
 
     Returns
     -------
@@ -133,8 +133,11 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     engine, usage = jobs.engine, jobs.usage.as_dict()
     running = Counter(jobs.owner[name] for name in jobs.names())
     found = {}
-    for owner in {**usage, **running}:
-        terms = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
+    known = {**usage, **running}
+    without_host = {owner.partition("@")[0] for owner in known}
+    terms = () if engine.owners is None else engine.owners.terms
+    for owner in (*known, *(name for name in terms if name not in without_host | known.keys())):
+        own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
         grant = engine.grants.owners.get(owner)
         standing: dict[str, Any] = dict.fromkeys(("deserved", "got", "lent", "borrowed"))
         if grant is not None:
@@ -145,8 +148,8 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
                 "borrowed": max(grant.got - grant.deserved, 0.0),
             }
         found[owner] = {
-            "weight": terms.weight,
-            "max_threads": terms.max_threads if math.isfinite(terms.max_threads) else None,
+            "weight": own.weight,
+            "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
             "jobs": running[owner],
             **standing,
             **usage.get(owner, asdict(Usage())),
