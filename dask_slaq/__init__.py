@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dask_slaq.adapters import instrument as instrument
     from dask_slaq.client import alerts as alerts
+    from dask_slaq.client import ended as ended
     from dask_slaq.client import explain as explain
     from dask_slaq.client import history as history
     from dask_slaq.client import job as job
@@ -39,6 +40,7 @@ _PUBLIC = {
     "TrialPruned": "dask_slaq.core.errors",
     "alerts": "dask_slaq.client",
     "explain": "dask_slaq.client",
+    "ended": "dask_slaq.client",
     "history": "dask_slaq.client",
     "instrument": "dask_slaq.adapters",
     "job": "dask_slaq.client",
@@ -60,6 +62,7 @@ __all__ = [
     "StopTraining",
     "TrialPruned",
     "alerts",
+    "ended",
     "explain",
     "history",
     "instrument",

@@ -15,9 +15,10 @@ __all__ = ["audit", "explain", "jobs", "owners"]
 
 
 @click.command()
+@click.option("--ended", is_flag=True, help="List the jobs that ended within a day.")
 @scheduler_options
 @json_flag
-def jobs(where: Where, as_json: bool) -> None:
+def jobs(where: Where, ended: bool, as_json: bool) -> None:
     """List the jobs of a running scheduler, and why each has what it has.
 
     \b
@@ -27,9 +28,15 @@ def jobs(where: Where, as_json: bool) -> None:
     "running" counts the tasks that hold a thread, "granted" the threads that the policy gives the
     job in this epoch, and "done" how much of its predicted loss reduction it has made.
     """
-    from dask_slaq.cli.status_tables import jobs_table
+    from dask_slaq.cli.connection import ask
+    from dask_slaq.cli.status_tables import ended_table, jobs_table
     from dask_slaq.cli.text import as_json as to_json
+    from dask_slaq.client import ended as ask_ended
 
+    if ended:
+        over: Any = ask(where, lambda client: ask_ended(client))
+        click.echo(to_json(over) if as_json else ended_table(over))
+        return
     found = _status(where)
     click.echo(to_json(found) if as_json else jobs_table(found, width=_width()))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dask_slaq.cli.text import aligned, duration, number, printable
 
-__all__ = ["JOB_COLUMNS", "Column", "jobs_table", "owners_table", "summary"]
+__all__ = ["JOB_COLUMNS", "Column", "ended_table", "jobs_table", "owners_table", "summary"]
 
 Job = Mapping[str, Any]
 
@@ -174,6 +175,20 @@ def jobs_table(status: Mapping[str, Any], width: int | None = None) -> str:
 
 def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def ended_table(jobs: Sequence[Mapping[str, Any]]) -> str:
+    """Return jobs that ended as a readable table; see `dask_slaq.ended`."""
+    if not jobs:
+        return "no job has ended within a day"
+    cells = [["job", "owner", "outcome", "iterations", "loss", "time", "core-s", "ended"]]
+    for job in jobs:
+        names = [printable(job["job"]), printable(job["owner"]) or "-", job["event"]]
+        numbers = [number(job[key]) for key in ("iteration", "loss")]
+        took = [duration(job["seconds"]), number(job["core_seconds"])]
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["ended"]))
+        cells.append([*names, *numbers, *took, at])
+    return "\n".join(aligned(cells, left=(0, 1, 2)))
 
 
 def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:

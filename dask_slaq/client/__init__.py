@@ -6,6 +6,7 @@ from dask_slaq.client.job import job as job
 from dask_slaq.client.job import report as report
 from dask_slaq.client.progress import progress as progress
 from dask_slaq.client.queries import bindings as bindings
+from dask_slaq.client.queries import ended as ended
 from dask_slaq.client.queries import history as history
 from dask_slaq.client.queries import status as status
 from dask_slaq.client.search import Search as Search

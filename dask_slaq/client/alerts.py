@@ -25,15 +25,17 @@ def alerts(
 ) -> None:
     """Call a function for every alert from now on, such as one that prints or posts it.
 
-    There are few: each kind comes at most once per job. Where the scheduler does not run the
-    plugin, there are none.
+    There are few: each kind comes at most once per job, and one for each change of a job, of the
+    policy or of the plugin (``audit``). Where the scheduler does not run the plugin, there are
+    none.
 
     Parameters
     ----------
     handler : callable
         Called with a dict: ``event`` (``reached``, ``late``, ``converged``, ``stalled``,
-        ``diverged``, ``done`` or ``fell back``), ``job``, ``owner``, ``message``; ``done`` also
-        has ``iteration``, ``loss`` and ``seconds``. By default the alert is printed; in a
+        ``diverged``, ``done``, ``stopped``, ``failed``, ``lost``, ``audit`` or ``fell back``),
+        ``job``, ``owner``, ``message``; those of the end of a job also have ``iteration``,
+        ``loss`` and ``seconds``. By default the alert is printed; in a
         notebook below the cell of this call, also after the cell has ended. It replaces the
         handler of an earlier call.
     client : distributed.Client, optional

@@ -47,6 +47,29 @@ def status(client: Client | None = None) -> Status:
     return client.sync(_status, client)
 
 
+def ended(client: Client | None = None) -> list[dict[str, Any]]:
+    """Return the jobs that ended within a day, oldest first.
+
+    Parameters
+    ----------
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    list of dict
+        ``job``, ``owner``, ``event`` (``done``, ``stopped``, ``failed`` or ``lost``),
+        ``iteration``, ``loss``, ``seconds``, ``core_seconds``, ``ended`` (Unix seconds) and
+        ``message``.
+
+    Raises
+    ------
+    NoPlugin
+    """
+    client = current_client(client)
+    return client.sync(request, client, "slaq_ended")  # type: ignore[no-any-return]
+
+
 def history(client: Client | None = None) -> xarray.Dataset:
     """Return the progress and share of every job in each epoch that the scheduler remembers.
 

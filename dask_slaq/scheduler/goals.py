@@ -133,24 +133,29 @@ class Goals:
             stop,
         )
 
-    def end(self, name: str, outcome: str) -> None:
+    def end(self, name: str, outcome: str) -> dict[str, Any] | None:
         """Forget a job that ended, and say so.
 
         Parameters
         ----------
         name : str
         outcome : {"done", "stopped", "failed", "lost"}
+
+        Returns
+        -------
+        dict or None
+            The alert; None for a job that was not followed.
         """
         goal = self._goals.pop(name, None)
         if goal is None:
-            return
+            return None
         job, seconds = self._jobs.engine.jobs[name], monotonic() - goal.began
         loss = job.loss if np.isfinite(job.loss) else None
         message = f"{_ENDS[outcome]} after {job.iteration} iterations and {seconds:.3g} s"
         if loss is not None:
             message += f" with a loss of {loss:.4g}"
         numbers = {"iteration": job.iteration, "loss": loss, "seconds": seconds}
-        self._alert(name, outcome, message, **numbers)
+        return self._alert(name, outcome, message, **numbers)
 
     def is_good_enough(self, name: str) -> bool:
         """Return whether a job reached its target and was shrunk to its floor for that."""
@@ -234,8 +239,9 @@ class Goals:
         """Return the cap in threads of a job that reached its target."""
         return max(self._jobs.engine.jobs[name].min_share or 0.0, SHRUNK)
 
-    def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> None:
+    def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> dict[str, Any]:
         event: dict[str, Any] = {"event": kind, "job": name, "message": f"{name}: {message}"}
         event.update(numbers)
         event["owner"] = self._jobs.owner.get(name, "")
         self._jobs.scheduler.log_event(ALERT_TOPIC, event)
+        return event

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ScheduledJobs"]
 
+#: Jobs that ended and are remembered.
+MOST_ENDED = 10_000
+
 
 class ScheduledJobs:
     """All jobs on a scheduler, and one pool per client for its unowned tasks.
@@ -70,6 +74,8 @@ class ScheduledJobs:
         Jobs that were asked to stop.
     pace : dict of str to Pace
     usage : UsageByOwner
+    ended : deque of dict
+        Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
     goals : Goals
     """
 
@@ -90,6 +96,7 @@ class ScheduledJobs:
         self.stopping: set[str] = set()
         self.pace: dict[str, Pace] = {}
         self.usage = UsageByOwner()
+        self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
         self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
@@ -176,7 +183,9 @@ class ScheduledJobs:
         owner = self.owner.get(name, "")
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
-                self.goals.end(name, outcome or "lost")
+                ended = self.goals.end(name, outcome or "lost")
+                used = self.engine.jobs[name].runtime.attained
+                self.ended.append({**(ended or {}), "core_seconds": used, "ended": time()})
                 usage, grant = self.usage.of(owner), self.engine.grants.get(name)
                 usage.finished_jobs += 1
                 usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0

@@ -201,3 +201,19 @@ def test_the_time_to_the_target_has_its_band(eta, text):
     column = next(c for c in JOB_COLUMNS if c.heading == "to target")
     assert column.text("a", {"target": 0.1, "eta": eta}) == text
     assert column.text("a", {"target": None, "eta": None}) == "-"
+
+
+def test_what_ended_and_what_was_changed_is_told(run, training):
+    with slaq.job("over", owner="bob@lab", client=training) as job:
+        job.report(0.25)
+        assert run("set", "over", "--weight", "2").exit_code == 0
+        refused(run("stop", "over", by="eve@desk"), "eve@desk", "operators")
+    heading, *rows = run("jobs", "--ended").output.splitlines()
+    assert heading.split()[:3] == ["job", "owner", "outcome"]
+    (row,) = (row.split() for row in rows if row.startswith("over"))
+    assert row[1:5] == ["bob@lab", "done", "1", "0.25"]
+    assert json.loads(run("jobs", "--ended", "--json").output)[-1]["job"] == "over"
+    told = run("audit").output.splitlines()
+    assert "asked to set job 'over' weight=2.0: done" in told[-2]
+    assert "eve@desk" in told[-1] and "refused" in told[-1]
+    assert json.loads(run("audit", "--json").output)[-1]["by"] == "eve@desk"

@@ -94,7 +94,7 @@ async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
 async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, a, b):
     await start_plugin(c, s, epoch="1h")
     seen = []
-    slaq.alerts(seen.append, client=c)
+    slaq.alerts(lambda alert: alert["event"] == "audit" or seen.append(alert), client=c)
     async with slaq.job("stopped", client=c, owner="ann"):
         await slaq.stop("stopped", client=c)
     with contextlib.suppress(ValueError):

@@ -56,6 +56,7 @@ class Messages:
             "slaq_bindings": self.bindings,
             "slaq_curve": self.curve,
             "slaq_explain": self.explain,
+            "slaq_ended": self.ended,
             "slaq_steer": self.steer,
             "slaq_policy": self.policy,
         }
@@ -212,6 +213,12 @@ class Messages:
             "owners": owners_of_jobs(plugin.jobs),
             "memory": plugin.memory.about(),
         }
+
+    async def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
+        """Return the jobs that ended in the last `seconds`, oldest first."""
+        self.plugin.check_registered()
+        since = time() - seconds
+        return [job for job in self.plugin.jobs.ended if job["ended"] >= since]
 
     async def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""
