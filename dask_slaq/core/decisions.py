@@ -105,7 +105,7 @@ class Decisions:
             capacity,
             elapsed,
             fair,
-            np.isfinite(total),
+            total,
         )
         jobs.runtimes.grant(order.rows, share, decision.tokens)
         self._gain, self._sets = snapshot.gain, sets
@@ -169,7 +169,7 @@ class Decisions:
         capacity: int,
         elapsed: float,
         fair: FloatArray,
-        known: BoolArray,
+        total: FloatArray,
     ) -> Decision:
         """Return the grants of all jobs, with tokens refilled for the `elapsed` seconds."""
         engine, jobs = self._engine, self._engine.jobs
@@ -180,7 +180,7 @@ class Decisions:
         blind = engine.policy.name in BLIND  # such a policy keeps every promise by itself
         latest, credit = (math.inf, 0.0) if blind else (engine.latest, engine.floor)
         tokens, rate = refill_tokens(
-            jobs, latest, credit, engine.epoch, elapsed, fair, snapshot.age, known
+            jobs, latest, credit, engine.epoch, elapsed, fair, snapshot.age, total
         )
         return Decision(
             reports=snapshot.reporting,

@@ -21,6 +21,9 @@ BoolArray = NDArray[np.bool_]
 #: Epochs' worth of its fair share after which a job without a report counts as one that never
 #: reports. Otherwise it would come before all others for as long as it runs.
 EXPLORED = 2.0
+#: Relative error of what a job takes in all. A job that lacks less by its promise is to end: its
+#: last task would wait otherwise, as the fair clock takes the job for done.
+INEXACT = 0.02
 
 
 def credit_entitlement(
@@ -84,7 +87,7 @@ def refill_tokens(
     elapsed: float,
     fair: FloatArray,
     age: FloatArray,
-    known: BoolArray,
+    total: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Refill the tokens (n_jobs,) of all jobs, in core-seconds.
 
@@ -105,8 +108,8 @@ def refill_tokens(
         Threads (n_jobs,) to which the jobs are entitled now.
     age : numpy.ndarray
         Seconds (n_jobs,) since arrival.
-    known : numpy.ndarray
-        Whether the end of each job is known.
+    total : numpy.ndarray
+        Core-seconds (n_jobs,) that each job takes in all, inf if unknown.
 
     Returns
     -------
@@ -123,9 +126,13 @@ def refill_tokens(
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
     times = jobs.latest(rows, latest)
     due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (0.0, epoch))
+    known = np.isfinite(total)
+    # By then all of it should be done: what is left, be it more than expected, is due now.
+    ends = known & (due >= (1 - INEXACT) * total)
+    due = np.where(ends, np.maximum(total, attained + fair * epoch), due)
     entitled = credit * column["entitled"][rows]
     due = np.where(known, due, entitled) - attained
-    soon = np.where(known, soon, entitled + credit * fair * epoch) - attained
+    soon = np.where(known, np.maximum(soon, due), entitled + credit * fair * epoch) - attained
     promised = soon > bucket + floor * epoch
     tokens: FloatArray = np.maximum(np.where(promised, due, bucket), 0.0)
     rate: FloatArray = np.where(promised, (soon - tokens) / epoch, floor)
