@@ -89,7 +89,7 @@ class Engine(Steering, RemembersRuns):
 
     def __init__(
         self,
-        policy: str | Policy = "max-total",
+        policy: str | Policy = "first-to-target",
         *,
         epoch: float = 1.0,
         normalizer: str = "range",

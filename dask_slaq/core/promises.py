@@ -23,7 +23,7 @@ BoolArray = NDArray[np.bool_]
 EXPLORED = 2.0
 #: Relative error of what a job takes in all. A job that lacks less by its promise is to end: its
 #: last task would wait otherwise, as the fair clock takes the job for done.
-INEXACT = 0.02
+INEXACT = 0.01
 
 
 def credit_entitlement(
