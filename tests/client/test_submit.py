@@ -153,9 +153,9 @@ def test_a_widget_follows_the_jobs_of_a_notebook(client):
     assert "&lt;b&gt;w&lt;/b&gt;" in widget.value != before
     future.cancel()
     wait([future], 60)
-    while ">done<" not in widget.value and time.monotonic() < deadline:
+    while ">stopped<" not in widget.value and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert ">done<" in widget.value
+    assert ">stopped<" in widget.value
     assert "trained for" in widget.value
     # A job that has ended already is shown as it ended.
     assert slaq.progress("<b>w</b>", notebook=True).value == widget.value
