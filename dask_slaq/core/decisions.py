@@ -132,9 +132,11 @@ class Decisions:
         )
         latest = jobs.latest(rows, engine.latest)
         attained = jobs.runtimes.column["attained"][rows]
-        fair = jobs.fair_clock.until_end(rows, total, threads, age)
+        # A job may have no task at the very moment: it goes on with as many as it has had.
+        usual = np.where((cap > 0) | column["paused"][rows], cap, column["fair_cap"][rows])
+        share = np.minimum(capacity * weight / weight.sum(), usual)
+        fair = jobs.fair_clock.until_end(rows, total, np.where(cap > 0, threads, share), age)
         promised = latest * (age + fair) - age
-        share = np.minimum(capacity * weight / weight.sum(), cap)
         due = jobs.fair_clock.served(rows, (age + engine.epoch) / latest)
         return jobs.ends.forecast(
             rows, attained, total, share, due, fair, promised, engine.epoch, now, capacity

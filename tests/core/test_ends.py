@@ -50,3 +50,18 @@ def test_an_engine_says_when_jobs_of_known_length_end():
     assert ends["low"] < ends["expected"] < ends["high"]
     later = engine.end_of("known", 7.0)
     assert later["promised"] == pytest.approx(ends["promised"] - 2.0)
+
+
+def test_a_job_without_a_task_at_the_moment_goes_on_as_before():
+    engine = Engine("fair")
+    for name in "ab":
+        engine.add_job(name, 0.0, max_iter=20)
+    for k in range(8):
+        for name in "ab":
+            engine.observe_demand(name, 0 if k == 7 and name == "a" else 4)
+            engine.observe_task(name, seconds=4.0, at_once=4)
+            engine.report(name, 0.8**k, float(k))
+        engine.reallocate({"w": 8}, float(k))
+    ends = engine.end_of("a", 7.0)
+    assert 5 < ends["fair"] < 20 and ends["fair"] < ends["promised"] < 60
+    assert ends["low"] < ends["expected"] < ends["high"] < 100

@@ -17,6 +17,8 @@ __all__ = ["ends_of", "in_words"]
 TOLD = ("fair", "promised", "low", "expected", "high")
 #: Factor by which the time from arrival to the promised end may grow until it is told.
 LATER = 1.2
+#: Seconds from now that count as never: a paused job has no end in sight.
+FOREVER = 1e8
 
 
 def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
@@ -38,7 +40,9 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     if found is None:
         return None
-    found = {key: value if math.isfinite(value) else None for key, value in found.items()}
+    found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
+    if found["high"] is None:
+        found.update(low=None, expected=None)
     late = _late(jobs, name, found)
     return {**{key: found[key] for key in TOLD}, "late": late}
 
