@@ -124,7 +124,10 @@ class Decisions:
         """Advance the fair clock, and return when the jobs end."""
         engine, jobs, rows = self._engine, self._engine.jobs, order.rows
         column = jobs.table.column
-        cap = np.minimum(np.minimum(room, column["most"][rows]), column["demand"][rows])
+        # At the very moment at which an iteration ends, a job has few tasks or none.
+        lately = column["fair_width"][rows] * math.exp(-elapsed / engine.epoch)
+        column["fair_width"][rows] = width = np.maximum(column["demand"][rows], lately)
+        cap = np.minimum(np.minimum(room, column["most"][rows]), width)
         cap[column["paused"][rows]] = 0.0
         age = jobs.age(rows, now)
         threads = jobs.fair_clock.advance(

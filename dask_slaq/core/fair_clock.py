@@ -29,7 +29,8 @@ ENDS = 16
 
 #: Columns of the clock in a `JobArrays`. ``history`` has the core-seconds received at the ages
 #: ``0, step, 2 * step, …``, of which ``points`` are known. ``served`` is the amount at ``age``, the
-#: present age, or the one at which the job was done; ``weight`` the last one, ``cap`` the largest.
+#: present age, or the one at which the job was done; ``weight`` the last one, ``cap`` the largest;
+#: ``width`` the tasks that it has had lately.
 COLUMNS = {
     "fair_history": ((POINTS,), np.float64, 0.0),
     "fair_step": ((), np.float64, 0.0),
@@ -38,6 +39,7 @@ COLUMNS = {
     "fair_served": ((), np.float64, 0.0),
     "fair_weight": ((), np.float64, 1.0),
     "fair_cap": ((), np.float64, 0.0),
+    "fair_width": ((), np.float64, 0.0),
 }
 
 
