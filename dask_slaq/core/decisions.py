@@ -135,10 +135,10 @@ class Decisions:
         )
         latest = jobs.latest(rows, engine.latest)
         attained = jobs.runtimes.column["attained"][rows]
-        # A job may have no task at the very moment: it goes on with as many as it has had.
-        usual = np.where((cap > 0) | column["paused"][rows], cap, column["fair_cap"][rows])
+        # It goes on with as many as it has had.
+        usual = np.where(column["paused"][rows], 0.0, column["fair_cap"][rows])
         share = np.minimum(capacity * weight / weight.sum(), usual)
-        fair = jobs.fair_clock.until_end(rows, total, np.where(cap > 0, threads, share), age)
+        fair = jobs.fair_clock.until_end(rows, total, np.maximum(threads, share), age)
         promised = latest * (age + fair) - age
         due = jobs.fair_clock.served(rows, (age + engine.epoch) / latest)
         return jobs.ends.forecast(

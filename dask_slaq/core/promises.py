@@ -127,12 +127,14 @@ def refill_tokens(
     times = jobs.latest(rows, latest)
     due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (0.0, epoch))
     known = np.isfinite(total)
-    # By then all of it should be done: what is left, be it more than expected, is due now.
+    # By then all of it should be done: what is left is due now, be it a little more than expected.
     ends = known & (due >= (1 - INEXACT) * total)
-    due = np.where(ends, np.maximum(total, attained + fair * epoch), due)
+    most = np.minimum(fair * epoch, INEXACT * np.where(known, total, 0.0))
+    due = np.where(ends, np.maximum(total, attained + most), due)
+    soon = np.maximum(soon, due)
     entitled = credit * column["entitled"][rows]
     due = np.where(known, due, entitled) - attained
-    soon = np.where(known, np.maximum(soon, due), entitled + credit * fair * epoch) - attained
+    soon = np.where(known, soon, entitled + credit * fair * epoch) - attained
     promised = soon > bucket + floor * epoch
     tokens: FloatArray = np.maximum(np.where(promised, due, bucket), 0.0)
     rate: FloatArray = np.where(promised, (soon - tokens) / epoch, floor)

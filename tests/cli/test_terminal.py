@@ -78,7 +78,7 @@ def test_jobs_are_steered(run, training):
 
 
 def test_the_policy_is_printed_and_changed(run):
-    assert run("policy").output == "max-total\n"
+    assert run("policy").output == "first-to-target\n"
     assert run("policy", "fair").exit_code == 0
     assert run("policy").output == "fair\n"
     refused(run("policy", "fairest"), "'fairest'", "max-total")
@@ -181,7 +181,7 @@ def test_tls_by_dask_s_own_configuration(run, tmp_path):
     try:
         with dask.config.set(settings):
             result = run("policy", where=("--scheduler-file", file))
-            assert (result.exit_code, result.output) == (0, "max-total\n")
+            assert (result.exit_code, result.output) == (0, "first-to-target\n")
         refused(run("policy", where=("--scheduler-file", file)), "TLS")
     finally:
         end(process)
