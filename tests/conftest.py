@@ -36,10 +36,10 @@ from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run a test once more that failed on a real cluster: a machine may pause for a second.
 
-    What the report calls "rerun" is to be looked into. The pure core never has an excuse.
+    Look into what the report calls "rerun". The pure core and the simulator have no excuse.
     """
     for item in items:
-        if "core" not in item.path.parts:
+        if {"core", "simulation"}.isdisjoint(item.path.parts):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -100,7 +100,8 @@ _help(
 )
 _help(
     pause,
-    "Pause the running job JOB: its running tasks end, and none starts until it is resumed.",
+    "Pause the running job JOB: no task of it starts until it is resumed, and those that run "
+    "go on.",
     "dask slaq pause logreg-C0.1",
 )
 _help(resume, "Resume the paused job JOB.", "dask slaq resume logreg-C0.1")

@@ -21,8 +21,8 @@ BoolArray = NDArray[np.bool_]
 #: Epochs' worth of its fair share after which a job without a report counts as one that never
 #: reports. Otherwise it would come before all others for as long as it runs.
 EXPLORED = 2.0
-#: Relative error of what a job takes in all. A job that lacks less by its promise is to end: its
-#: last task would wait otherwise, as the fair clock takes the job for done.
+#: Relative error of the work that a job is expected to have. A job that is due to have received all
+#: but this is due to end: the fair clock takes it for done, so its last task would wait otherwise.
 INEXACT = 0.01
 
 
@@ -126,12 +126,12 @@ def refill_tokens(
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
     times = jobs.latest(rows, latest)
     due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (0.0, epoch))
-    known = np.isfinite(total)
     # By then all of it should be done: what is left is due now, be it a little more than expected.
-    ends = known & (due >= (1 - INEXACT) * total)
-    most = np.minimum(fair * epoch, INEXACT * np.where(known, total, 0.0))
-    due = np.where(ends, np.maximum(total, attained + most), due)
+    ends = due >= (1 - INEXACT) * total
+    more = np.minimum(fair * epoch, INEXACT * total)
+    due = np.where(ends, np.maximum(total, attained + more), due)
     soon = np.maximum(soon, due)
+    known = np.isfinite(total)
     entitled = credit * column["entitled"][rows]
     due = np.where(known, due, entitled) - attained
     soon = np.where(known, soon, entitled + credit * fair * epoch) - attained

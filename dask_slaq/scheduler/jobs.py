@@ -183,9 +183,9 @@ class ScheduledJobs:
         owner = self.owner.get(name, "")
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
-                ended = self.goals.end(name, outcome or "lost")
                 used = self.engine.jobs[name].runtime.attained
-                self.ended.append({**(ended or {}), "core_seconds": used, "ended": time()})
+                if (alert := self.goals.end(name, outcome or "lost")) is not None:
+                    self.ended.append({**alert, "core_seconds": used, "ended": time()})
                 usage, grant = self.usage.of(owner), self.engine.grants.get(name)
                 usage.finished_jobs += 1
                 usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0

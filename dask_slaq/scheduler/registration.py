@@ -115,7 +115,7 @@ def watch(scheduler: Scheduler, kind: type[SlaqPlugin]) -> None:
             return error_message(error, status="uncaught-error")
         found = await unregister(name=name)
         audit(scheduler, what, where=where)
-        plugin.run_once()  # it notices
+        plugin.run_once()  # it notices that, and gives every task back
         return found
 
     registering.watched = True  # type: ignore[attr-defined]

@@ -76,3 +76,15 @@ async def test_a_locked_plugin_stays(c, s, a):
     assert all(event["refused"] for event in await told(c))
     async with slaq.job("a", client=c):
         assert (await slaq.status(c))["jobs"]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_a_client_says_stays_in_its_line(c, s, a):
+    await start_plugin(c, s)
+    hostile = {"job": "b\nx" * 999, "what": "pause\nroot asked", "client": c.id, "by": "eve\nann"}
+    with captured_logger("dask_slaq") as log, pytest.raises(UnknownJob):
+        await c.scheduler.slaq_steer(**hostile)
+    (event,) = await told(c)
+    assert "\n" not in event["message"] + event["by"] + event["job"]
+    assert len(event["message"]) < 999
+    assert log.getvalue().count("\n") == 1

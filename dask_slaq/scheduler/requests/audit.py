@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from time import strftime
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, shown
+from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, LONGEST_NAME, shown
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -33,16 +33,14 @@ def audit(
     scheduler : distributed.Scheduler
     what : str
         What was asked for, as the object of "asked to".
-    by : str
-        Owner who asked, as its client says; empty if unknown.
+    by, job : object
+        Who asked, and the name of the job that was meant: what a client says, or nothing.
     where : str
         Address from which it was asked.
-    job : str
-        Name of the job that was meant, if any.
     refused : object, optional
         Why it was refused.
     """
-    who = by if isinstance(by, str) and by else "somebody"
+    who, of = _clean(by) or "somebody", _clean(job)
     ended = f"refused: {refused}" if refused is not None else "done"
     message = f"{who}{where and f' at {where}'} asked to {what}: {ended}"
     logger.log(logging.INFO if refused is None else logging.WARNING, "%s", message)
@@ -52,12 +50,19 @@ def audit(
         "by": who,
         "where": where,
         "what": what,
-        "job": job if isinstance(job, str) else "",
+        "job": of,
         "owner": who,
         "refused": None if refused is None else str(refused),
         "message": message,
     }
     scheduler.log_event([ALERT_TOPIC, AUDIT_TOPIC], event)
+
+
+def _clean(text: object) -> str:
+    """Return a client's text as it is, unless it would spoil a line of the log; empty for none."""
+    if isinstance(text, str) and text.isprintable() and len(text) <= LONGEST_NAME:
+        return text
+    return shown(text) if text else ""
 
 
 def in_words(operation: str, message: Mapping[str, Any]) -> str:
@@ -73,6 +78,6 @@ def in_words(operation: str, message: Mapping[str, Any]) -> str:
     if operation == "slaq_policy":
         return f"decide by {shown(message.get('policy'))}"
     known = ("job", "what", "client", "by")
-    words = [str(message.get("what"))[:20], "job", shown(message.get("job"))]
+    words = [_clean(message.get("what")), "job", shown(message.get("job"))]
     words += (f"{key}={shown(value)}" for key, value in message.items() if key not in known)
     return " ".join(words)
