@@ -19,6 +19,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_slaq as slaq
 from dask_slaq.core.policies import Allocation, Snapshot
+from dask_slaq.core.settings import ALERT_TOPIC
 
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
@@ -143,6 +144,14 @@ def where(*args: Any, **kwargs: Any) -> str:
 async def until(condition: Callable[[], Any], timeout: float = PATIENCE) -> None:
     """Wait until something holds, looking often."""
     await utils_test.async_poll_for(condition, timeout, period=0.005)
+
+
+async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Follow all alerts from now on: the subscription itself travels on the client's stream."""
+    seen: list[dict[str, Any]] = []
+    slaq.alerts(seen.append, client=client)
+    await until(lambda: client.id in scheduler._broker._topics[ALERT_TOPIC].subscribers)
+    return seen
 
 
 async def state_of(scheduler: Scheduler, future: Any, *states: str) -> None:

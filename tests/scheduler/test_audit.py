@@ -5,7 +5,7 @@ from __future__ import annotations
 import dask
 import pytest
 from distributed.utils_test import captured_logger, gen_cluster
-from driving import start_plugin, until
+from driving import alerts_of, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import NotAllowed, UnknownJob
@@ -21,8 +21,7 @@ async def told(client):
 @gen_cluster(client=True, nthreads=ONE)
 async def test_changes_and_refusals_are_a_line_each(c, s, a):
     await start_plugin(c, s, operators=["root"])
-    alerts = []
-    slaq.alerts(alerts.append, client=c)
+    alerts = await alerts_of(c, s)
     with captured_logger("distributed.core") as of_dask, captured_logger("dask_slaq") as log:
         async with slaq.job("a", client=c, owner="ann"):
             await slaq.set("a", weight=2, client=c)

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 from distributed import Client, Event
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, tasks_of, until, wait_for
+from driving import alerts_of, gen_cluster, start_plugin, tasks_of, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -28,8 +28,7 @@ async def reports(plugin, job, losses):
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_job_stops_at_its_target(c, s, a, b):
     plugin = await start_plugin(c, s, epoch="1h")
-    seen = []
-    slaq.alerts(seen.append, client=c)
+    seen = await alerts_of(c, s)
     async with slaq.job("a", client=c, target=0.3, stop=True) as job:
         with pytest.raises(slaq.StopTraining):
             for i in range(20):
@@ -69,8 +68,7 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, a, b):
 @gen_cluster(client=True, nthreads=TWO)
 async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
     plugin = await start_plugin(c, s, epoch="1h")
-    seen = []
-    slaq.alerts(seen.append, client=c)
+    seen = await alerts_of(c, s)
     async with (
         slaq.job("flat", client=c) as flat,
         slaq.job("up", client=c) as up,
@@ -93,18 +91,19 @@ async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
 @gen_cluster(client=True, nthreads=TWO)
 async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, a, b):
     await start_plugin(c, s, epoch="1h")
-    seen = []
-    slaq.alerts(lambda alert: alert["event"] == "audit" or seen.append(alert), client=c)
+    alerts = await alerts_of(c, s)
     async with slaq.job("stopped", client=c, owner="ann"):
         await slaq.stop("stopped", client=c)
     with contextlib.suppress(ValueError):
         async with slaq.job("failed", client=c, owner="ann"):
             raise ValueError
-    async with Client(s.address, asynchronous=True) as other:
-        await slaq.job("lost", client=other, owner="ann").__aenter__()
-    await until(lambda: len(seen) == 3)
-    assert [(alert["job"], alert["owner"]) for alert in seen] == [
-        (alert["event"], "ann") for alert in seen
+    other = await Client(s.address, asynchronous=True)
+    async with slaq.job("lost", client=other, owner="ann"):
+        await other.close()
+    await until(lambda: sum(alert["event"] != "audit" for alert in alerts) == 3)
+    ends = [alert for alert in alerts if alert["event"] != "audit"]
+    assert [(alert["job"], alert["owner"]) for alert in ends] == [
+        (alert["event"], "ann") for alert in ends
     ]
 
 
