@@ -1,0 +1,159 @@
+"""Owners benchmark: shares of two owners with weights 1 and 3, by the kind of their work.
+
+Both owners always want all threads. Steps sleep, on a cluster of one-thread workers in this process,
+and count themselves, so the shares do not rely on what the plugin says of itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+import click
+import dask
+from distributed import Client, LocalCluster
+
+import dask_slaq as slaq
+from benchmarks.common.cluster import another_client, local_cluster, register
+from benchmarks.common.results import Names, give, json_option
+
+WEIGHTS = {"ann": 1, "bob": 3}
+DESERVED = WEIGHTS["bob"] / sum(WEIGHTS.values())
+WORKERS, STEP = 8, 0.1
+#: Seconds before the measurement starts, in which jobs arrive.
+ARRIVAL = 5.0
+#: Seconds that each step spent on a worker, by owner.
+SPENT: Counter[str] = Counter()
+#: Where the tasks of a training wait for each other.
+GANGS: dict[tuple[str, int], threading.Barrier] = {}
+
+
+def step(owner: str, steps: int = 1, report: bool = False) -> None:
+    """Sleep `steps` times, and count the seconds to `owner`."""
+    for k in range(steps):
+        begin = time.perf_counter()
+        time.sleep(STEP)
+        SPENT[owner] += time.perf_counter() - begin
+        if report:
+            slaq.report(0.9**k)
+
+
+def elastic(owner: str, client: Client, over: threading.Event) -> None:
+    """Train a job whose iterations have four tasks per worker, with one iteration ahead."""
+    with slaq.job(f"{owner}-elastic", owner=owner, client=client) as job:
+        ahead = client.map(step, [owner] * 4 * WORKERS, pure=False)
+        for k in itertools.count():
+            now, ahead = ahead, client.map(step, [owner] * 4 * WORKERS, pure=False)
+            client.gather(now)
+            job.report(0.9**k)
+            if over.is_set():
+                return
+
+
+def boosting(owner: str, client: Client, over: threading.Event) -> None:
+    """Train with one pinned task per worker, which wait for each other, again and again."""
+    addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+    for k in itertools.count():
+        gang = {"slaq_gang": f"{owner}-{k}", "slaq_gang_size": WORKERS}
+        with slaq.job(f"{owner}-boosting", owner=owner, client=client), dask.annotate(**gang):
+            GANGS[owner, k] = threading.Barrier(WORKERS)
+            client.gather([client.submit(together, owner, k, workers=[a], pure=False) for a in addresses])
+        if over.is_set():
+            return
+
+
+def together(owner: str, k: int) -> None:
+    """Wait for the other tasks of the training, then take ten steps."""
+    GANGS[owner, k].wait(60)
+    step(owner, 10)
+
+
+def search(owner: str, client: Client, over: threading.Event) -> None:
+    """Search among models of 50 steps."""
+    with slaq.search(f"{owner}-search", owner=owner, steps=50, client=client):
+        models = client.map(step, [owner] * 400, steps=50, report=True, pure=False)
+    over.wait()
+    client.cancel(models)
+
+
+def unowned(owner: str, client: Client, over: threading.Event) -> None:
+    """Map outside of any job."""
+    ahead = client.map(step, [owner] * 4 * WORKERS, pure=False)
+    while not over.is_set():
+        now, ahead = ahead, client.map(step, [owner] * 4 * WORKERS, pure=False)
+        client.gather(now)
+
+
+KINDS: dict[str, Callable[[str, Client, threading.Event], None]] = {
+    work.__name__: work for work in (elastic, boosting, search, unowned)
+}
+
+
+def measure(ann: list[str], bob: list[str], seconds: float) -> float:
+    """Return the share of the thread-seconds that bob got.
+
+    Parameters
+    ----------
+    ann, bob : list of str
+        Kinds of their work.
+    seconds : float
+        Length of the measurement.
+    """
+    over = threading.Event()
+    with local_cluster(WORKERS) as (cluster, client):
+        register(client, "first-to-target", owners={o: {"weight": w} for o, w in WEIGHTS.items()})
+        drivers = [
+            threading.Thread(target=_drive, args=(KINDS[kind], owner, cluster, over), daemon=True)
+            for owner, kinds in (("ann", ann), ("bob", bob))
+            for kind in kinds
+        ]
+        for driver in drivers:
+            driver.start()
+        time.sleep(ARRIVAL)
+        before = Counter(SPENT)
+        time.sleep(seconds)
+        spent = {owner: SPENT[owner] - before[owner] for owner in WEIGHTS}
+        over.set()
+        for driver in drivers:
+            driver.join(60)
+    return spent["bob"] / sum(spent.values())
+
+
+def _drive(work: Any, owner: str, cluster: LocalCluster, over: threading.Event) -> None:
+    with dask.config.set({"slaq.owner": owner}), another_client(cluster) as client:
+        with contextlib.suppress(CancelledError):
+            work(owner, client, over)
+
+
+@click.command()
+@click.option("--kinds", type=Names("kind", KINDS), default=",".join(KINDS), show_default=True)
+@click.option("--seconds", default=60.0, show_default=True, help="Length of each measurement.")
+@click.option("--quick", is_flag=True, help="Two seconds of one kind.")
+@json_option
+def main(kinds: list[str], seconds: float, quick: bool, output: str | None) -> None:
+    """Measure the shares of two owners with weights 1 and 3."""
+    kinds, seconds = (kinds[:1], 2.0) if quick else (kinds, seconds)
+    cases = [([k], ["elastic"]) for k in kinds] + [(["elastic"], [k]) for k in kinds[1:]]
+    if len(kinds) > 1:
+        cases.append((kinds, kinds))
+    found, lines = [], [f"{'ann (1)':>36}{'bob (3)':>36}{'bob gets':>10}{'of his share':>14}"]
+    for ann, bob in cases:
+        share = measure(ann, bob, seconds)
+        found.append({"ann": ann, "bob": bob, "share": share})
+        print(ann, bob, f"{share:.3f}", file=sys.stderr, flush=True)
+        names = "".join(f"{'+'.join(w):>36}" for w in (ann, bob))
+        lines.append(f"{names}{share:>10.3f}{share / DESERVED:>14.3f}")
+    give(found, output, *lines)
+
+
+if __name__ == "__main__":
+    from benchmarks import owners  # so that tasks count in the module, not in a copy of __main__
+
+    owners.main()
