@@ -1,7 +1,7 @@
 """Owners benchmark: shares of two owners with weights 1 and 3, by the kind of their work.
 
-Both owners always want all threads. Steps sleep, on a cluster of one-thread workers in this process,
-and count themselves, so the shares do not rely on what the plugin says of itself.
+Both owners always want all threads. Steps sleep, on a cluster of one-thread workers in this
+process, and count themselves, so the shares do not rely on what the plugin says of itself.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
 import click
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, as_completed
 
 import dask_slaq as slaq
 from benchmarks.common.cluster import another_client, local_cluster, register
@@ -33,6 +33,8 @@ ARRIVAL = 5.0
 SPENT: Counter[str] = Counter()
 #: Where the tasks of a training wait for each other.
 GANGS: dict[tuple[str, int], threading.Barrier] = {}
+#: The configuration is that of the process, so clients are made in turn.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def step(owner: str, steps: int = 1, report: bool = False) -> None:
@@ -46,15 +48,28 @@ def step(owner: str, steps: int = 1, report: bool = False) -> None:
 
 
 def elastic(owner: str, client: Client, over: threading.Event) -> None:
-    """Train a job whose iterations have four tasks per worker, with one iteration ahead."""
+    """Train a job that reports after every four tasks per worker, and always has as many more."""
     with slaq.job(f"{owner}-elastic", owner=owner, client=client) as job:
-        ahead = client.map(step, [owner] * 4 * WORKERS, pure=False)
-        for k in itertools.count():
-            now, ahead = ahead, client.map(step, [owner] * 4 * WORKERS, pure=False)
-            client.gather(now)
+        for k in _always_busy(owner, client, over):
             job.report(0.9**k)
-            if over.is_set():
-                return
+
+
+def unowned(owner: str, client: Client, over: threading.Event) -> None:
+    """Map outside of any job."""
+    for _ in _always_busy(owner, client, over):
+        pass
+
+
+def _always_busy(owner: str, client: Client, over: threading.Event) -> Iterator[int]:
+    """Keep eight tasks per worker on the scheduler, and yield after every four per worker."""
+    some = 4 * WORKERS
+    tasks = as_completed(client.map(step, [owner] * 2 * some, pure=False), loop=client.loop)
+    for done, _ in enumerate(tasks):
+        if over.is_set():
+            return
+        tasks.add(client.submit(step, owner, pure=False))
+        if done % some == 0:
+            yield done // some
 
 
 def boosting(owner: str, client: Client, over: threading.Event) -> None:
@@ -64,7 +79,9 @@ def boosting(owner: str, client: Client, over: threading.Event) -> None:
         gang = {"slaq_gang": f"{owner}-{k}", "slaq_gang_size": WORKERS}
         with slaq.job(f"{owner}-boosting", owner=owner, client=client), dask.annotate(**gang):
             GANGS[owner, k] = threading.Barrier(WORKERS)
-            client.gather([client.submit(together, owner, k, workers=[a], pure=False) for a in addresses])
+            client.gather(
+                [client.submit(together, owner, k, workers=[a], pure=False) for a in addresses]
+            )
         if over.is_set():
             return
 
@@ -81,14 +98,6 @@ def search(owner: str, client: Client, over: threading.Event) -> None:
         models = client.map(step, [owner] * 400, steps=50, report=True, pure=False)
     over.wait()
     client.cancel(models)
-
-
-def unowned(owner: str, client: Client, over: threading.Event) -> None:
-    """Map outside of any job."""
-    ahead = client.map(step, [owner] * 4 * WORKERS, pure=False)
-    while not over.is_set():
-        now, ahead = ahead, client.map(step, [owner] * 4 * WORKERS, pure=False)
-        client.gather(now)
 
 
 KINDS: dict[str, Callable[[str, Client, threading.Event], None]] = {
@@ -127,9 +136,11 @@ def measure(ann: list[str], bob: list[str], seconds: float) -> float:
 
 
 def _drive(work: Any, owner: str, cluster: LocalCluster, over: threading.Event) -> None:
-    with dask.config.set({"slaq.owner": owner}), another_client(cluster) as client:
-        with contextlib.suppress(CancelledError):
-            work(owner, client, over)
+    said = {"slaq.owner": owner, "distributed.client.preload": ["dask_slaq"]}
+    with _ONE_AT_A_TIME, dask.config.set(said):
+        client = another_client(cluster)
+    with client, contextlib.suppress(CancelledError):
+        work(owner, client, over)
 
 
 @click.command()

@@ -12,6 +12,7 @@ from dask_slaq.client.queries import status as status
 from dask_slaq.client.search import Search as Search
 from dask_slaq.client.search import search as search
 from dask_slaq.client.steering import explain as explain
+from dask_slaq.client.steering import introduce as introduce
 from dask_slaq.client.steering import pause as pause
 from dask_slaq.client.steering import resume as resume
 from dask_slaq.client.steering import set_job as set_job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import math
 import socket
@@ -11,13 +12,22 @@ import dask
 
 from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.stopping import find
-from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.errors import NoPlugin, SlaqError
 from dask_slaq.core.settings import check_job_settings
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["explain", "owner_of_client", "pause", "resume", "set_job", "set_policy", "stop"]
+__all__ = [
+    "explain",
+    "introduce",
+    "owner_of_client",
+    "pause",
+    "resume",
+    "set_job",
+    "set_policy",
+    "stop",
+]
 
 
 def owner_of_client() -> str:
@@ -30,6 +40,12 @@ def owner_of_client() -> str:
     except (ImportError, KeyError, OSError):  # a user without an entry in the password database
         user = "unknown"
     return f"{user}@{socket.gethostname()}"[:256]
+
+
+async def introduce(client: Client) -> None:
+    """Tell the scheduler, if it runs the plugin, to whom the client's tasks outside jobs belong."""
+    with contextlib.suppress(SlaqError):
+        await request(client, "slaq_introduce", client=client.id, owner=owner_of_client())
 
 
 def explain(job: str, client: Client | None = None) -> dict[str, Any]:

@@ -203,5 +203,5 @@ class Decisions:
             epoch=engine.epoch,
             owners={}
             if engine.owners is None
-            else engine.owners.refill(jobs, order, capacity, engine.epoch, elapsed),
+            else engine.owners.refill(jobs, order, capacity, engine.epoch, elapsed, snapshot.age),
         )

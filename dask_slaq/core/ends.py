@@ -30,7 +30,7 @@ GROUPS = 2 * len(MARKS)
 #: Assumed quotients of real and expected seconds (low, middle, high) of each group, and the number
 #: of ended jobs that they count for.
 ASSUMED = np.array(
-    [*[[0.15, 0.9, 1.9], [0.6, 1.0, 1.2]] * 4, *[[0.05, 0.6, 2.5], [0.3, 1.0, 1.7]] * 2]
+    [*[[0.15, 0.9, 2.5], [0.6, 1.0, 1.5]] * 4, *[[0.05, 0.6, 2.5], [0.3, 1.0, 1.7]] * 2]
 )
 PRIOR = 10
 #: Ended jobs remembered in each group.

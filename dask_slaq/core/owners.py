@@ -28,7 +28,8 @@ IntArray = NDArray[np.int64]
 
 #: Name of the settings for all owners that are not listed.
 DEFAULT = "default"
-#: Seconds' worth of its deserved threads that an owner gets back at most.
+#: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
+#: account is kept while it has no job.
 SAVED = 10.0
 
 
@@ -49,6 +50,28 @@ class OwnerGrant(NamedTuple):
     got: float  # threads used, mean of recent epochs
 
 
+@dataclass(slots=True)
+class _Account:
+    """Account of one owner: core-seconds that it deserved, less those that it used."""
+
+    balance: float = 0.0
+    used: float = 0.0  # core-seconds since the last decision
+    deserved: float = 0.0  # threads, since the last decision
+    got: float = 0.0  # threads used, mean of recent epochs
+    gone: float = 0.0  # seconds without a job
+
+    def settle(self, owed: float, epoch: float, elapsed: float) -> None:
+        """Credit and charge the `elapsed` seconds; all owners are `owed` core-seconds."""
+        # Threads that nobody else wanted are no debt, but those of a gang may have been wanted.
+        debt = self.deserved * epoch + owed - max(self.balance, 0.0)
+        most = max(SAVED * self.deserved, self.balance)
+        self.balance += self.deserved * elapsed - self.used
+        self.balance = min(max(self.balance, -debt), most)
+        if elapsed > 0:
+            self.got += (1 - math.exp(-elapsed / (10 * epoch))) * (self.used / elapsed - self.got)
+        self.used = 0.0
+
+
 @dataclass
 class Owners:
     """Shares of all owners.
@@ -61,8 +84,7 @@ class Owners:
     """
 
     terms: Mapping[str, OwnerTerms]
-    _balance: dict[str, float] = field(default_factory=dict)
-    _got: dict[str, float] = field(default_factory=dict)
+    _accounts: dict[str, _Account] = field(default_factory=dict)
 
     def of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner."""
@@ -94,9 +116,18 @@ class Owners:
         return share
 
     def refill(
-        self, jobs: Jobs, order: Order, capacity: float, epoch: float, elapsed: float
+        self,
+        jobs: Jobs,
+        order: Order,
+        capacity: float,
+        epoch: float,
+        elapsed: float,
+        age: FloatArray,
     ) -> dict[str, OwnerGrant]:
         """Refill tokens after `elapsed` seconds, and return the grants of all owners with jobs.
+
+        An owner is credited for what it deserved since the last decision, by the tasks that its
+        jobs had lately: at the moment of a decision it may be between two iterations, or jobs.
 
         Parameters
         ----------
@@ -106,37 +137,42 @@ class Owners:
             Threads of all workers.
         epoch, elapsed : float
             Seconds.
+        age : numpy.ndarray
+            Seconds (n_jobs,) since the arrival of each job.
         """
         column, rows, n = jobs.table.column, order.rows, len(order.owners)
-        demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
+        demand = np.where(age < epoch, capacity, column["fair_width"][rows])
+        demand[column["paused"][rows]] = 0.0
         deserved = self._fill(order, _sums(order.owner, demand, n), capacity)
         could_use = np.where(column["paused"][rows], 0.0, capacity)
         entitled = self._fill(order, _sums(order.owner, could_use, n), capacity)
         attained = jobs.runtimes.column["attained"][rows]
         used = _sums(order.owner, attained - column["attained_by_owner"][rows], n)
         column["attained_by_owner"][rows] = attained
+        for owner, seconds in zip(order.owners, used.tolist(), strict=True):
+            self._accounts.setdefault(owner, _Account()).used += seconds
+        owed = sum(max(account.balance, 0.0) for account in self._accounts.values())
+        for account in self._accounts.values():
+            account.settle(owed, epoch, elapsed)
         grants = {}
-        values = zip(order.owners, entitled.tolist(), deserved.tolist(), used.tolist(), strict=True)
-        for owner, whole, fair, seconds in values:
-            left = max(self._balance.get(owner, 0.0) - seconds, -fair * epoch)
-            balance = min(
-                left + fair * max(elapsed, epoch * (owner not in self._got)), SAVED * fair
-            )
-            self._balance[owner] = balance
-            got = self._got.get(owner, 0.0)
-            if elapsed > 0:
-                got += (1 - math.exp(-elapsed / (10 * epoch))) * (seconds / elapsed - got)
-            self._got[owner] = got
-            most = self.of(owner).max_threads
-            grants[owner] = OwnerGrant(whole, max(balance, 0.0), most, got)
-        for gone in self._got.keys() - grants.keys():
-            del self._balance[gone], self._got[gone]
+        for owner, whole, fair in zip(
+            order.owners, entitled.tolist(), deserved.tolist(), strict=True
+        ):
+            account = self._accounts[owner]
+            account.deserved, account.gone = fair, 0.0
+            tokens = max(account.balance + fair * epoch, 0.0)
+            grants[owner] = OwnerGrant(whole, tokens, self.of(owner).max_threads, account.got)
+        for gone in self._accounts.keys() - grants.keys():
+            account = self._accounts[gone]
+            account.deserved, account.gone = 0.0, account.gone + elapsed
+            if account.gone > SAVED:
+                del self._accounts[gone]
         return grants
 
     def charge(self, owner: str, seconds: float) -> None:
         """Charge an owner for core-seconds of a job that ends before the next decision."""
-        if owner in self._balance:
-            self._balance[owner] -= seconds
+        if owner in self._accounts:
+            self._accounts[owner].used += seconds
 
     def _fill(self, order: Order, most: FloatArray, capacity: float) -> FloatArray:
         """Return the threads (n_owners,) that owners deserve, at most `most` each."""

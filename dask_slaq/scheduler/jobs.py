@@ -263,8 +263,12 @@ class ScheduledJobs:
     def _latest_of(self, owner: str) -> float | None:
         return None if self.engine.owners is None else self.engine.owners.of(owner).latest
 
+    def introduce(self, client: str, owner: str) -> None:
+        """Record the owner of a client that has opened no job."""
+        self._owner_of_client.setdefault(client, owner)
+
     def _owner_of(self, client: str) -> str:
-        """Return the owner of a client's jobs; for one without any, by the machine that it is on.
+        """Return the owner of a client's jobs; by its machine if the client has said none.
 
         Otherwise all notebooks together would be one owner, under one limit.
         """

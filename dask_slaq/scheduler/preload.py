@@ -1,4 +1,7 @@
-"""Preload module for ``dask scheduler --preload dask_slaq``, with all settings as options."""
+"""Preload module for ``dask scheduler --preload dask_slaq``, with all settings as options.
+
+As ``distributed.client.preload`` it says to whom the tasks of a client belong that opens no job.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dask_slaq.client import introduce
 from dask_slaq.config import settings
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.scheduler.event_log import Journal
 
 if TYPE_CHECKING:
-    from distributed import Scheduler, Worker
+    from distributed import Client, Scheduler, Worker
 
 logger = logging.getLogger(__name__)
 
@@ -57,12 +61,15 @@ class CheckedCommand(click.Command):
 @click.option("--log", metavar="FILE", help="Record all events to FILE, for dask slaq replay.")
 @click.option("--log-size", help="Size at which the log is rotated, such as 100MiB.")
 @click.option("--log-files", type=int, help="Number of log files to keep.")
-async def dask_setup(scheduler: Scheduler | Worker, **options: Any) -> None:
+async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> None:
     """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
-    from distributed import Scheduler
+    from distributed import Client, Scheduler
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
+    if isinstance(scheduler, Client):
+        await introduce(scheduler)
+        return
     if not isinstance(scheduler, Scheduler):
         logger.warning("--preload dask_slaq does nothing on %s", type(scheduler).__name__)
         return

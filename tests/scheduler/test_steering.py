@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import dask
 import pytest
-from distributed import Client, Event
+from distributed import Client, Event, as_completed
 from distributed.utils_test import inc
 from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
 
 import dask_slaq as slaq
+from dask_slaq.client import introduce
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.simulation import virtual
@@ -69,6 +71,57 @@ def test_owners_get_what_they_deserve(policy, min_share):
     got = on_virtual_clock(scenario, policy=policy, owners=owners)
     assert sum(got.values()) == pytest.approx(120, rel=0.03)
     assert got["bob@y"] == pytest.approx(90, rel=0.05)
+
+
+async def always_busy(client, seconds, stop):
+    """Keep 16 tasks on the scheduler."""
+    with client.as_current():
+        tasks = as_completed(client.map(asyncio.sleep, [seconds] * 16, pure=False))
+    async for _ in tasks:
+        if stop.is_set():
+            return
+        tasks.add(client.submit(asyncio.sleep, seconds, pure=False))
+
+
+async def boosting(client, workers, owner, seconds, stop):
+    """Train again and again, each time in a job with one pinned task per worker."""
+    for k in itertools.count():
+        gang = {"slaq_gang": f"{k}", "slaq_gang_size": len(workers), "slaq_threads": 1}
+        async with slaq.job("boosting", owner=owner, client=client):
+            with dask.annotate(slaq_job="boosting", **gang):
+                tasks = [
+                    client.submit(asyncio.sleep, seconds, workers=[a], pure=False) for a in workers
+                ]
+            await client.gather(tasks)
+        if stop.is_set():
+            return
+
+
+@pytest.mark.parametrize("gangs", ["ann", "bob"])
+def test_gangs_and_unowned_tasks_share_by_the_weights_of_their_owners(gangs):
+    async def scenario(cluster, plugin):
+        stop = asyncio.Event()
+        async with cluster.client() as one, cluster.client() as two:
+            await introduced(two, "ann" if gangs == "bob" else "bob")
+            workers = list(cluster.scheduler.workers)
+            work = [boosting(one, workers, gangs, 1.0, stop), always_busy(two, 0.1, stop)]
+            work = [asyncio.create_task(each) for each in work]
+            await asyncio.sleep(5)
+            before = used(plugin)
+            await asyncio.sleep(60)
+            after = used(plugin)
+            stop.set()
+            await asyncio.gather(*work)
+            return {owner: after[owner] - before.get(owner, 0.0) for owner in after}
+
+    owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
+    got = on_virtual_clock(scenario, (1,) * 4, policy="first-to-target", owners=owners)
+    assert got["bob"] / sum(got.values()) == pytest.approx(0.75, rel=0.05)
+
+
+async def introduced(client, owner):
+    with dask.config.set({"slaq.owner": owner}):
+        await introduce(client)
 
 
 def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
@@ -217,15 +270,21 @@ async def test_limits_are_told_before_anybody_has_a_job(c, s, a, b):
 @gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_outside_jobs_belong_to_somebody(c, s, a, b):
     plugin = await start_plugin(c, s, owners={"unknown": {"max-threads": 1}})
+    with dask.config.set({"distributed.client.preload": ["dask_slaq"], "slaq.owner": "eve"}):
+        says = await Client(s.address, asynchronous=True)
     async with (
+        says,
         Client(s.address, asynchronous=True) as known,
         Client(s.address, asynchronous=True) as unknown,
         slaq.job("a", client=c),
     ):
         async with slaq.job("b", client=known, owner="bob"):
             pass
-        futures = [f for x in (known, unknown) for f in x.map(wait_for, ["go"] * 4, pure=False)]
+        futures = [
+            f for x in (known, unknown, says) for f in x.map(wait_for, ["go"] * 4, pure=False)
+        ]
         await until(lambda: sum(map(len, (ws.processing for ws in s.workers.values()))) == 2)
+        assert plugin.jobs.owner[f"other:{says.id}"] == "eve"
         assert plugin.jobs.owner[f"other:{known.id}"] == "bob"
         assert plugin.jobs.owner[f"other:{unknown.id}"] == "unknown@127.0.0.1"
         await until(lambda: plugin.pools.pools[f"other:{unknown.id}"].group is not None)

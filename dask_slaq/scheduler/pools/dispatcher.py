@@ -1,7 +1,8 @@
 """Choice of ready tasks for slots: one order of jobs, one cost of places.
 
-`Dispatcher.key` is the order. Jobs that are owed come first, those that wait longest for it before;
-then jobs within their cap, by index, and by service among equals; then jobs over their cap. The
+`Dispatcher.key` is the order. Jobs that are owed, or whose owner is, come first, those that wait
+longest for it before; then jobs within their cap, by index, and by service among equals; then jobs
+over their cap. The
 cost of a place is the time to move a task's inputs there: a task waits for its home, the workers
 that have them, for as long as that is expected to be sooner.
 """
@@ -31,12 +32,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Classes of jobs, in the order in which they are served, and what is said of them.
+# Classes of the jobs of one owner, in the order in which they are served.
 OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
 # Stages of a dispatch: tasks that need a resource or certain workers, tasks at home, all tasks.
 SCARCE, AT_HOME, ANYWHERE = range(3)
 
-Key = tuple[int, float, float, float, float, str]
+
+class Key(NamedTuple):
+    """Sort key of a job, lowest first, so what is served first by its size is negated."""
+
+    later: bool  # whether neither the job nor its owner is owed
+    owner_lag: float  # seconds for which its owner waits for what it is owed, negated
+    turn: int  # class of the job
+    lag: float  # seconds for which it waits for what it is owed, negated
+    gain: float  # index of its grant, negated
+    service: float
+    running: float
+    name: str
 
 
 class Choice(NamedTuple):
@@ -77,9 +89,9 @@ class Dispatcher:
         group, running = pool.group, len(pool.running)
         if pool.paused or not (group is None or self._has_room(group)):
             return None
-        lag = 0.0
         # What a job is owed comes out of its owner's share, and not out of that of others.
-        within = group is None or group.tokens > 0 or pool.index == math.inf
+        lag, owner_lag = 0.0, 0.0 if group is None else group.lag
+        within = group is None or owner_lag > 0 or pool.index == math.inf
         if within and pool.is_behind():
             turn = OWED
             lag = pool.balance / pool.rate if pool.rate else math.inf
@@ -88,11 +100,15 @@ class Dispatcher:
             if not self.lend:
                 return None
         else:
-            turn = OWNER_OWED if group is not None and group.tokens > 0 else WITHIN_CAP
+            turn = OWNER_OWED if owner_lag > 0 else WITHIN_CAP
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * pool.share / pool.weight  # results in memory are used before
-        return turn, -lag, -pool.index, service, running / pool.weight, pool.name
+        later = turn > OWNER_OWED
+        return Key(
+            later, -owner_lag * (not later), turn, -lag, -pool.index, service,
+            running / pool.weight, pool.name,
+        )  # fmt: skip
 
     def _rank(self, pool: Pool, pools: Collection[Pool]) -> Key | None:
         """Return the key of a job, or that of work of its owner to which the user prefers its own.
@@ -111,7 +127,7 @@ class Dispatcher:
                 pool.name,
             )
         others = (p for p in pools if p.owner == pool.owner and p.user_priority() > mine)
-        return min([key, *((*k[:-1], "") for p in others if (k := self.key(p)) is not None)])
+        return min([key, *(k._replace(name="") for p in others if (k := self.key(p)) is not None)])
 
     def _has_room(self, group: Group) -> bool:
         """Return whether an owner may start another task, or may when one ends in a moment."""
@@ -151,12 +167,13 @@ class Dispatcher:
         ranks = ((self._rank(pool, waiting), i, pool) for i, pool in enumerate(waiting))
         queue = [(key, i, pool) for key, i, pool in ranks if key is not None]
         heapq.heapify(queue)
+        due = None  # key of the first job that waits for a thread of any worker
         while queue and self._open:
             key, i, pool = heapq.heappop(queue)
             if stage is AT_HOME and pool.passed:
                 # Workers that go on with tasks that Dask has sent: it is their turn as well.
                 self._leave(a for a in pool.passed if self._has_backlog(a))
-            if stage is AT_HOME:
+            if stage is AT_HOME and (due is None or key[:2] <= due[:2]):
                 self._start_gangs(pool, key)
             if not pool.kinds:
                 continue
@@ -165,6 +182,8 @@ class Dispatcher:
                 return
             choice = self._choose(pool, key, stage)
             if choice is None:
+                if ANY in pool.kinds:
+                    due = due or key
                 if pool.first_root():
                     # It waits for a free thread: no other job's task is sent ahead instead.
                     self._leave(a for a, ws in self._open.items() if not has_thread(ws))
@@ -238,7 +257,7 @@ class Dispatcher:
                     best = entry, ws, "home of its input"
             entry = ready.at()
             if entry is not None and (best is None or entry < best[0]):
-                found = self._least_loaded(pool, kind, entry, stage)
+                found = self._least_loaded(pool, key, kind, entry, stage)
                 if found is not None:
                     best = entry, found, "any worker will do"
             if best is None and stage is ANYWHERE:
@@ -246,20 +265,25 @@ class Dispatcher:
         if best is None:
             return None
         entry, ws, place = best
-        turn = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")[key[0]]
+        turn = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")[
+            key.turn
+        ]
         lent = "" if ws.address in pool.workers else "lent, "
         return Choice(pool, entry, ws, key, f"{lent}{turn}: {place}")
 
-    def _least_loaded(self, pool: Pool, kind: Kind, entry: Entry, stage: int) -> WorkerState | None:
+    def _least_loaded(
+        self, pool: Pool, key: Key, kind: Kind, entry: Entry, stage: int
+    ) -> WorkerState | None:
         """Return the worker for a task without a home: with a free thread, and little of its job.
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
         be made there, and the tasks that need it would follow. So another job may take the slot
-        first.
+        first, unless the owner is owed threads.
         """
         made = pool.made_at
         most = math.inf
-        if stage is not ANYWHERE and kind is ANY and made and not entry.ts.dependencies:
+        owed = key.owner_lag < 0
+        if stage is not ANYWHERE and kind is ANY and made and not (owed or entry.ts.dependencies):
             most = sum(made.values()) / self.scheduler.total_nthreads + 1
         best: WorkerState | None = None
         least: tuple[bool, float, bool] | None = None
@@ -343,6 +367,8 @@ class Dispatcher:
         for other in self._coming:
             if other is pool or other.ready or not self._comes_before(other, pool, threads):
                 continue
+            if other.group is not None and other.group.lag < -choice.key.owner_lag:
+                continue  # its owner is not first
             ends = max((sent.left(now) for sent in other.running.values()), default=0.0)
             if ends <= self.sent.next_end(choice.ws) + 2 * BACK_WITHIN:
                 # One that is behind is given more than its share to catch up.

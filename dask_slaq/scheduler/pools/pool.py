@@ -33,13 +33,19 @@ class Binding(NamedTuple):
 class Group:
     """Pools of one owner."""
 
-    pools: list[Pool] = field(default_factory=list)
     most: float = math.inf  # maximum number of threads
+    deserved: float = 1.0  # threads
     tokens: float = 0.0  # core-seconds to be served before any index
+    pools: list[Pool] = field(default_factory=list)
 
     def has_room(self, threads: float = 1.0) -> bool:
         """Return whether tasks that use so many threads may start."""
         return self.most == math.inf or self.running + threads <= self.most
+
+    @property
+    def lag(self) -> float:
+        """Seconds for which the owner waits for what it is owed; 0 if it is owed nothing."""
+        return max(self.tokens, 0.0) / self.deserved if self.deserved else 0.0
 
     @property
     def running(self) -> float:

@@ -185,7 +185,7 @@ class Pools:
             pool = self.pools[each.job]
             pool.take(each, guaranteed=pool.floor or not self.by_service)
         self.groups = {
-            owner: Group(most=grant.max_threads, tokens=grant.tokens)
+            owner: Group(grant.max_threads, grant.deserved, grant.tokens)
             for owner, grant in owners.items()
         }
         for name, pool in self.pools.items() if self.groups else ():

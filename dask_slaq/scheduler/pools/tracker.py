@@ -244,7 +244,7 @@ class TaskTracker:
         self._enter(pool, ts, sent)
         self._charge_ahead(sent)
         reason = "granted" if ws.address in pool.workers else "lent"
-        if choice.key[0] == OWED:
+        if choice.key.turn == OWED:
             reason = "floor"
         self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.why))
 
@@ -300,8 +300,8 @@ class TaskTracker:
             like.observe(seconds)
             seconds *= sent.threads if sent is not None else 1.0
         self._left(pool, ts, seconds - charged)
-        if sent is not None and sent.threads > 1:
-            seconds -= sent.ahead  # it was charged while it ran
+        if sent is not None and sent.expected == math.inf:
+            seconds -= sent.ahead  # a member of a gang was charged while it ran
         self._charge(pool.name, seconds, at_once)
         pool.ended, pool.used = pool.ended + bool(computed), pool.used + seconds
         self.control.restore(ts)

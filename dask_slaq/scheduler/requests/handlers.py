@@ -16,7 +16,7 @@ from distributed.core import error_message
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.settings import STEER_TOPIC
+from dask_slaq.core.settings import STEER_TOPIC, check_owner
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
@@ -47,6 +47,7 @@ class Messages:
         self.plugin = plugin
         self._dropped = Dropped()
         requests: dict[str, Callable[..., Any]] = {
+            "slaq_introduce": self.introduce,
             "slaq_open": self.open_job,
             "slaq_close": self.close_job,
             "slaq_trials": self.trials,
@@ -99,6 +100,10 @@ class Messages:
         """Whether the scheduler still uses the handlers of this plugin."""
         handler = self.plugin.scheduler.handlers.get("slaq_open")
         return bool(handler == self._requests["slaq_open"])
+
+    async def introduce(self, client: str, owner: str) -> None:
+        """Record the owner of a client's tasks outside jobs."""
+        self.plugin.jobs.introduce(client, check_owner(owner))
 
     async def open_job(self, name: str, client: str, **given: Any) -> None:
         """Begin a job.

@@ -38,8 +38,11 @@ LEAVE = 60.0
 _READ = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 _READ_NS = tuple(f"{name}_ns" for name in _READ)
 _REAL: dict[str, Any] = {name: getattr(time, name) for name in (*_READ, *_READ_NS, "sleep")}
-#: Packages whose modules may have imported functions of `time` by name.
-_BINDERS = ("dask", "distributed", "tornado", "zict", "locket", "dask_slaq", "benchmarks", "tests")
+#: Packages whose modules may have imported functions of `time` by name, and the script that runs.
+_BINDERS = (
+    *("dask", "distributed", "tornado", "zict", "locket"),
+    *("dask_slaq", "benchmarks", "tests", "__main__"),
+)
 
 
 class Stuck(RuntimeError):
