@@ -15,6 +15,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gc
 from collections.abc import Iterator
+from itertools import islice
 
 import dask
 import hypothesis
@@ -32,8 +33,11 @@ hypothesis.settings.load_profile("behaviour")
 from distributed import Client, LocalCluster  # noqa: E402
 from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401
 
+#: Module whose tests take longest. All other tests would end minutes before the last of them.
+LONGEST = "test_never_worse.py"
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run a test once more that failed on a real cluster: a machine may pause for a second.
 
     Look into what the report calls "rerun". The pure core and the simulator have no excuse.
@@ -41,6 +45,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"core", "simulation"}.isdisjoint(item.path.parts):
             item.add_marker(pytest.mark.flaky(reruns=1))
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes > 1:
+        items[:] = longest_first(items, processes)
+
+
+def longest_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Deal the longest tests, so that each process begins with some.
+
+    ``--dist worksteal`` gives each process a run of successive tests, and who is done takes tests
+    from the end of another's.
+    """
+    found = [item for item in items if item.path.name == LONGEST]
+    longest = [item for k in range(processes) for item in found[k::processes]]
+    others = iter([item for item in items if item.path.name != LONGEST])
+    order: list[pytest.Item] = []
+    for k in range(processes):
+        size = (len(items) - len(order)) // (processes - k)  # as xdist's WorkStealingScheduling
+        first = min(-(-len(longest) // (processes - k)), size)
+        order += [*longest[:first], *islice(others, size - first)]
+        del longest[:first]
+    return order
 
 
 def pytest_collection_finish() -> None:

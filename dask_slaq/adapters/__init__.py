@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dask_slaq.adapters import dask_glm, lightgbm, xgboost
+from dask_slaq.adapters import dask_glm, joblib, lightgbm, xgboost
 from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.dask_ml import incremental, searches
 from dask_slaq.adapters.dask_ml import kmeans as dask_ml
-from dask_slaq.adapters.observing import Patches
+from dask_slaq.adapters.observing import Patches, ReportSession
 from dask_slaq.adapters.observing import session as blocks
 
 __all__ = ["instrument"]
@@ -24,6 +24,7 @@ LOOPS = (
     *dask_glm.LOOPS,
     *dask_ml.LOOPS,
     *incremental.LOOPS,
+    *joblib.LOOPS,
     *lightgbm.LOOPS,
     *searches.LOOPS,
     *xgboost.LOOPS,
@@ -83,7 +84,7 @@ def observing(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
     describe: Callable[[Mapping[str, Any]], None] | None = None,
-) -> Iterator[None]:
+) -> Iterator[ReportSession]:
     """Open a block like `instrument`, and also pass on the length and the kind of each fit.
 
     Parameters
@@ -94,10 +95,14 @@ def observing(
         Called as ``expect(n)`` when a fit begins, with its maximum number of reports.
     describe : callable, optional
         Called as ``describe(kind)`` when a fit begins; see `dask_slaq.core.memory.read_kind`.
+
+    Yields
+    ------
+    ReportSession
     """
     repairs.follow_settings()
-    with _patches, blocks.opened(report, expect, describe):
-        yield
+    with _patches, blocks.opened(report, expect, describe) as block:
+        yield block
 
 
 def loop_states() -> dict[str, str]:

@@ -20,6 +20,7 @@ from dask_slaq.adapters.observing import (
     Mailbox,
     Proxy,
     ReportSession,
+    check_not_stopped,
     ends_with,
     kind_of,
     sizes_of,
@@ -195,6 +196,8 @@ class SlaqReport(RoundReport):
         self.order = LAST  # LightGBM looks for it in the instance only
 
     def __call__(self, env: Any) -> None:
+        if env.iteration == env.begin_iteration:
+            check_not_stopped()
         if env.iteration == 0:
             self.begin()
         scores: dict[str, dict[str, tuple[float, bool]]] = {}

@@ -10,7 +10,7 @@ import functools
 import uuid
 from typing import Any
 
-from dask_slaq.adapters.observing import describe_estimator, publish, warn_once
+from dask_slaq.adapters.observing import check_not_stopped, describe_estimator, publish, warn_once
 
 __all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
@@ -53,6 +53,7 @@ def _made() -> type:
             self.loss = loss
 
         def on_train_begin(self, net: Any, **kwargs: Any) -> None:
+            check_not_stopped()
             if not net.history:
                 self._trial = uuid.uuid4().hex[:8]
             describe_estimator("skorch", net)

@@ -19,6 +19,7 @@ from dask_slaq.adapters.observing import (
     LoopObserver,
     Mailbox,
     ReportSession,
+    check_not_stopped,
     ends_with,
     kind_of,
 )
@@ -207,6 +208,7 @@ def _made() -> type:
 
         def before_training(self, model: Any) -> Any:
             self._stop = False
+            check_not_stopped()
             if not model.num_boosted_rounds():
                 self.begin()
             return model

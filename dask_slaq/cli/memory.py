@@ -36,13 +36,15 @@ def past_runs(path: str | None) -> list[Run]:
     click.ClickException
         The file is no store, or is empty.
     """
+    from dask_slaq.cli.progress import spinner
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import read_runs
 
     if path is None:
         return []
     try:
-        runs = read_runs(path, most=MOST_RUNS)
+        with spinner("Reading") as progress:
+            runs = read_runs(path, most=MOST_RUNS, progress=progress)
     except SlaqError as error:
         raise click.ClickException(str(error)) from None
     if not runs:
@@ -71,6 +73,7 @@ def memory(
     FILE is the setting slaq.memory by default. A scheduler may be writing to it. It does not
     look at deleted runs again, but remembers those that it has already read until it ends.
     """
+    from dask_slaq.cli.progress import spinner
     from dask_slaq.cli.text import as_json as to_json
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import prune as delete
@@ -81,12 +84,15 @@ def memory(
         if prune:
             if kind is None and before is None:
                 raise click.UsageError("--prune needs --kind or --older-than")
-            deleted = delete(path, before=before, kind=kind)
+            with spinner("Deleting") as progress:
+                deleted = delete(path, before=before, kind=kind, progress=progress)
             click.echo(to_json({"deleted": deleted}) if as_json else f"{deleted} runs deleted")
             return
+        with spinner("Reading") as progress:
+            found = read_kinds(path, progress=progress)
         kinds = [
             one
-            for one in read_kinds(path)
+            for one in found
             if kind in (None, one.kind) and (before is None or one.last < before)
         ]
     except SlaqError as error:

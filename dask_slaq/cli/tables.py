@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import click
 
+from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import Run
-from dask_slaq.simulation.recorded import RECORDED, LogError, replay_log
+from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.workload import CurveError, TraceError
@@ -88,7 +87,7 @@ def show(
         runs = chosen.seeds * len({*policies, "fair"})
         if processes is None:
             processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
-        with _progress(chosen.jobs * runs) as update:
+        with bars() as progress:
             found = simulate(
                 policies,
                 curves or None,
@@ -96,7 +95,7 @@ def show(
                 memory=memory,
                 arrivals=arrivals,
                 trace=trace,
-                progress=update,
+                progress=part_of(progress, "Simulating", chosen.jobs * runs),
                 processes=processes,
             )
     except (SlaqError, CurveError, TraceError) as error:
@@ -131,8 +130,8 @@ def show_replay(
         The log or a policy is invalid.
     """
     try:
-        with _progress(None) as update:
-            found = replay_log(log, policies, memory=memory, progress=update)
+        with bars() as progress:
+            found = replay_log(log, policies, memory=memory, progress=progress)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     lines = [found["said"], *found["notes"]]
@@ -166,16 +165,6 @@ def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
     if json_file is not None:
         Path(json_file).write_text(figures, encoding="utf-8")
     click.echo(text)
-
-
-@contextmanager
-def _progress(length: int | None) -> Iterator[Callable[[int], object] | None]:
-    """Show a progress bar if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    with click.progressbar(length=length, label="Simulating", file=sys.stderr) as bar:
-        yield bar.update
 
 
 def rows(found: Mapping[str, Any]) -> list[list[str]]:

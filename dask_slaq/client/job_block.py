@@ -80,6 +80,7 @@ class Job:
         self._described = False
         self._asked_to_stop = False
         self._plain = False
+        self._block: ReportSession | None = None  # of fits that are observed
         # Receives what tasks report; made on demand, once per block.
         self._session: ReportSession | None = None
         self._mailbox: Mailbox | None = None
@@ -106,9 +107,9 @@ class Job:
         if self._say("slaq-report", loss=loss):
             self.iteration += 1
         if self._plain and self._ends_at(loss):
-            self._asked_to_stop = True
+            self.ask_to_stop()
         if self._asked_to_stop:
-            raise StopTraining(f"job {self.name!r} was stopped: end the training loop")
+            raise StopTraining(self._why_stopped)
 
     def reporter(self) -> Reporter:
         """Return a picklable function ``report(loss)`` for the tasks of the job on workers.
@@ -142,8 +143,14 @@ class Job:
         return Reporter(self.name, self._mailbox.route)
 
     def ask_to_stop(self) -> None:
-        """Let the next report raise `StopTraining`."""
+        """Let the next report raise `StopTraining`, and fits that begin from now on."""
         self._asked_to_stop = True
+        if self._block is not None:
+            self._block.stop(self._why_stopped)
+
+    @property
+    def _why_stopped(self) -> str:
+        return f"job {self.name!r} was stopped: end the training loop"
 
     def aim_at(self, target: float) -> None:
         """Set the target that counts where the scheduler does not run the plugin."""
@@ -306,7 +313,10 @@ class Job:
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if self._observes and dask.config.get("slaq.instrument", True):
-            self._stack.enter_context(observing(self.report, self._expect, self._describe))
+            session = observing(self.report, self._expect, self._describe)
+            self._block = self._stack.enter_context(session)
+            if self._asked_to_stop:  # already
+                self.ask_to_stop()
         token = running_job.set(self)
         self._stack.callback(running_job.reset, token)
         return self
@@ -325,6 +335,7 @@ class Job:
 
     def _leave(self) -> Client:
         client, self._client = self._client, None
+        self._block = None
         if client is None:
             raise SlaqError(f"job {self.name!r} does not run: its block was left already")
         if self._session is not None:

@@ -140,7 +140,10 @@ def resume(job: str, client: Client | None = None) -> Any:
 
 
 def stop(job: str, client: Client | None = None) -> Any:
-    """Stop a job: its next report raises `StopTraining` in its training loop. See `pause`."""
+    """Stop a job: its next report or fit raises `StopTraining` in its training loop. See `pause`.
+
+    A fit of a supported library that has begun to iterate returns the model so far.
+    """
     return _steer(client, job, "stop")
 
 

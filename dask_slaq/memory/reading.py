@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,10 @@ from dask_slaq.memory.schema import NotOurs, is_damage, open_to_read, open_to_wr
 from dask_slaq.memory.writing import shrink
 
 __all__ = ["KindSummary", "StoreError", "prune", "read_kinds", "read_runs", "select_runs"]
+
+
+#: Steps of SQLite between two calls of a `progress`: some milliseconds.
+STEPS = 100_000
 
 
 class StoreError(SlaqError):
@@ -46,14 +50,23 @@ class KindSummary:
     last: float
 
 
-def read_kinds(path: str | Path) -> list[KindSummary]:
+def read_kinds(
+    path: str | Path, *, progress: Callable[[], object] | None = None
+) -> list[KindSummary]:
     """Return a summary of each kind in a store, the last used first.
+
+    Parameters
+    ----------
+    path : path
+    progress : callable, optional
+        Called now and then.
 
     Raises
     ------
     StoreError
     """
     with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
+        _call_now_and_then(connection, progress)
         found = connection.execute(
             "SELECT kind, count(*), sum(outcome = 'done'), min(iterations), avg(iterations),"
             " max(iterations), max(ended) FROM runs GROUP BY kind ORDER BY max(ended) DESC, kind"
@@ -61,7 +74,13 @@ def read_kinds(path: str | Path) -> list[KindSummary]:
         return [KindSummary(*row) for row in found]
 
 
-def read_runs(path: str | Path, kind: str | None = None, most: int | None = None) -> list[Run]:
+def read_runs(
+    path: str | Path,
+    kind: str | None = None,
+    most: int | None = None,
+    *,
+    progress: Callable[[], object] | None = None,
+) -> list[Run]:
     """Return runs of a store, newest first.
 
     Parameters
@@ -71,12 +90,15 @@ def read_runs(path: str | Path, kind: str | None = None, most: int | None = None
         Name of their kind. Runs of all kinds by default.
     most : int, optional
         Maximum number of runs.
+    progress : callable, optional
+        Called now and then.
 
     Raises
     ------
     StoreError
     """
     with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
+        _call_now_and_then(connection, progress)
         return select_runs(connection, kind, most)
 
 
@@ -90,7 +112,13 @@ def select_runs(connection: sqlite3.Connection, kind: str | None, most: int | No
     return [run for _, run in runs_of(rows)]
 
 
-def prune(path: str | Path, *, before: float | None = None, kind: str | None = None) -> int:
+def prune(
+    path: str | Path,
+    *,
+    before: float | None = None,
+    kind: str | None = None,
+    progress: Callable[[], object] | None = None,
+) -> int:
     """Delete runs from a store, also while a scheduler writes to it.
 
     Parameters
@@ -100,6 +128,8 @@ def prune(path: str | Path, *, before: float | None = None, kind: str | None = N
         Delete only runs that ended earlier, in seconds since 1970.
     kind : str, optional
         Delete only runs of the kind of this name.
+    progress : callable, optional
+        Called now and then.
 
     Returns
     -------
@@ -114,6 +144,7 @@ def prune(path: str | Path, *, before: float | None = None, kind: str | None = N
     with _explained(path):
         open_to_read(path).close()  # rather than create a file or set one aside
         with closing(open_to_write(path)) as connection:
+            _call_now_and_then(connection, progress)
             which, values = [], []
             for test, value in (("ended < ?", before), ("kind = ?", kind)):
                 if value is not None:
@@ -123,6 +154,13 @@ def prune(path: str | Path, *, before: float | None = None, kind: str | None = N
             deleted = connection.execute(f"DELETE FROM runs {where}", values).rowcount
             shrink(connection)
             return deleted
+
+
+def _call_now_and_then(
+    connection: sqlite3.Connection, progress: Callable[[], object] | None
+) -> None:
+    if progress is not None:
+        connection.set_progress_handler(progress, STEPS)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ per iteration (`running_time`) are estimated separately and multiplied.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ def advise(
     threads: Sequence[int] = (),
     within: float | None = None,
     memory: Sequence[Run] = (),
+    progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Estimate the time and cost to reach a target loss for every recorded solver.
 
@@ -64,6 +65,9 @@ def advise(
         Deadline in seconds; the fewest threads that meet it are added for each solver.
     memory : sequence of core.memory.Run
         Past runs of a store; their solver is their kind.
+    progress : callable, optional
+        Called with what is done now, how much of it was done since the last call, and how much
+        there is: ``"Reading"`` in bytes, ``"Estimating"`` in solvers.
 
     Returns
     -------
@@ -83,7 +87,7 @@ def advise(
         An argument is invalid, or no solver reaches the target or is predicted to.
     """
     _check(target, threads, within)
-    trials, notes = read_trials(logs, group) if logs or not memory else ([], [])
+    trials, notes = read_trials(logs, group, progress) if logs or not memory else ([], [])
     by_group: dict[str, list[Trial]] = {}
     for trial in trials:
         by_group.setdefault(trial.group, []).append(trial)
@@ -94,6 +98,8 @@ def advise(
         notes += FROM_MEMORY
     groups = {}
     for name, (runs, times) in sorted(known.items()):
+        if progress is not None:
+            progress("Estimating", 1, len(known))
         if times is None:
             notes.append(f"{name} is left out: no iteration had a thread to itself")
         else:

@@ -6,20 +6,43 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from threading import Thread
+from typing import Any
 
-__all__ = ["process_pool"]
+__all__ = ["count", "counter", "process_pool"]
+
+_counter: Any = None
 
 
-def process_pool(processes: int) -> ProcessPoolExecutor:
+def process_pool(processes: int, counter: Any = None) -> ProcessPoolExecutor:
     """Make an executor whose processes end with this one.
 
     Processes are spawned: a fork of a program with threads, such as Dask's, may hang.
+
+    Parameters
+    ----------
+    processes : int
+    counter : multiprocessing.Value, optional
+        Made by `counter`, and increased by `count` in the processes.
     """
-    return ProcessPoolExecutor(processes, get_context("spawn"), _end_with_parent)
+    return ProcessPoolExecutor(processes, get_context("spawn"), _begin, (counter,))
 
 
-def _end_with_parent() -> None:
+def counter() -> Any:
+    """Return a number that the processes of a pool share."""
+    return get_context("spawn").Value("q")
+
+
+def count(more: int) -> None:
+    """Add to the counter of the pool that this process belongs to."""
+    if more:
+        with _counter.get_lock():
+            _counter.value += more
+
+
+def _begin(counter: Any) -> None:
     """Exit this process when its parent ends, even if the parent is killed."""
+    global _counter
+    _counter = counter
     parent = parent_process()
 
     def wait() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import wait
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from dask_slaq.core.policies import POLICIES, policy
 from dask_slaq.simulation.fluid import Simulation, Watcher
 from dask_slaq.simulation.metrics import Run, summarize
 from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor, ShortestRemaining
-from dask_slaq.simulation.processes import process_pool
+from dask_slaq.simulation.processes import count, counter, process_pool
 from dask_slaq.simulation.remembered import FORGETFUL, Remembered, fixed_memory
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.workload import (
@@ -45,6 +45,8 @@ __all__ = ["ORACLES", "Settings", "check_policy", "simulate"]
 _KNOWING = ("oracle", "oracle-curves", "oracle-times")
 ORACLES = (*_KNOWING, *(f"{kind}:POLICY" for kind in _KNOWING), "srtf-oracle")
 _ORACLE_OF = "max-total"
+#: Seconds between two looks at how many jobs have ended in other processes.
+LOOK = 0.25
 
 
 def parse_policy(name: str) -> tuple[str, str]:
@@ -193,14 +195,23 @@ def _run_all(
             name: [run(name, seed, jobs, settings, progress, past=past) for seed, jobs in lists]
             for name in names
         }
-    with process_pool(processes) as pool:
+    ended, told = counter(), 0
+    tick = None if progress is None else count
+    with process_pool(processes, ended) as pool:
         due = {
-            name: [pool.submit(run, name, seed, jobs, settings, past=past) for seed, jobs in lists]
+            name: [
+                pool.submit(run, name, seed, jobs, settings, tick, past=past)
+                for seed, jobs in lists
+            ]
             for name in names
         }
-        for _ in as_completed([future for futures in due.values() for future in futures]):
+        running: Collection[Any] = [future for futures in due.values() for future in futures]
+        while running:
+            _, running = wait(running, LOOK)
             if progress is not None:
-                progress(settings.jobs)
+                now = ended.value
+                progress(now - told)
+                told = now
         return {name: [future.result() for future in futures] for name, futures in due.items()}
 
 

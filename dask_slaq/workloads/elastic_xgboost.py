@@ -20,6 +20,7 @@ import numpy as np
 from dask_slaq.adapters.observing import stopped
 from dask_slaq.client.connection import current_client
 from dask_slaq.client.queries import status
+from dask_slaq.core.errors import StopTraining
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -91,13 +92,18 @@ def train(
         # If one of the workers has left in the meantime, its rows go to another one.
         with dask.annotate(workers=targets, allow_other_workers=True):
             matrix = library.DaskDMatrix(client, X, y)
-        model = library.train(
-            client,
-            {**params, "seed": params.get("seed", 0) + done},
-            matrix,
-            num_boost_round=min(rounds_per_step, num_boost_round - done),
-            xgb_model=model,
-        )["booster"]
+        try:
+            model = library.train(
+                client,
+                {**params, "seed": params.get("seed", 0) + done},
+                matrix,
+                num_boost_round=min(rounds_per_step, num_boost_round - done),
+                xgb_model=model,
+            )["booster"]
+        except StopTraining:  # before this step
+            if model is None:
+                raise
+            break
         if stopped():
             break
     return model

@@ -13,9 +13,13 @@ from dask_ml.cluster import KMeans
 from dask_ml.linear_model import LinearRegression, LogisticRegression
 from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
 from dask_ml.wrappers import Incremental
+from distributed import Event
 from distributed.utils_test import poll_for
 from driving import PATIENCE
+from joblib import Parallel, delayed, parallel_config
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import GridSearchCV
 
 import dask_slaq as slaq
 from dask_slaq.adapters.observing import Mailbox
@@ -236,3 +240,158 @@ def test_a_task_that_cannot_be_stopped_costs_one_line(cluster, caplog):
         poll_for(lambda: len(heard) == 3, PATIENCE)
     lines = [r.message for r in caplog.records if "a fit on workers goes on" in r.message]
     assert len(lines) == 1
+
+
+def stop_and_hear(client, job):
+    slaq.stop(job.name, client=client)
+    poll_for(lambda: job._asked_to_stop, PATIENCE)
+
+
+class Held(ClassifierMixin, BaseEstimator):
+    """Classifier whose fits begin, and wait for an event."""
+
+    def __init__(self, number=0):
+        self.number = number
+
+    def fit(self, x, y):
+        Event("begun").set()
+        Event("go").wait(PATIENCE)
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, x):
+        return np.full(len(x), self.classes_[0])
+
+
+def search_a_grid(rows):
+    GridSearchCV(Held(), {"number": list(range(20))}, cv=2, refit=False).fit(rows.x, rows.logistic)
+
+
+def call_joblib(rows):
+    for _ in Parallel(return_as="generator_unordered")(
+        delayed(Held(number).fit)(rows.x, rows.logistic) for number in range(20)
+    ):
+        pass
+
+
+@pytest.mark.parametrize("call", [search_a_grid, call_joblib])
+def test_a_call_of_joblib_raises_and_its_tasks_are_released(cluster, rows, call):
+    begun, go = Event("begun", client=cluster), Event("go", client=cluster)
+    begun.clear()
+    go.clear()
+    scheduler = cluster.cluster.scheduler
+    mine = []
+
+    def keys():
+        return [key for key in list(scheduler.tasks) if str(key).startswith("batch_of")]
+
+    def stop(job):
+        begun.wait(PATIENCE)
+        pools = scheduler.plugins["slaq"].pools
+        mine.extend(key for key in keys() if scheduler.tasks[key] in pools.pools["a"].unfinished)
+        try:
+            stop_and_hear(cluster, job)
+        finally:
+            go.set()
+
+    with slaq.job("a", client=cluster) as job, parallel_config(backend="dask"):
+        stopper = threading.Thread(target=stop, args=[job])
+        stopper.start()
+        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
+            call(rows)
+        stopper.join()
+        assert mine  # the tasks belong to the job
+        poll_for(lambda: not keys(), PATIENCE)
+        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
+            call(rows)
+    assert not keys()
+    with slaq.job("a", client=cluster), parallel_config(backend="dask"):
+        call(rows)  # a job of the same name is not stopped, nor is the library
+
+
+class OfMyOwn(BaseEstimator):
+    """Learns in steps, and nobody knows its loss."""
+
+    def fit(self, x, y):
+        return self
+
+    def partial_fit(self, x, y, classes=None):
+        return self
+
+    def score(self, x, y):
+        return 0.0
+
+
+@pytest.mark.parametrize("model", [SGDClassifier(random_state=0), OfMyOwn()])
+def test_no_partial_fit_begins_after_a_stop(cluster, rows, model):
+    x, y = rows.chunked("x"), rows.chunked("logistic")
+    model = Incremental(model)
+    with slaq.job("a", client=cluster) as job:
+        model.partial_fit(x, y, classes=[0.0, 1.0])
+        stop_and_hear(cluster, job)
+        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
+            model.partial_fit(x, y)
+        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
+            model.fit(x, y, classes=[0.0, 1.0])
+    model.partial_fit(x, y, classes=[0.0, 1.0])
+
+
+@pytest.mark.parametrize("fit", [LinearSVM(max_iter=2).fit, LogisticRegression(max_iter=2).fit])
+def test_no_fit_begins_after_a_stop(cluster, rows, fit):
+    with slaq.job("a", client=cluster) as job:
+        fit(*classified(rows))
+        stop_and_hear(cluster, job)
+        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
+            fit(*classified(rows))
+
+
+def step(model, x, y):
+    return model.partial_fit(x, y, classes=[0.0, 1.0])
+
+
+@pytest.mark.parametrize("on_workers", [True, False])
+def test_a_loop_of_my_own_ends_at_its_next_report(cluster, rows, on_workers):
+    model = SGDClassifier(random_state=0)
+    steps = 0
+    with slaq.job("a", client=cluster) as job, pytest.raises(slaq.StopTraining):
+        while True:
+            if on_workers:
+                model = cluster.submit(step, model, rows.x, rows.logistic).result()
+            else:
+                step(model, rows.x, rows.logistic)
+            steps += 1
+            if steps == 3:
+                stop_and_hear(cluster, job)
+            job.report(1.0 / steps)
+    assert steps == 3
+
+
+def boost_xgboost(rows, before):
+    xgboost = pytest.importorskip("xgboost")
+    from dask_slaq.adapters.xgboost import SlaqReport
+
+    data = xgboost.DMatrix(rows.x, rows.normal)
+    return xgboost.train(
+        {"nthread": 1}, data, 2, evals=[(data, "train")], callbacks=[SlaqReport()],
+        xgb_model=before, verbose_eval=False,
+    )  # fmt: skip
+
+
+def boost_lightgbm(rows, before):
+    lightgbm = pytest.importorskip("lightgbm")
+    from dask_slaq.adapters.lightgbm import SlaqReport
+
+    data = lightgbm.Dataset(rows.x, rows.normal, free_raw_data=False)
+    return lightgbm.train(
+        {"num_threads": 1, "verbose": -1}, data, 2, valid_sets=[data], callbacks=[SlaqReport()],
+        init_model=before,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("boost", [boost_xgboost, boost_lightgbm])
+def test_no_rounds_are_added_after_a_stop(cluster, rows, boost):
+    with slaq.job("a", client=cluster) as job:
+        model = boost(rows, None)
+        stop_and_hear(cluster, job)
+        with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
+            boost(rows, model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 
@@ -75,6 +76,49 @@ async def test_the_board_says_what_is_true_with_many_jobs_and_none(c, s, a):
             assert all(len(x) == len(y) for x, y in zip(line["x"], line["y"], strict=True))
     await c.unregister_scheduler_plugin("slaq")
     await until(lambda: data_of(s).note == "SlaqPlugin is not registered.", timeout=5)
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_a_page_is_sent_as_it_is_and_closed_without_a_collection(c, s, a):
+    from bokeh.core.serialization import Serializer
+    from bokeh.document import Document
+
+    from dask_slaq.scheduler.board.pages import board
+
+    class Counted(Serializer):
+        encoded = 0
+
+        def encode(self, value):
+            self.encoded += 1
+            return super().encode(value)
+
+    plugin = await start_plugin(c, s, epoch="1h")
+    async with slaq.job("a", client=c) as job:
+        for n in range(40):
+            job.report(1.0 / (1 + n))
+            await until(lambda n=n: plugin.jobs.reports["a"] == n + 1)
+            plugin.run_once()
+        data = data_of(s)
+        assert len(data.losses["y"][0]) >= 40
+        for columns in (data.losses, data.forecasts, data.bands, data.threads, data.jobs):
+            serializer = Counted()
+            sent = json.loads(json.dumps(serializer.encode(columns)))
+            assert dict(sent["entries"]) == json.loads(json.dumps(columns))
+            assert serializer.encoded < 40
+        doc = Document()
+        board(s, {"prefix": "/"}, doc)
+        session = object()
+        doc.on_change_dispatch_to(session)
+        collections = []
+        gc.callbacks.append(lambda phase, info: collections.append(info["generation"]))
+        gc.disable()
+        try:
+            doc.destroy(session)
+        finally:
+            gc.callbacks.pop()
+            gc.enable()
+        assert collections == []
+        assert not hasattr(doc, "_roots")
 
 
 @gen_cluster(client=True, nthreads=ONE)

@@ -12,9 +12,11 @@ from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy
 from dask_slaq.adapters.observing.patches import AfterImport, Patches, imported
 from dask_slaq.adapters.observing.session import (
     ReportSession,
+    check_not_stopped,
     expect,
     is_heard,
     log_stop,
+    open_blocks,
     publish,
     stopped,
     warn_once,
@@ -31,6 +33,7 @@ __all__ = [
     "Patches",
     "Proxy",
     "ReportSession",
+    "check_not_stopped",
     "describe",
     "describe_estimator",
     "ends_with",
@@ -42,6 +45,7 @@ __all__ = [
     "kind_of_estimator",
     "log_stop",
     "names_used",
+    "open_blocks",
     "publish",
     "sizes_of",
     "stopped",

@@ -130,8 +130,8 @@ class LoopObserver:
         if math.isfinite(value):
             try:
                 self._block.report(value)
-            except StopTraining:
-                self._block.stopped = True
+            except StopTraining as stop:
+                self._block.stop(str(stop))
                 raise
         else:
             warn_once("not finite", f"a loss of {value} was not reported", self._block.said)
@@ -180,7 +180,7 @@ class Loop:
     module : str
         Full name of the module.
     name : str
-        Name of the function in the module.
+        Name of the function in the module, or of a method with its class.
     watch : type of LoopObserver
         Class of its observers; one is created per run.
     cell : str or None

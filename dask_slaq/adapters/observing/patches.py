@@ -9,6 +9,7 @@ Lock order: a thread that holds an import lock may take the lock of `Patches`, b
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -23,19 +24,19 @@ from dask_slaq.adapters.observing.session import warn_once
 
 
 class Place:
-    """Location of a loop's function: an attribute of its module, or a cell of a closure.
+    """Location of a loop's function: an attribute of its module or class, or a cell of a closure.
 
     Parameters
     ----------
-    holder : module or cell
+    holder : module, class or cell
         Object that refers to the function.
     name : str
         Name of the attribute; ignored for a cell.
     """
 
-    def __init__(self, holder: ModuleType | CellType, name: str) -> None:
+    def __init__(self, holder: ModuleType | type | CellType, name: str) -> None:
         self._holder = holder
-        self._name = name if isinstance(holder, ModuleType) else "cell_contents"
+        self._name = "cell_contents" if isinstance(holder, CellType) else name
 
     def get(self) -> Any:
         """Return the object at this place."""
@@ -65,11 +66,13 @@ def find(loop: Loop, module: ModuleType) -> Place:
         If the function, or the closure cell ``loop.cell``, does not exist. The message completes a
         sentence that begins with the loop.
     """
-    public = getattr(module, loop.name, None)
+    *classes, name = loop.name.split(".")
+    holder: Any = functools.reduce(lambda part, inner: getattr(part, inner, None), classes, module)
+    public = getattr(holder, name, None)
     if public is None:
         raise LookupError("is not there")
     if loop.cell is None:
-        return Place(module, loop.name)
+        return Place(holder, name)
     free = getattr(getattr(public, "__code__", None), "co_freevars", ())
     if loop.cell not in free:
         raise LookupError(f"is no wrapper around {loop.cell!r}")

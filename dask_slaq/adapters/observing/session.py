@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from numbers import Integral
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from dask_slaq.core.errors import StopTraining
 
@@ -34,8 +36,8 @@ class ReportSession:
     ----------
     open : bool
         False after the block was left. A context copied inside the block may outlive it.
-    stopped : bool
-        Whether a report has raised `StopTraining`: fits in this block end.
+    why_stopped : str or None
+        What `StopTraining` says, once a report has raised it or the job was asked to stop.
     said : set of str
         Causes that this block has warned about.
     """
@@ -52,8 +54,39 @@ class ReportSession:
         self.expect = expect
         self.describe = describe
         self.open = True
-        self.stopped = False
+        self.why_stopped: str | None = None
+        self._ends: WeakKeyDictionary[Any, Callable[[Any, str], None]] = WeakKeyDictionary()
+        self._lock = threading.Lock()
         self.said: set[str] = set()
+
+    def stop(self, why: str) -> None:
+        """End the fits in this block: each at its next report, and none begins.
+
+        Parameters
+        ----------
+        why : str
+            What `StopTraining` says.
+        """
+        with self._lock:
+            self.why_stopped = self.why_stopped or why
+            ends = list(self._ends.items())
+        for what, end in ends:
+            end(what, why)
+
+    def when_stopped(self, what: Any, end: Callable[[Any, str], None]) -> None:
+        """Call ``end(what, why)`` when the block is stopped, now if it is already.
+
+        Parameters
+        ----------
+        what : object
+            Something that trains without reports; the block keeps no reference to it.
+        end : callable
+            The same for each call with `what`. It may be called several times.
+        """
+        with self._lock:
+            self._ends[what] = end
+        if self.why_stopped is not None:
+            end(what, self.why_stopped)
 
 
 _innermost: ContextVar[ReportSession | None] = ContextVar("slaq_instrument", default=None)
@@ -208,21 +241,42 @@ def is_heard() -> bool:
     return current() is not None or in_trial()
 
 
-def stopped() -> bool:
-    """Return whether fits in the innermost open block were stopped."""
+def open_blocks() -> Iterator[ReportSession]:
+    """Yield the blocks that are open in this context, the innermost first."""
     block = current()
-    return block is not None and block.stopped
+    while block is not None:
+        if block.open:
+            yield block
+        block = block.outer
+
+
+def stopped() -> bool:
+    """Return whether fits in one of the open blocks were stopped."""
+    return any(block.why_stopped is not None for block in open_blocks())
+
+
+def check_not_stopped() -> None:
+    """Raise `StopTraining` if `stopped`. Call it where a fit begins."""
+    for block in open_blocks():
+        if block.why_stopped is not None:
+            raise StopTraining(block.why_stopped)
 
 
 def expect(iterations: object) -> None:
-    """Pass the maximum number of iterations of a new fit to the innermost open block; never raise.
+    """Begin a fit: pass its maximum number of iterations to the innermost open block.
 
     Parameters
     ----------
     iterations : object
         Maximum number of iterations; ignored unless it is a positive integer. The block receives
         one more, because the loss of the starting point is reported too.
+
+    Raises
+    ------
+    StopTraining
+        The block was stopped before. Nothing else is raised.
     """
+    check_not_stopped()
     block = current()
     if block is None or block.expect is None or not isinstance(iterations, Integral):
         return
@@ -250,8 +304,8 @@ def pass_on(block: ReportSession, loss: float) -> bool:
         return True
     try:
         block.report(float(loss))
-    except StopTraining:
-        block.stopped = True
+    except StopTraining as stop:
+        block.stop(str(stop))
         return False
     except Exception as error:
         name = type(error).__name__

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dask_slaq.cli.progress import bars
 from dask_slaq.cli.tables import tell
 from dask_slaq.cli.text import aligned, printable
 from dask_slaq.core.errors import SlaqError
@@ -44,7 +45,8 @@ def show_advice(
         A log or a setting is invalid, or the target is out of reach.
     """
     try:
-        found = advise(logs, target, **options)
+        with bars() as progress:
+            found = advise(logs, target, progress=progress, **options)
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, advice_text(found), json_file)

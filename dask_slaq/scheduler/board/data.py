@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["BoardData", "data_of", "empty"]
+__all__ = ["BoardData", "Plain", "data_of", "empty"]
 
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0
@@ -66,6 +68,10 @@ class BoardData:
     jobs: dict[str, list[Any]] = field(default_factory=dict)
 
 
+class Plain(list[Any]):
+    """Column that is sent as it is: Bokeh does not look at each of its values, once per page."""
+
+
 # Data of each scheduler, and until when they are reused.
 _cache: WeakKeyDictionary[Scheduler, tuple[float, BoardData]] = WeakKeyDictionary()
 
@@ -77,6 +83,7 @@ def data_of(scheduler: Scheduler) -> BoardData:
     if cached is None or now > cached[0]:
         plugin: Any = scheduler.plugins.get("slaq")
         data = _columns(plugin) if plugin is not None else empty("SlaqPlugin is not registered.")
+        _make_plain(data)
         took = monotonic() - now
         cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data
     return cached[1]
@@ -98,6 +105,14 @@ def empty(note: str = "") -> BoardData:
             )
         },
     )
+
+
+def _make_plain(data: BoardData) -> None:
+    for columns in vars(data).values():
+        for key, values in columns.items() if isinstance(columns, dict) else ():
+            with suppress(TypeError, ValueError):  # Bokeh sends nan and arrays in a way of its own
+                json.dumps(values, allow_nan=False)
+                columns[key] = Plain(values)
 
 
 def _columns(plugin: SlaqPlugin) -> BoardData:
@@ -210,8 +225,8 @@ def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float
 
 
 def _append(columns: dict[str, list[Any]], x: FloatArray, y: FloatArray, name: str) -> None:
-    columns["x"].append(x.tolist())
-    columns["y"].append(y.tolist())
+    columns["x"].append(x.round(2).tolist())  # more digits are not seen, but sent
+    columns["y"].append(y.round(5).tolist())
     columns["job"].append(name)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from bokeh.core.serialization import Serializer
 from bokeh.layouts import column, row
 from bokeh.models import (
     ColumnDataSource,
@@ -23,7 +25,7 @@ from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
-from dask_slaq.scheduler.board.data import data_of, empty
+from dask_slaq.scheduler.board.data import Plain, data_of, empty
 from dask_slaq.scheduler.board.task_stream import JobTaskStream
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ __all__ = ["board", "single_plots"]
 INTERVAL = 1000
 SECONDS = "seconds from now"
 NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cluster."
+Serializer.register(Plain, lambda column, serializer: column)
 COLORS = {"deserved": "#bbbbbb", "got": "#1f77b4", "lent": "#98df8a", "borrowed": "#ff9896"}
 
 
@@ -201,6 +204,7 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
         Variables of the dashboard's template.
     doc : bokeh.document.Document
     """
+    _close_in_little_time(doc)
     note = Note(scheduler, sizing_mode="stretch_width", height=24)
     add_periodic_callback(doc, note, INTERVAL)
     boxes = [row([], sizing_mode="stretch_both") for _ in range(2)]
@@ -254,6 +258,7 @@ def single_plots() -> Iterator[tuple[str, str, Callable[..., None]]]:
 
 def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
     def document(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
+        _close_in_little_time(doc)
         component = kind(scheduler, sizing_mode="stretch_both")
         component.update()
         add_periodic_callback(doc, component, INTERVAL)
@@ -262,6 +267,19 @@ def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
         doc.theme = BOKEH_THEME
 
     return document
+
+
+def _close_in_little_time(doc: Document) -> None:
+    """Leave what a closed page leaves behind to Python's own garbage collection.
+
+    Bokeh collects it at once, all of the scheduler's objects, which blocks it for longer than
+    anything else that a page does.
+    """
+    destroy: Any = type(doc).destroy
+    if isinstance(destroy, FunctionType) and "gc" in destroy.__code__.co_names:
+        names = {**destroy.__globals__, "gc": SimpleNamespace(collect=lambda: 0)}
+        copy = FunctionType(destroy.__code__, names, closure=destroy.__closure__)
+        doc.destroy = MethodType(copy, doc)
 
 
 def _figure(title: str, **kwargs: Any) -> Any:

@@ -125,7 +125,7 @@ class Simulation:
         Parameters
         ----------
         progress : callable, optional
-            Called with the number of jobs that have just ended.
+            Called at each step with the number of jobs that have just ended, 0 or more.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class Simulation:
             soon = min(end, self._next_resume(), moved, self.cluster.next_change)
             self._advance(min(arrival, decide, soon))
             ended = self._remove_ended()
-            if progress is not None and ended:
+            if progress is not None:
                 progress(ended)
             if sum((ended, self._add_arrived(), self._resize())):
                 decide = min(decide, max(self.now, self.decided + self.gap))

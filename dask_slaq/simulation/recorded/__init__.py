@@ -1,6 +1,6 @@
 """Recorded event logs: trials of solvers, and simulation of recorded jobs under other policies."""
 
-from dask_slaq.simulation.recorded.event_log import LogError
+from dask_slaq.simulation.recorded.event_log import LogError, part_of
 from dask_slaq.simulation.recorded.iteration_time import RunningTime, running_time
 from dask_slaq.simulation.recorded.iterations_to_target import Iterations, iterations_to
 from dask_slaq.simulation.recorded.past_runs import trials_of_runs
@@ -15,6 +15,7 @@ __all__ = [
     "RunningTime",
     "Trial",
     "iterations_to",
+    "part_of",
     "read_trials",
     "replay_log",
     "running_time",

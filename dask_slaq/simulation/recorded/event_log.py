@@ -12,19 +12,25 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.recording import Event, kind_from_dict
 from dask_slaq.simulation.workload import decode
 
-__all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "read"]
+__all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "part_of", "read", "size"]
 
 #: Beginning of the line that starts a recording.
 START = b'{"event":"start"'
 #: Seconds over which the overhead of tasks is averaged: long enough for many tasks to end.
 WINDOW = 10.0
+#: Bytes between two calls of a `progress`.
+STEP = 1_000_000
 
 
 class LogError(ValueError):
     """Error in a log; the message names the file and the line."""
 
 
-def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
+def read(
+    path: str | Path,
+    *take: Callable[[Event], object],
+    progress: Callable[[int], object] | None = None,
+) -> list[str]:
     """Read a log, and pass every event to each of `take`, oldest first.
 
     Parameters
@@ -33,6 +39,8 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
         The newest file; older ones have its name and ``.1``, ``.2`` and so on.
     *take : callable
         Called with each event; may raise `SlaqError` if the event is invalid.
+    progress : callable, optional
+        Called with the number of bytes that were read since the last call; see `size`.
 
     Returns
     -------
@@ -46,7 +54,7 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
     """
     notes: list[str] = []
     empty = True
-    for place, event in _events(Path(path), notes):
+    for place, event in _events(Path(path), notes, progress):
         empty = False
         try:
             for one in take:
@@ -58,14 +66,39 @@ def read(path: str | Path, *take: Callable[[Event], object]) -> list[str]:
     return notes
 
 
-def _events(path: Path, notes: list[str]) -> Iterator[tuple[str, Event]]:
+def part_of(
+    progress: Callable[[str, int, int], object] | None, what: str, of: int
+) -> Callable[[int], object] | None:
+    """Return what to call with how much was done of one thing, if anybody listens.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Called with `what` is done, how much of it was done since the last call, and `of` how much.
+    what : str
+    of : int
+    """
+    if progress is None:
+        return None
+    progress(what, 0, of)
+    return lambda done: progress(what, done, of)
+
+
+def size(path: str | Path) -> int:
+    """Return the number of bytes in all files of a log, those that are there."""
+    return sum(file.stat().st_size for file in _files(Path(path)) if file.exists())
+
+
+def _events(
+    path: Path, notes: list[str], progress: Callable[[int], object] | None
+) -> Iterator[tuple[str, Event]]:
     """Yield the place (file and line) and the event of every line of all files.
 
     A line that is not JSON is skipped with a note if a crash can have cut it off: at the end of the
     log, or before the next recording, which may begin on the same line.
     """
     broken, where, line, begun = "", "", b"", False
-    for place, line in _lines(path):
+    for place, line in _lines(path, progress):
         try:
             event = decode(line)
         except ValueError as error:
@@ -107,20 +140,32 @@ def _continues(event: Any) -> bool:
     return isinstance(event, dict) and event.get("event") == "start" and not _begins(event)
 
 
-def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the place and the text of every line of all files that is not blank, oldest first."""
+def _files(path: Path) -> list[Path]:
+    """Return the files of a log, oldest first."""
     number, older = 1, []
     while (before := path.with_name(f"{path.name}.{number}")).exists():
         older.append(before)
         number += 1
-    for file in [*reversed(older), path]:
+    return [*reversed(older), path]
+
+
+def _lines(path: Path, progress: Callable[[int], object] | None) -> Iterator[tuple[str, bytes]]:
+    """Yield the place and the text of every line of all files that is not blank, oldest first."""
+    unsaid = 0
+    for file in _files(path):
         try:
             with open(file, "rb") as lines:
                 for k, line in enumerate(lines, start=1):
+                    unsaid += len(line)
+                    if progress is not None and unsaid >= STEP:
+                        progress(unsaid)
+                        unsaid = 0
                     if line.strip():
                         yield f"{file}, line {k}", line
         except OSError as error:
             raise LogError(f"{file}: cannot be read: {error}") from error
+    if progress is not None:
+        progress(unsaid)
 
 
 @dataclass

@@ -7,7 +7,7 @@ cluster, or that ran with strict worker sets, could use the threads that it was 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.recording import Event, Replay
-from dask_slaq.simulation.recorded.event_log import RecordedJob, Recordings, read
+from dask_slaq.simulation.recorded.event_log import RecordedJob, Recordings, part_of, read, size
 
 __all__ = ["GROUP", "Threads", "Trial", "group_of", "read_trials"]
 
@@ -56,7 +56,11 @@ class Trial:
     width: float
 
 
-def read_trials(logs: Sequence[str | Path], group: str = GROUP) -> tuple[list[Trial], list[str]]:
+def read_trials(
+    logs: Sequence[str | Path],
+    group: str = GROUP,
+    progress: Callable[[str, int, int], object] | None = None,
+) -> tuple[list[Trial], list[str]]:
     """Read all jobs in logs that reported at least twice.
 
     Parameters
@@ -65,6 +69,8 @@ def read_trials(logs: Sequence[str | Path], group: str = GROUP) -> tuple[list[Tr
         The newest file of each log.
     group : str
         Pattern of the solver in a job's name, see `group_of`.
+    progress : callable, optional
+        See `advise`.
 
     Returns
     -------
@@ -81,11 +87,11 @@ def read_trials(logs: Sequence[str | Path], group: str = GROUP) -> tuple[list[Tr
     """
     group_of("", group)  # fail on a bad pattern before reading
     trials, notes, names = [], [], set()
+    told = part_of(progress, "Reading", sum(map(size, logs)))
     for path in logs:
         recordings, threads = Recordings(), Threads()
-        notes += [
-            f"{path}: {note}" for note in read(path, Replay().feed, recordings.take, threads.take)
-        ]
+        found = read(path, Replay().feed, recordings.take, threads.take, progress=told)
+        notes += [f"{path}: {note}" for note in found]
         jobs = [job for one in recordings.all for job in one.jobs]
         for job, had in zip(jobs, threads.jobs, strict=True):
             if not job.reports or len(job.times) < 2:

@@ -25,7 +25,9 @@ from dask_slaq.simulation.recorded.event_log import (
     RecordedJob,
     Recording,
     Recordings,
+    part_of,
     read,
+    size,
 )
 from dask_slaq.simulation.study import Settings, check_policy, run, variants
 from dask_slaq.simulation.workload import SimulatedJob
@@ -45,7 +47,7 @@ def replay_log(
     policies: Sequence[str] = ("fair", "max-total"),
     *,
     memory: Sequence[PastRun] = (),
-    progress: Callable[[int], object] | None = None,
+    progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Replay a log, and simulate its last recording with jobs under several policies.
 
@@ -60,7 +62,8 @@ def replay_log(
         Past runs. Those that ended before the recording began are remembered in the simulation,
         where each policy that looks at losses also runs without memory.
     progress : callable, optional
-        Called with the number of jobs that have ended since the last call.
+        Called with what is done now, how much of it was done since the last call, and how much
+        there is: ``"Replaying"`` in bytes, ``"Simulating"`` in jobs.
 
     Returns
     -------
@@ -78,7 +81,8 @@ def replay_log(
     for name in policies:
         check_policy(name)
     decisions, recordings = Replay(), Recordings()
-    notes = read(path, decisions.feed, recordings.take)
+    told = part_of(progress, "Replaying", size(path))
+    notes = read(path, decisions.feed, recordings.take, progress=told)
     found: dict[str, Any] = {
         "decisions": decisions.decisions,
         "reproduced": decisions.reproduced,
@@ -153,7 +157,7 @@ def _what_if(
     recorded: Sequence[RecordedJob],
     policies: Sequence[str],
     past: Sequence[PastRun],
-    progress: Callable[[int], object] | None,
+    progress: Callable[[str, int, int], object] | None,
 ) -> dict[str, Any]:
     begun = recorded[0].arrival
     jobs = simulated_jobs(recorded)
@@ -163,7 +167,8 @@ def _what_if(
     names = list(dict.fromkeys([*shown, "fair"]))
     compute = sum(sum(job.work) for job in recorded)
     busy = sum(job.total for job in jobs)
-    runs = {name: [run(name, 0, jobs, settings, progress, past=past)] for name in names}
+    told = part_of(progress, "Simulating", len(jobs) * len(names))
+    runs = {name: [run(name, 0, jobs, settings, told, past=past)] for name in names}
     times = [np.array(job.times) - begun for job in recorded]
     real = [Run(0, jobs, Outcome(times, busy=busy, moved=recording.moved))]
     cores = settings.cores

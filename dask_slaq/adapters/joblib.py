@@ -1,0 +1,88 @@
+"""Ends of joblib's calls under its Dask backend, such as a grid search of scikit-learn.
+
+Their tasks are fits that report no loss, so a stop cannot reach them by a report: the call itself
+raises `StopTraining` in the thread that made it, and its tasks are cancelled.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from asyncio import CancelledError
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+from dask_slaq.adapters.observing import Loop, LoopObserver, open_blocks, stopped
+from dask_slaq.core.errors import StopTraining
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Backend(Loop):
+    """Coroutine of the backend that prepares the arguments of a task, right before it is sent.
+
+    It runs in the client's event loop, in a copy of the context in which joblib was called.
+    """
+
+    def observed(self, function: FunctionType) -> Callable[..., Any]:
+        """Return a replacement that ends the calls of a stopped block."""
+
+        @functools.wraps(function)
+        async def prepare(backend: Any, *args: Any, **kwargs: Any) -> Any:
+            if not can_end(backend):
+                return await function(backend, *args, **kwargs)
+            for block in open_blocks():
+                block.when_stopped(backend, end_soon)
+            if not stopped():
+                prepared = await function(backend, *args, **kwargs)
+            if stopped():  # maybe while it sent data to the workers
+                raise CancelledError
+            return prepared
+
+        prepare.observed = self  # type: ignore[attr-defined]
+        return prepare
+
+
+def can_end(backend: Any) -> bool:
+    """Return whether `end` finds the pending calls: with joblib 1.4, not if they are unordered."""
+    parallel = getattr(backend, "parallel", None)
+    ordered = getattr(parallel, "return_ordered", False) or hasattr(parallel, "_jobs_set")
+    return ordered and getattr(backend, "supports_retrieve_callback", False)
+
+
+def end_soon(backend: Any, why: str) -> None:
+    """End the calls of a backend in the event loop of its client, which brings their results.
+
+    Parameters
+    ----------
+    backend : joblib._dask.DaskDistributedBackend
+    why : str
+        What `StopTraining` says.
+    """
+    backend.client.loop.add_callback(end, backend, why)
+
+
+async def end(backend: Any, why: str) -> None:
+    """Let the calls of a backend raise `StopTraining`, and cancel their tasks. Never raises.
+
+    Parameters
+    ----------
+    backend : joblib._dask.DaskDistributedBackend
+    why : str
+        What `StopTraining` says.
+    """
+    try:
+        parallel = backend.parallel
+        with parallel._lock:
+            calls = [*parallel._jobs, *getattr(parallel, "_jobs_set", ())]
+        for call in calls:
+            call(StopTraining(why))  # as if it were its result; later ones are ignored
+        await backend.client.cancel(list(backend._results), asynchronous=True)
+    except Exception as error:
+        logger.warning("a call of joblib cannot be stopped and goes on: %r", error)
+
+
+LOOPS = (Backend("joblib._dask", "DaskDistributedBackend._to_func_args", LoopObserver),)
