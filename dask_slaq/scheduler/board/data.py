@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.epochs import threads
+from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.scheduler.board.colors import OTHERS, UNOWNED, color_of
 from dask_slaq.scheduler.views import curves_to_come, in_words
 
@@ -91,7 +92,7 @@ def data_of(scheduler: Scheduler) -> BoardData:
     cached = _cache.get(scheduler)
     if cached is None or now > cached[0]:
         plugin: Any = scheduler.plugins.get("slaq")
-        data = _columns(plugin) if plugin is not None else empty("SlaqPlugin is not registered.")
+        data = _columns(plugin) if plugin is not None else _without_plugin(scheduler)
         took = monotonic() - now
         cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data
     return cached[1]
@@ -115,6 +116,15 @@ def empty(note: str = "") -> BoardData:
         },
         legend={"name": [], "owner": [], "color": [], "outcome": []},
     )
+
+
+def _without_plugin(scheduler: Scheduler) -> BoardData:
+    stand_in: Any = scheduler.plugins.get(NOT_STARTED)
+    if stand_in is None:
+        return empty("SlaqPlugin is not registered.")
+    data = empty(f"SlaqPlugin did not start, and plain Dask schedules all tasks: {stand_in.why}")
+    data.broken = True
+    return data
 
 
 def _columns(plugin: SlaqPlugin) -> BoardData:
