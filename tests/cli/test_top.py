@@ -139,6 +139,9 @@ def test_top_shows_the_whole_reason_of_the_chosen_job(file, training):
         assert app.query_one("#detail").size.height >= 4  # it is wrapped
         await pilot.press("down")
         await pilot.pause()
+        await pilot.press("e")
+        assert not app.query_one("#detail").display  # the explanation says the same
+        await pilot.press("e")
         assert shown(app, "#detail").startswith(r"red \x1b[31m[bold] (bob@lab): ")
         heading = [column.label.plain for column in app.query_one("#jobs").ordered_columns]
         at = heading.index("age")

@@ -184,7 +184,10 @@ class Top(App[None]):
             text = f"{self.job}{owner}: {job.get('reason') or job.get('why') or '-'}"
         else:
             text = "no job matches the filter" if jobs else "no job is running"
-        self.query_one("#detail", Static).update(printable(text))
+        detail = self.query_one("#detail", Static)
+        detail.update(printable(text))
+        # The explanation in the pane begins with the same.
+        detail.display = self.query_one("#jobs").display and not self.query_one("#pane").display
 
     def _order(self, jobs: dict[str, Any]) -> list[str]:
         """Return the names in order: tasks of no job last, ties by name."""
@@ -277,7 +280,7 @@ class Top(App[None]):
         table, owners = self.query_one("#jobs"), self.query_one("#owners")
         table.display, owners.display = not table.display, not owners.display
         self.query_one("#pane").display = False  # it is about a job
-        self.query_one("#detail").display = table.display
+        self._show_detail()
         (table if table.display else owners).focus()
         self.refresh_bindings()
 

@@ -120,10 +120,11 @@ def empty(note: str = "") -> BoardData:
 
 def _without_plugin(scheduler: Scheduler) -> BoardData:
     stand_in: Any = scheduler.plugins.get(NOT_STARTED)
-    if stand_in is None:
-        return empty("SlaqPlugin is not registered.")
-    data = empty(f"SlaqPlugin did not start, and plain Dask schedules all tasks: {stand_in.why}")
-    data.broken = True
+    data = empty("SlaqPlugin is not registered.")
+    data.capacity = scheduler.total_nthreads
+    if stand_in is not None:
+        data.note = f"SlaqPlugin did not start, and plain Dask schedules all tasks: {stand_in.why}"
+        data.broken = True
     return data
 
 

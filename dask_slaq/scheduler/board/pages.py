@@ -41,14 +41,14 @@ SECONDS = "seconds from now"
 NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cluster."
 #: Field, title and width of the columns of the table.
 COLUMNS = (
-    ("job", "job", 300),
+    ("job", "job", 280),
     ("owner", "owner", 130),
     ("state", "state", 150),
     ("iteration", "iteration", 70),
     ("loss", "loss", 90),
     ("eta", "time to target", 190),
-    ("ends", "end", 400),
-    ("reason", "what it does or waits for", 560),
+    ("ends", "end", 540),
+    ("reason", "what it does or waits for", 500),
 )
 #: Styles of the legend, and maximum number of characters of a name in it.
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
@@ -77,7 +77,7 @@ class Losses(DashboardComponent):  # type: ignore[misc]
         self.root.multi_line(**at, line_dash="dashed", alpha=0.7, source=self.forecasts)
         lines = self.root.multi_line(**at, line_width=2, source=self.lines)
         self.root.add_tools(HoverTool(renderers=[lines], tooltips=[("job", "@job")]))
-        self.root.yaxis.axis_label = "part of the predicted range"
+        self.root.yaxis.axis_label = "part of its range"
 
     def update(self) -> None:
         """Read the newest data."""
@@ -256,7 +256,8 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     legend = Legend(scheduler, sizing_mode="stretch_width")
     for component in (note, legend):
         add_periodic_callback(doc, component, INTERVAL)
-    boxes = [row([], sizing_mode="stretch_both") for _ in range(2)]
+    # A low window scrolls; without a minimum, plots would overlap.
+    boxes = [row([], sizing_mode="stretch_both", min_height=220) for _ in range(2)]
     below = row([], sizing_mode="stretch_width", height=280)
     doc.add_root(column(note.root, legend.root, *boxes, below, sizing_mode="stretch_both"))
     waiting = iter(
@@ -320,5 +321,5 @@ def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
 
 
 def _figure(title: str, **kwargs: Any) -> Any:
-    kwargs = {"x_axis_label": SECONDS, "min_height": 160, **kwargs}
+    kwargs = {"x_axis_label": SECONDS, "min_height": 220, **kwargs}
     return figure(title=title, tools="xpan,xwheel_zoom,reset", toolbar_location="right", **kwargs)
