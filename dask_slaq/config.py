@@ -6,6 +6,7 @@ Defaults are in ``slaq.yaml``. As with any Dask setting, ``DASK_SLAQ__EPOCH=2s``
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -62,6 +63,7 @@ class Settings:
     operators: tuple[str, ...]
     lock: bool
     require_plugin: bool
+    strict: bool
 
 
 def settings(**given: Any) -> Settings:
@@ -96,10 +98,21 @@ def settings(**given: Any) -> Settings:
     allowed = [field.name for field in fields(Settings)]
     for key in merged:
         if key not in allowed:
-            names = ", ".join(name.replace("_", "-") for name in allowed)
-            name = _cut(key.replace("_", "-"), str)
-            raise InvalidSetting(f"slaq.{name} is not a setting; allowed are: {names}")
+            raise InvalidSetting(_unknown(key.replace("_", "-"), allowed))
     return Settings(**{key: convert(key, merged[key]) for key in merged})
+
+
+def is_strict(given: bool | None = None) -> bool:
+    """Return whether a scheduler whose settings are invalid must not start.
+
+    Parameters
+    ----------
+    given : bool, optional
+        Used instead of ``slaq.strict``, of which any invalid value means yes.
+    """
+    if given is None:
+        given = dask.config.get("slaq.strict", None)
+    return given is not None and given is not False
 
 
 def enabled_repairs() -> frozenset[str]:
@@ -140,10 +153,18 @@ def convert(key: str, value: Any) -> Any:
         return read(value)
     # Errors of Dask's parsers and Python's conversions on values of other types.
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
-        if isinstance(error, UnknownPolicy | InvalidSetting):
-            raise
         name = key.replace("_", "-")
+        if isinstance(error, UnknownPolicy | InvalidSetting):
+            raise type(error)(f"slaq.{name}: {error}") from error
         raise InvalidSetting(f"slaq.{name} must be {what}, not {_cut(value)}") from error
+
+
+def _unknown(key: str, allowed: list[str]) -> str:
+    """Return what is wrong with a key that does not exist, and the nearest ones that do."""
+    names = [name.replace("_", "-") for name in allowed]
+    near = " or ".join(f"slaq.{name}" for name in difflib.get_close_matches(key, names, n=2))
+    hint = f": did you mean {near}?" if near else ";"
+    return f"slaq.{_cut(key, str)} is not a setting{hint} allowed are: {', '.join(names)}"
 
 
 def _cut(value: object, show: Callable[[object], str] = repr) -> str:
@@ -262,4 +283,5 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),
+    "strict": (_flag, "true or false"),
 }

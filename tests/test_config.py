@@ -11,8 +11,8 @@ import pytest
 
 from dask_slaq import SlaqPlugin
 from dask_slaq.adapters.compat import repairs
-from dask_slaq.config import DEFAULTS, REPAIRS, enabled_repairs, settings
-from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
+from dask_slaq.config import DEFAULTS, REPAIRS, enabled_repairs, is_strict, settings
+from dask_slaq.core.errors import InvalidSetting, SlaqError, UnknownPolicy
 
 
 def test_defaults_are_those_of_the_file():
@@ -182,8 +182,9 @@ def test_an_unknown_policy_is_refused_with_the_allowed():
 
 def test_an_unknown_key_is_refused_with_the_allowed():
     for make in (settings, SlaqPlugin):
-        with pytest.raises(InvalidSetting, match="epochs is not a setting; allowed are: ") as e:
+        with pytest.raises(InvalidSetting, match="epochs is not a setting: did you mean ") as e:
             make(epochs=1)
+        assert "slaq.epoch? allowed are: " in str(e.value)
         assert "policy, epoch, lend" in str(e.value)
     with dask.config.set({"slaq.epok": "1s"}), pytest.raises(InvalidSetting, match="epok is not"):
         settings()
@@ -193,6 +194,23 @@ def test_a_setting_of_an_earlier_release_is_an_unknown_key():
     removed = "slaq.short-task is not a setting; allowed are: policy, epoch, lend"
     with dask.config.set({"slaq.short-task": "10ms"}), pytest.raises(InvalidSetting, match=removed):
         settings()
+
+
+def test_an_invalid_value_is_named_with_its_key():
+    for key, value in (("policy", "best"), ("owners", {"ann": {"wait": 1}})):
+        with dask.config.set({f"slaq.{key}": value}), pytest.raises(SlaqError) as error:
+            settings()
+        assert str(error.value).startswith(f"slaq.{key}: ")
+
+
+@pytest.mark.parametrize("value", [True, "please", 1])
+def test_an_invalid_value_of_strict_means_yes(value):
+    with dask.config.set({"slaq.strict": value}):
+        assert is_strict() and not is_strict(False)
+    with dask.config.set({"slaq": {"policy": "fair"}}):
+        assert not is_strict() and is_strict(True)
+    with dask.config.set({"slaq": "x"}):
+        assert not is_strict()
 
 
 def test_the_environment_configures():

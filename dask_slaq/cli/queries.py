@@ -9,6 +9,8 @@ import click
 from dask_slaq.cli.options import json_flag, scheduler_options
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from dask_slaq.cli.connection import Where
 
 __all__ = ["audit", "explain", "jobs", "owners"]
@@ -98,9 +100,14 @@ def audit(where: Where, as_json: bool) -> None:
     from dask_slaq.cli.connection import ask
     from dask_slaq.cli.text import as_json as to_json
     from dask_slaq.cli.text import printable
+    from dask_slaq.client import check_started
     from dask_slaq.core.settings import AUDIT_TOPIC
 
-    events: Any = ask(where, lambda client: client.get_events(AUDIT_TOPIC))
+    async def events_of(client: Client) -> Any:
+        await check_started(client)
+        return await client.get_events(AUDIT_TOPIC)
+
+    events = ask(where, events_of)
     found = [event for _, event in events]
     lines = (printable(f"{event['when']}  {event['message']}") for event in found)
     click.echo(to_json(found) if as_json else "\n".join(lines) or "nothing was changed")

@@ -100,6 +100,7 @@ JOB_COLUMNS = (
     Column("job", lambda name, _: printable(name), lambda name, _: name, left=True),
     _text("owner"),
     _text("state"),
+    Column("age", lambda _, job: duration(job["age"]), lambda _, job: job["age"]),
     Column("iteration", _iteration, lambda _, job: job["iteration"]),
     _column("loss"),
     Column("done", _done_text, lambda _, job: _or_last(_done(job))),

@@ -9,11 +9,12 @@ from weakref import WeakSet
 import dask
 
 from dask_slaq.core.errors import NoPlugin, SlaqError
+from dask_slaq.core.settings import NOT_STARTED
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["check_plugin", "current_client", "go_without", "request"]
+__all__ = ["check_plugin", "check_started", "current_client", "go_without", "request"]
 
 logger = logging.getLogger(__name__)
 
@@ -75,10 +76,26 @@ async def check_plugin(client: Client) -> None:
     if client.scheduler is None:
         raise SlaqError(f"the Dask client {client.id} is closed: create another one")
     if await client.scheduler.get_metadata(keys=["slaq"], default=None) is None:
+        await check_started(client)
         raise NoPlugin(
             f"the scheduler at {client.scheduler.address} does not run SlaqPlugin: register it by "
             "client.register_plugin(dask_slaq.SlaqPlugin()), or start the scheduler with "
             "--preload dask_slaq"
+        )
+
+
+async def check_started(client: Client) -> None:
+    """Raise `NoPlugin` with the reason if the scheduler was to run the plugin, and cannot.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+    why = await client.scheduler.get_metadata(keys=[NOT_STARTED], default=None)
+    if why is not None:
+        raise NoPlugin(
+            f"SlaqPlugin did not start on the scheduler at {client.scheduler.address}, and every "
+            f"task is left to plain Dask, without limits: {why}"
         )
 
 

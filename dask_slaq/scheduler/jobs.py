@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.views import (
+    UnownedUsage,
     UsageByOwner,
     etas,
     seconds_of_running_tasks,
@@ -74,6 +75,7 @@ class ScheduledJobs:
         Jobs that were asked to stop.
     pace : dict of str to Pace
     usage : UsageByOwner
+    unowned : UnownedUsage
     ended : deque of dict
         Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
     goals : Goals
@@ -100,6 +102,7 @@ class ScheduledJobs:
         self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
+        self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
 
     # Coming and going
@@ -229,6 +232,8 @@ class ScheduledJobs:
         """Charge a job and its owner for a finished task. See `Engine.observe_task`."""
         self.engine.observe_task(name, seconds, at_once)
         self.usage.of(self.owner.get(name, "")).core_seconds += seconds
+        if name not in self.reports:
+            self.unowned.ended += seconds
 
     def pause(self, name: str, paused: bool) -> None:
         """Resume a job, or if `paused` let its running tasks end and no other start."""
@@ -316,16 +321,19 @@ class ScheduledJobs:
     def record(self) -> None:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
-        names = self.names()
-        self.epochs.add(time(), names, self._values(names))
+        names, now = self.names(), time()
+        running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+        self.epochs.add(now, names, self._values(names, running))
+        unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
+        self.unowned.record(now, unowned, self.scheduler.total_nthreads)
 
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""
         if name in self.reports:
-            self.epochs.end(name, self._values([name]))
+            running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+            self.epochs.end(name, self._values([name], running))
 
-    def _values(self, names: Sequence[str]) -> dict[str, Any]:
-        running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+    def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:
         return values_of_jobs(self.engine, self.pools.pools, names, running)
 
     def names(self) -> list[str]:

@@ -28,6 +28,7 @@ from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.memory import Memory
+from dask_slaq.scheduler.not_started import forget_failure
 from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
 from dask_slaq.scheduler.registration import others_to_replace, watch, with_settings_of_machine
 from dask_slaq.scheduler.requests import Messages
@@ -147,6 +148,7 @@ class SlaqPlugin(PluginHooks):
         self.hooks = StreamHooks(self)
         self.hooks.install(scheduler)
         self._announce()
+        forget_failure(scheduler)
         self._started_on = scheduler
         for add in (add_scaling, add_metrics, add_json, add_pages):
             try:

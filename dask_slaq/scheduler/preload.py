@@ -5,14 +5,15 @@ As ``distributed.client.preload`` it says to whom the tasks of a client belong t
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from dask_slaq.client import introduce
-from dask_slaq.config import settings
-from dask_slaq.core.errors import SlaqError
+from dask_slaq.config import Settings, convert, is_strict, settings
+from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.scheduler.event_log import Journal
 
@@ -21,22 +22,51 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: What becomes of the tasks on a scheduler without the plugin.
+LEFT = "every task is left to plain Dask, without limits"
+
 
 class CheckedCommand(click.Command):
     """Command that checks all options when the command line is parsed.
 
-    Dask only logs what a preload raises later, so the scheduler would run without the plugin.
+    Dask only logs what a preload raises later, with a traceback.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
         try:
-            chosen = settings(**ctx.params)
-            if chosen.log:
-                Journal(chosen.log, chosen.log_size, chosen.log_files).close()
+            for name, value in ctx.params.items():
+                if value is not None:
+                    convert(name, value)
+            if ctx.params["log"]:
+                chosen = _settings_or_none(ctx.params)
+                if chosen is not None and chosen.log is not None:
+                    Journal(chosen.log, chosen.log_size, chosen.log_files).close()
         except SlaqError as error:
             raise click.UsageError(str(error), ctx) from error
         return rest
+
+    def make_context(
+        self, info_name: str | None, args: list[str], *parent: Any, **extra: Any
+    ) -> click.Context:
+        """Return the context of `dask_setup`, which is given what is wrong with its options.
+
+        On a command line they were checked before; these come from the Dask configuration.
+        """
+        try:
+            return super().make_context(info_name, list(args), *parent, **extra)
+        except click.ClickException as error:
+            context = super().make_context(info_name, [], *parent, **extra)
+            context.params["wrong"] = error.format_message().rstrip(".")
+            return context
+
+
+def _settings_or_none(given: dict[str, Any]) -> Settings | None:
+    """Return the settings; None if the configuration is invalid, which `dask_setup` reports."""
+    try:
+        return settings(**given)
+    except SlaqError:
+        return None
 
 
 @click.command(cls=CheckedCommand)
@@ -61,10 +91,14 @@ class CheckedCommand(click.Command):
 @click.option("--log", metavar="FILE", help="Record all events to FILE, for dask slaq replay.")
 @click.option("--log-size", help="Size at which the log is rotated, such as 100MiB.")
 @click.option("--log-files", type=int, help="Number of log files to keep.")
+@click.option(
+    "--strict/--no-strict", default=None, help="Refuse to start the scheduler without the plugin."
+)
 async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> None:
     """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
     from distributed import Client, Scheduler
 
+    from dask_slaq.scheduler.not_started import NotStarted, forget_failure
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
     if isinstance(scheduler, Client):
@@ -74,10 +108,36 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
         logger.warning("--preload dask_slaq does nothing on %s", type(scheduler).__name__)
         return
     _log_as_distributed()
-    plugin = SlaqPlugin(**options)
-    await plugin.start(scheduler)
+    try:
+        if (wrong := options.pop("wrong", None)) is not None:
+            raise InvalidSetting(f"distributed.scheduler.preload-argv: {wrong}")
+        plugin = SlaqPlugin(**options)
+        await plugin.start(scheduler)
+    except Exception as error:
+        strict = is_strict(options.get("strict"))
+        known = error if isinstance(error, SlaqError) else None
+        then = "the scheduler does not start (slaq.strict)" if strict else LEFT
+        logger.error(
+            "dask_slaq did not start: %s; %s", error, then, exc_info=None if known else error
+        )
+        if strict and click.get_current_context(silent=True) is not None:
+            _exit()
+        forget_failure(scheduler)
+        scheduler.add_plugin(NotStarted(scheduler, error, strict))
+        return
     scheduler.add_plugin(plugin, name=plugin.name)
     logger.info("dask_slaq: policy %s, epoch %g s", plugin.settings.policy, plugin.settings.epoch)
+
+
+def _exit() -> NoReturn:
+    """End the command ``dask scheduler``, without a traceback: of an error, Dask would log one."""
+
+    def ignore_exit(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), SystemExit):
+            loop.default_exception_handler(context)
+
+    asyncio.get_running_loop().set_exception_handler(ignore_exit)
+    raise SystemExit(1)
 
 
 def _log_as_distributed() -> None:

@@ -47,12 +47,12 @@ def test_top_sorts_and_keeps_the_chosen_job(file, training):
         assert table.row_count == 2 and app.job == "a"
         await pilot.press("r")
         assert table.cursor_row == 1 and app.job == "a"  # it moved, and is chosen still
-        for _ in range(3):
+        for _ in range(4):
             await pilot.press("greater_than_sign")
-        assert [c.label.plain for c in table.ordered_columns][3] == "iteration ▼"
+        assert [c.label.plain for c in table.ordered_columns][4] == "iteration ▼"
         assert [key.value for key in table.rows] == ["a", HOSTILE]
         await pilot.press("less_than_sign")
-        assert app.sorted_by == 2
+        assert app.sorted_by == 3
 
     top(file, scenario)
 
@@ -97,6 +97,59 @@ def test_top_shows_refusals_and_goes_on(file, training):
     top(file, scenario, by="eve@desk")
 
 
+def test_top_filters_by_job_and_owner(file, training):
+    async def scenario(app, pilot):
+        table = app.query_one("#jobs")
+        jobs = dict(app.status["jobs"])
+        jobs["pepper"] = {**jobs["a"], "owner": "eve@lab"}
+        app.status["jobs"] = jobs
+
+        def names():
+            return {row.key.value for row in table.ordered_rows}
+
+        app._show()
+        await pilot.press("slash", *"epq")  # keys that would do other things
+        await pilot.pause()
+        assert shown(app, "#detail") == "no job matches the filter" and names() == set()
+        assert not app.query_one("#pane").display
+        await pilot.press("backspace", "enter")
+        assert names() == {"pepper"} and app.job == "pepper" and table.has_focus
+        await pilot.press("slash", "backspace", "backspace", *"VE@", "enter")
+        await pilot.pause()
+        assert names() == {"pepper"}  # by its owner
+        app._show()
+        assert names() == {"pepper"}
+        await pilot.press("escape")
+        await pilot.pause()
+        assert names() == set(jobs) and not app.query_one("#filter").display
+        await pilot.press("slash", "enter")
+        assert table.has_focus and not app.query_one("#filter").display
+
+    top(file, scenario)
+
+
+def test_top_shows_the_whole_reason_of_the_chosen_job(file, training):
+    async def scenario(app, pilot):
+        jobs = app.status["jobs"]
+        reason = "waits: " + " ".join(f"word-{n}" for n in range(60))
+        jobs["a"] = {**jobs["a"], "reason": reason, "age": 7200.0}
+        app._show()
+        await pilot.pause()
+        assert shown(app, "#detail") == f"a (bob@lab): {reason}"
+        assert app.query_one("#detail").size.height >= 4  # it is wrapped
+        await pilot.press("down")
+        await pilot.pause()
+        await pilot.press("e")
+        assert not app.query_one("#detail").display  # the explanation says the same
+        await pilot.press("e")
+        assert shown(app, "#detail").startswith(r"red \x1b[31m[bold] (bob@lab): ")
+        heading = [column.label.plain for column in app.query_one("#jobs").ordered_columns]
+        at = heading.index("age")
+        assert app.query_one("#jobs").get_row("a")[at].plain == "2.0 h"
+
+    top(file, scenario)
+
+
 def test_top_read_only_has_no_keys_that_steer(file, training):
     async def scenario(app, pilot):
         await pilot.press("p", "s", "y")
@@ -127,7 +180,7 @@ def test_top_with_two_hundred_jobs_writes_only_what_has_changed(file, training):
         jobs = {f"job-{n:03}": {**app.status["jobs"]["a"], "loss": n % 5} for n in range(200)}
         app.status = {**app.status, "jobs": jobs}
         app._show()
-        await pilot.press(*["greater_than_sign"] * 4)
+        await pilot.press(*["greater_than_sign"] * 5)
         order = [key.value for key in table.rows]
         assert order[:2] == ["job-004", "job-009"]  # ties by name
         table.move_cursor(row=150)

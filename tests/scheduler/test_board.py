@@ -5,16 +5,21 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import math
+from dataclasses import replace
 
 import pytest
 from distributed import Event
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, tasks_of, until, wait_for
+from driving import gen_cluster, jobs, start_plugin, tasks_of, until, wait_for
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
 from dask_slaq.scheduler.board import add_pages
+from dask_slaq.scheduler.board import data as data_module
+from dask_slaq.scheduler.board.colors import UNOWNED, color_of
 from dask_slaq.scheduler.board.data import data_of
+from dask_slaq.scheduler.views import UnownedUsage
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 
@@ -171,3 +176,122 @@ async def test_threads_count_tasks_that_still_run(c, s, a):
         await c.gather(tasks)
         later = await beat()
         assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)
+
+
+async def newest(scheduler):
+    """The data of the board, computed anew."""
+    data_module._cache.clear()
+    return data_of(scheduler)
+
+
+def last(data, job):
+    """The last point of a job's line, and whether the line is interrupted."""
+    at = data.losses["job"].index(job)
+    x, y = data.losses["x"][at], data.losses["y"][at]
+    return x[-1], any(math.isnan(value) for value in y)
+
+
+async def report(plugin, job, losses):
+    """Report losses, and let an epoch pass after each."""
+    for loss in losses:
+        before = plugin.jobs.reports[job.name]
+        job.report(loss)
+        await until(lambda before=before: plugin.jobs.reports[job.name] > before)
+        plugin.run_once()
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("goes on", client=c) as other:
+        async with slaq.job("<i>b</i>", client=c, owner="ann") as job:
+            await report(plugin, job, (1.0, 0.5, 0.3))
+        await report(plugin, other, (1.0, 0.5, 0.3))
+        data = await newest(s)
+        assert last(data, "<i>b</i>")[0] < last(data, "goes on")[0] == 0
+        assert data.jobs["job"] == ["goes on", "<i>b</i>"]
+        assert data.jobs["state"][1] == "done 0 s ago"
+        assert data.jobs["ink"] == ["inherit", data_module.GREY]
+        assert data.jobs["owner"][1] == "ann" and data.jobs["iteration"][1] == 3
+        assert data.jobs["reason"][1].startswith("ended after 3 iterations")
+        assert list(zip(data.legend["name"], data.legend["outcome"], strict=True)) == [
+            ("goes on", ""),
+            ("<i>b</i>", "done"),
+        ]
+        # It runs again: its line is interrupted for the time in which it did not run.
+        async with slaq.job("<i>b</i>", client=c) as job:
+            await report(plugin, job, (1.0, 0.5))
+            data = await newest(s)
+            assert last(data, "<i>b</i>") == (0, True)
+            assert not last(data, "goes on")[1]
+            assert data.jobs["job"] == ["goes on", "<i>b</i>"]  # once
+    assert data_of(s).note == ""
+    data = await newest(s)
+    assert data.note == "No job is running."
+    assert sorted(data.jobs["job"]) == ["<i>b</i>", "goes on"]
+    assert last(data, "goes on")[0] < 0  # the time goes on without jobs
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_lines_and_areas_are_interrupted_while_no_epoch_was_recorded(c, s, a):
+    plugin = await start_plugin(c, s, epoch="1h")
+    async with slaq.job("a", client=c) as job:
+        await report(plugin, job, (1.0, 0.5, 0.3, 0.2))
+        epochs = plugin.jobs.epochs._kept
+        for k in (0, 1):  # two of them were long ago
+            epochs[k] = (epochs[k][0] - 300, epochs[k][1])
+        plugin.settings = replace(plugin.settings, epoch=1.0)
+        data = await newest(s)
+    assert last(data, "a") == (0, True)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_unowned_tasks_are_an_area_and_a_bar_of_their_own(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        with tasks_of("b"):  # there is no such job
+            tasks = [c.submit(wait_for, "go", k) for k in range(2)]
+        await until(lambda: a.state.executing_count == 2)
+        for loss in (1.0, 0.5):
+            await report(plugin, job, [loss])
+            await a.heartbeat()
+            plugin.run_once()
+        data = await newest(s)
+        assert data.threads["job"][-1] == data_module.UNOWNED_TASKS
+        assert data.threads["color"][-1] == UNOWNED
+        at = data.shares["name"].index(data_module.UNOWNED_TASKS)
+        assert data.shares["got"][at] > 0
+        assert [name for name in data.shares["name"] if name.startswith("other:")] == []
+        assert data.legend["name"] == ["a", data_module.UNOWNED_TASKS]
+        assert UNOWNED in data.jobs["color"]
+        await Event("go").set()
+        await c.gather(tasks)
+        assert plugin.jobs.unowned.ended > 0
+
+
+def test_unowned_seconds_of_before_the_first_epoch_are_no_usage():
+    used = UnownedUsage(10)
+    used.record(100.0, 500.0, 4)
+    used.record(101.0, 502.0, 4)
+    used.record(102.0, 999.0, 4)
+    used.ended, before = 999.0, used.epochs[-1][1]
+    used.record(103.0, 0.0, 4)
+    assert [total for _, total in used.epochs] == [0.0, 2.0, 6.0, before]
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, a):
+    from dask_slaq.scheduler.board.pages import Legend
+
+    plugin = await start_plugin(c, s)
+    async with jobs(c, *(f"job-{n:03}" for n in range(60)), owner="<ann>"):
+        plugin.run_once()
+        await newest(s)
+        text = Legend(s).root.text
+        assert text.count("&lt;ann&gt;") == 1 and "<ann>" not in text
+        assert all(f"job-{n:03}" in text for n in range(60))
+        assert all(color_of(s, f"job-{n:03}") in text for n in range(60))
+    async with jobs(c, *(f"job-{n:03}" for n in range(103))):
+        plugin.run_once()
+        data = await newest(s)
+        assert data.legend["name"][-1] == "and 3 more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 
 import dask
 import pytest
@@ -265,6 +266,27 @@ async def test_a_lost_client_that_comes_back_goes_on_without_a_file_too(c, s, a)
     assert found["iteration"] >= 40
     (run,) = plugin.memory.runs
     assert run.iterations == 50
+
+
+@small
+async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, a):
+    plugin = await start_plugin(c, s)
+    other = await Client(s.address, asynchronous=True)
+    async with slaq.job("net", client=other) as job:
+        [job.report(loss) for loss in curve(40)]
+        await reported(c, "net", 40)
+        plugin.run_once()
+        before = (await slaq.status(c))["jobs"]["net"]["normalized_loss"]
+        await other.close()
+        await until(lambda: not plugin.jobs.reports)
+    plugin.timer._rested = monotonic() + 0.5  # the next decision must rest, as on a busy cluster
+    async with slaq.job("net", client=c) as job:
+        found = (await slaq.status(c))["jobs"]["net"]
+        assert found["iteration"] == 40
+        assert found["normalized_loss"] == pytest.approx(before, abs=0.05) and before < 0.5
+        plugin.run_once()
+        shown = plugin.jobs.epochs.table(600)[2]["normalized_loss"][-1]
+        assert shown[-1] < 0.5
 
 
 @small

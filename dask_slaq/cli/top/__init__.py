@@ -40,6 +40,7 @@ def top(where: Where, interval: float, read_only: bool) -> None:
         up, down     choose a job
         < and >      sort by the next column to the left or right (or click a heading)
         r            reverse the order
+        /            show only jobs whose name or owner contains a text; Escape shows all again
         e or Enter   explain the chosen job, live, in a pane below the table; again to close it
         o            show the owners instead; again for the jobs
         p            pause the chosen job, or resume it if it is paused

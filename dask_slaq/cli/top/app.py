@@ -12,7 +12,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.css.query import NoMatches
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import DataTable, Footer, Input, Static
 
 from dask_slaq import client as api
 from dask_slaq.cli.connection import Where, close, connect, explained
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Top"]
 
 _STEERING = ("pause", "stop")
-_OF_JOBS = (*_STEERING, "explain", "sort", "reverse")
+_OF_JOBS = (*_STEERING, "explain", "filter", "sort", "reverse")
 
 
 class Top(App[None]):
@@ -46,7 +46,9 @@ class Top(App[None]):
     CSS = """
     #summary { height: auto; padding: 0 1; background: $panel; text-style: bold; }
     #message { height: auto; padding: 0 1; color: $warning; }
+    #filter { height: 1; border: none; padding: 0 1; }
     #jobs { height: 1fr; }
+    #detail { height: auto; padding: 0 1; background: $panel; }
     #pane { height: auto; max-height: 40%; border-top: solid $primary; padding: 0 1; }
     #owners { height: 1fr; padding: 0 1; }
     """
@@ -54,6 +56,8 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar = [
         Binding("e,enter", "explain", "Explain", priority=True),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("escape", "clear_filter", "All jobs"),
         Binding("p", "pause", "Pause/resume"),
         Binding("s", "stop", "Stop"),
         Binding("o", "owners", "Owners"),
@@ -75,7 +79,9 @@ class Top(App[None]):
         """Create the widgets, from top to bottom."""
         yield Static(f"connecting to {printable(self.address)}", id="summary", markup=False)
         yield Static("", id="message", markup=False)
+        yield Input(placeholder="part of a job's or owner's name", id="filter")
         yield JobsTable(id="jobs")
+        yield Static("", id="detail", markup=False)
         with VerticalScroll(id="owners"):
             yield Static("", id="owners-text", markup=False)
         with VerticalScroll(id="pane"):
@@ -84,7 +90,7 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         """Begin to look at the scheduler."""
-        for hidden in ("#message", "#owners", "#pane"):
+        for hidden in ("#message", "#filter", "#owners", "#pane"):
             self.query_one(hidden).display = False
         self.query_one("#jobs").focus()
         self.run_worker(self._look(), name="look", exit_on_error=False)
@@ -96,6 +102,10 @@ class Top(App[None]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Switch keys off where they do not apply."""
         if isinstance(self.screen, Question):  # whose keys these are
+            return False
+        if action == "clear_filter":
+            return bool(self.query_one("#filter").display)
+        if self.query_one("#filter").has_focus:  # its text may contain any of the keys
             return False
         if action in _OF_JOBS and not self.query_one("#jobs").display:
             return False
@@ -156,8 +166,28 @@ class Top(App[None]):
         self.query_one("#summary", Static).update(summary(status))
         self.query_one("#owners-text", Static).update(owners_table(status.get("owners", {})))
         table = self.query_one("#jobs", JobsTable)
-        jobs = status["jobs"]
+        text = self.query_one("#filter", Input).value.casefold()
+        jobs = {
+            name: job
+            for name, job in status["jobs"].items()
+            if text in name.casefold() or text in job["owner"].casefold()
+        }
         table.show(jobs, self._order(jobs), self.sorted_by, self.upwards)
+        self._show_detail()
+
+    def _show_detail(self) -> None:
+        """Show what the table may cut: the names and the reason of the chosen job."""
+        jobs = {} if self.status is None else self.status["jobs"]
+        job = jobs.get(self.job)
+        if job is not None:
+            owner = f" ({job['owner']})" if job["owner"] else ""
+            text = f"{self.job}{owner}: {job.get('reason') or job.get('why') or '-'}"
+        else:
+            text = "no job matches the filter" if jobs else "no job is running"
+        detail = self.query_one("#detail", Static)
+        detail.update(printable(text))
+        # The explanation in the pane begins with the same.
+        detail.display = self.query_one("#jobs").display and not self.query_one("#pane").display
 
     def _order(self, jobs: dict[str, Any]) -> list[str]:
         """Return the names in order: tasks of no job last, ties by name."""
@@ -210,7 +240,34 @@ class Top(App[None]):
     async def on_data_table_row_highlighted(self) -> None:
         """Explain the job that is chosen now."""
         with suppress(NoMatches):  # the application ends
+            self._show_detail()
             await self._show_explanation()
+
+    def action_filter(self) -> None:
+        """Ask for the text of the filter."""
+        entry = self.query_one("#filter")
+        entry.display = True
+        entry.focus()
+
+    def action_clear_filter(self) -> None:
+        """Show all jobs again."""
+        entry = self.query_one("#filter", Input)
+        entry.value = ""
+        entry.display = False
+        self.query_one("#jobs").focus()
+        self._show()
+
+    def on_input_changed(self) -> None:
+        """Show the jobs that match the text so far."""
+        with suppress(NoMatches):  # the application ends
+            self._show()
+
+    def on_input_submitted(self) -> None:
+        """Go back to the table; of an empty text nothing is left."""
+        if self.query_one("#filter", Input).value:
+            self.query_one("#jobs").focus()
+        else:
+            self.action_clear_filter()
 
     async def action_explain(self) -> None:
         """Open or close the pane that explains the chosen job."""
@@ -223,6 +280,7 @@ class Top(App[None]):
         table, owners = self.query_one("#jobs"), self.query_one("#owners")
         table.display, owners.display = not table.display, not owners.display
         self.query_one("#pane").display = False  # it is about a job
+        self._show_detail()
         (table if table.display else owners).focus()
         self.refresh_bindings()
 

@@ -13,6 +13,7 @@ __all__ = [
     "AUDIT_TOPIC",
     "ENDS",
     "LONGEST_NAME",
+    "NOT_STARTED",
     "STEER_TOPIC",
     "check_name",
     "check_owner",
@@ -28,6 +29,9 @@ STEER_TOPIC = "slaq-steer"
 ALERT_TOPIC = "slaq"
 #: Topic of events on who changed what.
 AUDIT_TOPIC = "slaq-audit"
+#: Name of the stand-in for a plugin that could not start, and key of the reason in the scheduler's
+#: metadata.
+NOT_STARTED = "slaq-not-started"
 #: Alerts that a job ended; the last one if its client was lost.
 ENDS = ("done", "stopped", "failed", "lost")
 

@@ -11,7 +11,10 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["color_of"]
+__all__ = ["OTHERS", "UNOWNED", "color_of"]
+
+#: Colors of tasks outside jobs, and of all jobs together that are not shown one by one.
+UNOWNED, OTHERS = "#cccccc", "#8c8c8c"
 
 #: Number of jobs whose colors are remembered.
 REMEMBERED = 1000
@@ -52,8 +55,10 @@ def color_of(scheduler: Scheduler, name: str) -> str:
     ----------
     scheduler : distributed.Scheduler
     name : str
-        Name of the job.
+        Name of the job, or of the pool of a client's unowned tasks.
     """
+    if name.startswith("other:"):
+        return UNOWNED
     colors = _of_schedulers.get(scheduler)
     if colors is None:
         colors = _of_schedulers[scheduler] = Colors()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from html import escape
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from bokeh.core.serialization import Serializer
 from bokeh.layouts import column, row
 from bokeh.models import (
     ColumnDataSource,
+    DataRange1d,
     DataTable,
     Div,
     FactorRange,
@@ -20,12 +22,13 @@ from bokeh.models import (
     Span,
     TableColumn,
 )
+from bokeh.models import Legend as BokehLegend
 from bokeh.plotting import figure
 from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
-from dask_slaq.scheduler.board.data import Plain, data_of, empty
+from dask_slaq.scheduler.board.data import GREY, Plain, data_of, empty
 from dask_slaq.scheduler.board.task_stream import JobTaskStream
 
 if TYPE_CHECKING:
@@ -38,6 +41,21 @@ __all__ = ["board", "single_plots"]
 INTERVAL = 1000
 SECONDS = "seconds from now"
 NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cluster."
+#: Field, title and width of the columns of the table.
+COLUMNS = (
+    ("job", "job", 280),
+    ("owner", "owner", 130),
+    ("state", "state", 150),
+    ("iteration", "iteration", 70),
+    ("loss", "loss", 90),
+    ("eta", "time to target", 190),
+    ("ends", "end", 540),
+    ("reason", "what it does or waits for", 500),
+)
+#: Styles of the legend, and maximum number of characters of a name in it.
+SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
+FLOW, LONGEST = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px", 40
+RED = "#c00000"
 Serializer.register(Plain, lambda column, serializer: column)
 COLORS = {"deserved": "#bbbbbb", "got": "#1f77b4", "lent": "#98df8a", "borrowed": "#ff9896"}
 
@@ -52,15 +70,17 @@ class Losses(DashboardComponent):  # type: ignore[misc]
         self.lines = ColumnDataSource(data.losses)
         self.forecasts = ColumnDataSource(data.forecasts)
         self.bands = ColumnDataSource(data.bands)
+        kwargs = {"x_range": DataRange1d(default_span=20), **kwargs}
         self.root = _figure("Remaining loss of each job, and its forecast", **kwargs)
         # With no job there is nothing to scale to.
         self.root.y_range = Range1d(-0.05, 1.1)
+        self.root.line([0, 0], [-0.05, 1.1], color="#888888", line_dash="dotted")  # now
         at = {"xs": "x", "ys": "y", "color": "color"}
         self.root.patches(**at, fill_alpha=0.12, line_alpha=0.0, source=self.bands)
         self.root.multi_line(**at, line_dash="dashed", alpha=0.7, source=self.forecasts)
         lines = self.root.multi_line(**at, line_width=2, source=self.lines)
         self.root.add_tools(HoverTool(renderers=[lines], tooltips=[("job", "@job")]))
-        self.root.yaxis.axis_label = "part of the predicted range"
+        self.root.yaxis.axis_label = "part of its range"
 
     def update(self) -> None:
         """Read the newest data."""
@@ -81,7 +101,7 @@ class Threads(DashboardComponent):  # type: ignore[misc]
         self.shown: object = None
         self.source = ColumnDataSource(empty().threads)
         title = "Threads used by each job (core-seconds per second over ten epochs, stacked)"
-        self.root = _figure(title, **kwargs)
+        self.root = _figure(title, x_range=DataRange1d(default_span=20), **kwargs)
         areas = self.root.patches(
             xs="x", ys="y", color="color", fill_alpha=0.8, line_width=0, source=self.source
         )
@@ -89,6 +109,8 @@ class Threads(DashboardComponent):  # type: ignore[misc]
         self.root.yaxis.axis_label = "threads"
         self.all = Span(dimension="width", line_dash="dotted", line_color="#888888")
         self.root.add_layout(self.all)
+        # Now, which gives an empty plot its axes.
+        self.now = self.root.line([0, 0], [0, 0], color="#888888", line_dash="dotted")
 
     def update(self) -> None:
         """Read the newest data."""
@@ -96,6 +118,7 @@ class Threads(DashboardComponent):  # type: ignore[misc]
         columns = data.threads
         if self.all.location != data.capacity:
             self.all.location = data.capacity
+            self.now.data_source.data = {"x": [0, 0], "y": [0, data.capacity]}
         if columns is not self.shown:
             self.shown = self.source.data = columns
 
@@ -111,11 +134,10 @@ class Shares(DashboardComponent):  # type: ignore[misc]
         self.names = FactorRange(factors=columns["name"][::-1])
         kwargs = {"x_axis_label": "threads", **kwargs}
         self.root = _figure("Deserved, got, lent and borrowed", y_range=self.names, **kwargs)
+        self.root.add_layout(BokehLegend(border_line_alpha=0), "right")
         # One glyph for all of them: each one more makes the page slower to open.
         at = {"y": "y", "right": "right", "color": "color", "legend_field": "what"}
         self.root.hbar(**at, height=0.18, source=self.source)
-        self.root.legend.location = "bottom_right"
-        self.root.legend.background_fill_alpha = 0.6
 
     def update(self) -> None:
         """Read the newest data."""
@@ -125,6 +147,7 @@ class Shares(DashboardComponent):  # type: ignore[misc]
         self.shown = columns
         if self.names.factors != columns["name"][::-1]:
             self.names.factors = columns["name"][::-1]
+        self.root.legend.visible = bool(columns["name"])
         self.source.data = _bars(columns)
 
 
@@ -149,12 +172,13 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
         swatch = HTMLTemplateFormatter(
             template='<div style="background:<%= value %>;height:1em;width:1em"></div>'
         )
-        widths = {"job": 300, "owner": 130, "state": 80, "iteration": 70, "loss": 90}
+        # The title shows on hovering what a narrow column cuts.
+        text = HTMLTemplateFormatter(
+            template='<span style="color:<%= ink %>" title="<%- value %>"><%- value %></span>'
+        )
         columns = [TableColumn(field="color", title="", width=25, formatter=swatch)]
-        columns += [TableColumn(field=key, title=key, width=width) for key, width in widths.items()]
-        columns.append(TableColumn(field="eta", title="time to target", width=150))
-        columns.append(TableColumn(field="ends", title="end", width=330))
-        columns.append(TableColumn(field="reason", title="what it does or waits for", width=700))
+        for key, title, width in COLUMNS:
+            columns.append(TableColumn(field=key, title=title, width=width, formatter=text))
         self.root = DataTable(
             source=self.source,
             columns=columns,
@@ -170,7 +194,7 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
 
 
 class Note(DashboardComponent):  # type: ignore[misc]
-    """Line of text above the plots."""
+    """Line of text above the plots, red if something is broken."""
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
@@ -179,17 +203,44 @@ class Note(DashboardComponent):  # type: ignore[misc]
 
     def update(self) -> None:
         """Read the newest data."""
-        from html import escape
-
         data = data_of(self.scheduler)
-        note = data.note
-        hint = f" {NO_JOBS}" if note == "No job is running." else ""
-        text = escape(f"{data.head} {note}{hint}".strip())
-        if not note:
-            text += (
-                " Tasks that are held until a slot of their job is free appear as "
+        note = escape(data.note)
+        if data.broken:
+            note = f'<b style="color:{RED}" role="alert">{note}</b>'
+        elif note == "No job is running.":
+            note += f" {NO_JOBS}"
+        elif not note:
+            note = (
+                "Tasks that are held until a slot of their job is free appear as "
                 "<i>no-worker</i>, hatched, on Dask's own pages."
             )
+        text = f"{escape(data.head)} {note}".strip()
+        if self.root.text != text:
+            self.root.text = text
+
+
+class Legend(DashboardComponent):  # type: ignore[misc]
+    """Name of each job beside its color, by owner."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        self.scheduler = scheduler
+        styles = {"padding": "0 12px", "max-height": "120px", "overflow-y": "auto"}
+        self.root = Div(text="", disable_math=True, styles=styles, **kwargs)
+        self.update()
+
+    def update(self) -> None:
+        """Read the newest data."""
+        legend, parts, before = data_of(self.scheduler).legend, [], ""
+        for name, owner, color, outcome in zip(*legend.values(), strict=True):
+            if owner != before:
+                parts.append(f'<b style="color:#666666">{escape(owner)}</b>')
+                before = owner
+            swatch = f'<span style="background:{color};{SWATCH}"></span>' if color else ""
+            name = escape(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…")
+            if outcome:
+                name = f'<span style="color:{GREY}">{name} ({outcome})</span>'
+            parts.append(f'<span style="white-space:nowrap">{swatch}{name}</span>')
+        text = f'<div style="{FLOW}">{"".join(parts)}</div>' if parts else ""
         if self.root.text != text:
             self.root.text = text
 
@@ -205,11 +256,14 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     doc : bokeh.document.Document
     """
     _close_in_little_time(doc)
-    note = Note(scheduler, sizing_mode="stretch_width", height=24)
-    add_periodic_callback(doc, note, INTERVAL)
-    boxes = [row([], sizing_mode="stretch_both") for _ in range(2)]
+    note = Note(scheduler, sizing_mode="stretch_width")
+    legend = Legend(scheduler, sizing_mode="stretch_width")
+    for component in (note, legend):
+        add_periodic_callback(doc, component, INTERVAL)
+    # A low window scrolls; without a minimum, plots would overlap.
+    boxes = [row([], sizing_mode="stretch_both", min_height=220) for _ in range(2)]
     below = row([], sizing_mode="stretch_width", height=280)
-    doc.add_root(column(note.root, *boxes, below, sizing_mode="stretch_both"))
+    doc.add_root(column(note.root, legend.root, *boxes, below, sizing_mode="stretch_both"))
     waiting = iter(
         [
             (Losses, boxes[0], {"sizing_mode": "stretch_both"}),
@@ -261,8 +315,10 @@ def _single(kind: Callable[..., Any], title: str) -> Callable[..., None]:
         _close_in_little_time(doc)
         component = kind(scheduler, sizing_mode="stretch_both")
         component.update()
-        add_periodic_callback(doc, component, INTERVAL)
-        doc.add_root(component.root)
+        legend = Legend(scheduler, sizing_mode="stretch_width")
+        for each in (component, legend):
+            add_periodic_callback(doc, each, INTERVAL)
+        doc.add_root(column(legend.root, component.root, sizing_mode="stretch_both"))
         doc.title = f"Dask: {title}"
         doc.theme = BOKEH_THEME
 
@@ -283,5 +339,5 @@ def _close_in_little_time(doc: Document) -> None:
 
 
 def _figure(title: str, **kwargs: Any) -> Any:
-    kwargs = {"x_axis_label": SECONDS, "min_height": 160, **kwargs}
+    kwargs = {"x_axis_label": SECONDS, "min_height": 220, **kwargs}
     return figure(title=title, tools="xpan,xwheel_zoom,reset", toolbar_location="right", **kwargs)

@@ -8,7 +8,7 @@ from bokeh.models import TapTool
 from distributed.dashboard.components.scheduler import TaskStream
 from distributed.diagnostics.task_stream import TaskStreamPlugin
 
-from dask_slaq.scheduler.board.colors import color_of
+from dask_slaq.scheduler.board.colors import UNOWNED, color_of
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -17,8 +17,6 @@ __all__ = ["JobTaskStream"]
 
 #: Prefixes of the names of rectangles that show no computation.
 NOT_COMPUTE = ("transfer-", "disk-read-", "disk-write-", "deserialize-")
-#: Color of tasks that no job owns.
-UNOWNED = "#cccccc"
 
 
 class JobTaskStreamPlugin(TaskStreamPlugin):  # type: ignore[misc]
@@ -65,3 +63,8 @@ class JobTaskStream(TaskStream):  # type: ignore[misc]
         self.root.title.text = "Tasks by job"
         # It would open a profile of the name, to which the job was added.
         self.root.tools = [tool for tool in self.root.tools if not isinstance(tool, TapTool)]
+
+    def update(self) -> None:
+        """Read the newest tasks. Without any, the axis would show the times of Dask's dummy."""
+        super().update()
+        self.root.xaxis.visible = list(self.source.data["key"]) not in ([], ["start"])

@@ -143,13 +143,14 @@ class Memory:
         if not self._timer.is_running():
             self._timer.start()
 
-    async def resume(self, name: str, owner: str, kind: Kind | None) -> None:
+    async def resume(self, name: str, owner: str, kind: Kind | None) -> int:
         """Give a job that has just begun the losses of its unfinished run. See `Resuming`."""
         if self.broken is None:
             try:
-                await self._resuming.resume(name, owner, kind)
+                return await self._resuming.resume(name, owner, kind)
             except Exception as error:
                 self.fail(error)
+        return 0
 
     @safely
     def set_kind(self, name: str, kind: Kind) -> None:

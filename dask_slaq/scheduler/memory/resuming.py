@@ -68,7 +68,7 @@ class Resuming:
         for at in [at for at, one in self._unfinished.items() if one.run.ended < before]:
             self._memory.lose(self._unfinished.pop(at))
 
-    async def resume(self, name: str, owner: str, kind: Kind | None) -> None:
+    async def resume(self, name: str, owner: str, kind: Kind | None) -> int:
         """Give a job that has just begun the losses of its unfinished run, if there is one.
 
         Parameters
@@ -77,28 +77,34 @@ class Resuming:
         owner : str
         kind : Kind or None
             Kind that its user stated; an unfinished run of another kind has failed.
+
+        Returns
+        -------
+        int
+            Iterations of the unfinished run; 0 if there is none.
         """
         self.drop_lapsed()
         job, engine = self._memory.following.get(name), self._memory.plugin.engine
         one = self._unfinished.pop((name, owner), None)
         if one is None or job is None:
-            return
+            return 0
         if kind is not None and kind.name != one.run.kind.name:
             self._memory.lose(one)
-            return
+            return 0
         losses = losses_of(one.run, MOST_ITERATIONS).tolist()
         job.key, job.past, job.resumed = one.key, one, len(losses)
         if kind is None:
             engine.set_kind(name, one.run.kind)
         for start in range(0, len(losses), STEP):
             if self._memory.following.get(name) is not job:  # its client left meanwhile
-                return
+                return 0
             now = monotonic()
             for loss in losses[start : start + STEP]:
                 job.add(loss)
                 engine.report(name, loss, now)
             await asyncio.sleep(0)
         logger.info("job %s goes on after %d iterations", name, len(losses))
+        return len(losses)
 
     def check_kind(self, name: str, kind: Kind) -> None:
         """Make the job `name` new if its `kind` differs from that of the run that it resumed."""

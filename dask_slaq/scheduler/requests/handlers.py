@@ -130,7 +130,21 @@ class Messages:
         # The client's own subscription travels on its stream, and may come after a request.
         self.plugin.scheduler.subscribe_topic(STEER_TOPIC, client)
         self.plugin.began(name)
-        await memory.resume(name, checked["owner"], checked["kind"])
+        if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
+            self.plugin.changed()
+            await self._await_decision(name, resumed)
+
+    async def _await_decision(self, name: str, iterations: int) -> None:
+        """Wait until a job is judged by what it had done, or for two seconds.
+
+        Until then it would look as if nothing was done.
+        """
+        plugin, deadline = self.plugin, monotonic() + _LAST_REPORTS
+        while name in plugin.jobs.reports and plugin.failed is None and monotonic() < deadline:
+            grant = plugin.engine.grants.get(name)
+            if grant is not None and grant.iteration >= iterations:
+                return
+            await asyncio.sleep(0.002)
 
     async def close_job(
         self,

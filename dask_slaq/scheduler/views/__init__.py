@@ -11,9 +11,10 @@ from dask_slaq.scheduler.views.status import (
     status_of_job,
     values_of_jobs,
 )
-from dask_slaq.scheduler.views.usage import UsageByOwner, seconds_of_running_tasks
+from dask_slaq.scheduler.views.usage import UnownedUsage, UsageByOwner, seconds_of_running_tasks
 
 __all__ = [
+    "UnownedUsage",
     "UsageByOwner",
     "add_json",
     "add_metrics",

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,9 +38,10 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
     Returns
     -------
     dict
-        ``iteration`` (reports received), ``max_iter`` (maximum number of iterations, None if
-        unknown), ``loss`` (last raw loss), ``normalized_loss`` (in [0, 1]), ``predicted`` (fall of
-        the normalized loss by the next epoch), ``share`` (threads), ``index`` (order of dispatch),
+        ``age`` (seconds since it was opened), ``iteration`` (reports received), ``max_iter``
+        (maximum number of iterations, None if unknown), ``loss`` (last raw loss),
+        ``normalized_loss`` (in [0, 1]), ``predicted`` (fall of the normalized loss by the next
+        epoch), ``share`` (threads), ``index`` (order of dispatch),
         ``workers`` (addresses of the worker set), ``running`` and ``ready`` (numbers of tasks that
         compute, and that wait for a thread),
         ``attained`` (core-seconds used), ``reports`` (False for unowned tasks), ``weight``,
@@ -55,6 +57,7 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
     grant = engine.grants.get(name)
     running, ready = pool.counts(jobs.pools.tracker.holding)
     return {
+        "age": monotonic() - job.arrival,
         "iteration": job.iteration,
         "max_iter": job.max_iter,
         "loss": job.loss,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.pools import Pool
 
-__all__ = ["Usage", "UsageByOwner", "seconds_of_running_tasks"]
+__all__ = ["UnownedUsage", "Usage", "UsageByOwner", "seconds_of_running_tasks"]
 
 #: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
 MOST_OWNERS = 1000
@@ -40,6 +40,46 @@ class UsageByOwner(dict[str, Usage]):
     def as_dict(self) -> dict[str, dict[str, float]]:
         """Return all usage as plain values."""
         return {owner: asdict(usage) for owner, usage in self.items()}
+
+
+class UnownedUsage:
+    """Core-seconds of tasks outside jobs, per epoch. They are counted only while jobs run.
+
+    Parameters
+    ----------
+    most : int
+        Maximum number of epochs.
+
+    Attributes
+    ----------
+    ended : float
+        Core-seconds of the tasks that have ended.
+    epochs : deque of (float, float)
+        Unix seconds of each epoch, and core-seconds used until then.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.ended = 0.0
+        self.epochs: deque[tuple[float, float]] = deque(maxlen=most)
+        self._seen = 0.0
+
+    def record(self, now: float, running: float, threads: int) -> None:
+        """Add an epoch.
+
+        Parameters
+        ----------
+        now : float
+            Unix seconds.
+        running : float
+            Core-seconds of the tasks that run.
+        threads : int
+            Threads of the cluster.
+        """
+        before, total = self.epochs[-1] if self.epochs else (now, 0.0)
+        # Tasks that ran before the first job bring seconds of earlier epochs with them.
+        grown = min(max(self.ended + running - self._seen, 0.0), threads * (now - before))
+        self._seen = self.ended + running
+        self.epochs.append((now, total + grown))
 
 
 def seconds_of_running_tasks(scheduler: Scheduler, owner: Mapping[Any, Pool]) -> dict[str, float]:
