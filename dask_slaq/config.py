@@ -19,7 +19,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.owners import OwnerTerms, check_owners
 from dask_slaq.core.policies import policy
-from dask_slaq.core.settings import NORMALIZERS
+from dask_slaq.core.settings import NORMALIZERS, check_limits
 
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
     DEFAULTS: dict[str, Any] = yaml.safe_load(file)
@@ -59,6 +59,7 @@ class Settings:
     log_files: int
     owner: str | None
     owners: dict[str, OwnerTerms] | None
+    limits: dict[str, int]
     operators: tuple[str, ...]
     lock: bool
     require_plugin: bool
@@ -228,6 +229,10 @@ def _owners(value: Any) -> dict[str, OwnerTerms] | None:
     return None if value is None else check_owners(value)
 
 
+def _limits(value: Any) -> dict[str, int]:
+    return {} if value is None else check_limits(value)
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -259,6 +264,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "log_files": (_whole(2, 10_000), "a whole number from 2 to 10000"),
     "owner": (_text, "a string of 1 to 256 characters, or null"),
     "owners": (_owners, "a mapping of owner to weight, max-threads and latest, or null"),
+    "limits": (_limits, "a mapping of label to the number of its tasks at once, or null"),
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),

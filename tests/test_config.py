@@ -113,6 +113,12 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
             "slaq.repairs must be true, false or a list of "
             "incremental-search, k-means++, r2-score, pca, text-hashing, not ['pca', []]",
         ),
+        (
+            {"limits": {"database": 0}},
+            "limits must map labels to numbers of tasks at once, whole and from 1 to 1000000, "
+            "not 'database' to 0",
+        ),
+        ({"limits": 3}, "limits must be a mapping like {'database': 8}, not 3"),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
         ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
         *[
@@ -139,7 +145,7 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         assert str(error.value) == sentence
 
 
-MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners")
+MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners", "limits")
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,8 @@ class SlaqPlugin(PluginHooks):
         self.hooks.install(scheduler)
         self._announce()
         self._started_on = scheduler
+        # Once it is registered: it must see the transitions that follow.
+        asyncio.get_running_loop().call_soon(self._limit)
         for add in (add_scaling, add_metrics, add_json, add_pages):
             try:
                 add(scheduler)
@@ -174,6 +176,12 @@ class SlaqPlugin(PluginHooks):
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
         self.activity = Activity(now)
         return Recorder(engine, self.journal.write, now, self.activity, **about)
+
+    @guarded
+    def _limit(self) -> None:
+        """Put the configured limits of labels into force."""
+        if self.settings.limits and self.registered:
+            self.pools.set_limits(self.settings.limits)
 
     def set_policy(self, policy: str) -> None:
         """Decide by another policy from now on.
@@ -212,6 +220,7 @@ class SlaqPlugin(PluginHooks):
         self.adoption.cancel()
         self.searches.release_all()
         self.pools.hold(False)
+        self.pools.set_limits({})
         self.memory.stop()
         self.jobs.forget_all()
         self._close_journal()

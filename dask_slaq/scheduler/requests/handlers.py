@@ -211,6 +211,7 @@ class Messages:
                 for name, job in plugin.jobs.status().items()
             },
             "owners": owners_of_jobs(plugin.jobs),
+            "limits": plugin.pools.limits.as_dict(),
             "memory": plugin.memory.about(),
         }
 
