@@ -263,7 +263,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "log_size": (_whole(10_000, 10**12, parse_bytes), "a size from 10 kB to 1 TB, such as 100 MiB"),
     "log_files": (_whole(2, 10_000), "a whole number from 2 to 10000"),
     "owner": (_text, "a string of 1 to 256 characters, or null"),
-    "owners": (_owners, "a mapping of owner to weight, max-threads and latest, or null"),
+    "owners": (_owners, "a mapping of owner to weight, max-threads, max-jobs and latest, or null"),
     "limits": (_limits, "a mapping of label to the number of its tasks at once, or null"),
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),

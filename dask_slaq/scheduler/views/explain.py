@@ -85,6 +85,9 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
         return "plain Dask schedules its tasks: the plugin failed"
     if name in jobs.stopping:
         return "stops at its next report"
+    if name in jobs.queued and name not in jobs.paused:
+        owner, (count, most) = jobs.owner[name], jobs.jobs_at_once(jobs.owner[name])
+        return f"waits: {count} of {owner}'s {most:g} jobs run"
     if pool.paused:
         # A fit in one long task trains on: nothing can take its thread away.
         computing, _ = pool.counts(True)
@@ -170,6 +173,8 @@ def _next_slot(plugin: SlaqPlugin) -> float | None:
 
 def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list[str]:
     """Return what would give the job more threads."""
+    if pool.name in plugin.jobs.queued:
+        return ["a higher max-jobs of its owner, or the end of another job of the owner"]
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
     if pool.group is not None and not pool.group.has_room():
