@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import dask.config
@@ -19,7 +19,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.owners import OwnerTerms, check_owners
 from dask_slaq.core.policies import policy
-from dask_slaq.core.settings import NORMALIZERS, check_limits
+from dask_slaq.core.settings import NORMALIZERS, NoticeTerms, check_limits, check_notify
 
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
     DEFAULTS: dict[str, Any] = yaml.safe_load(file)
@@ -60,6 +60,7 @@ class Settings:
     owner: str | None
     owners: dict[str, OwnerTerms] | None
     limits: dict[str, int]
+    notify: dict[str, NoticeTerms] = field(repr=False)
     operators: tuple[str, ...]
     lock: bool
     require_plugin: bool
@@ -233,6 +234,10 @@ def _limits(value: Any) -> dict[str, int]:
     return {} if value is None else check_limits(value)
 
 
+def _notify(value: Any) -> dict[str, NoticeTerms]:
+    return {} if value is None else check_notify(value)
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -265,6 +270,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "owner": (_text, "a string of 1 to 256 characters, or null"),
     "owners": (_owners, "a mapping of owner to weight, max-threads, max-jobs and latest, or null"),
     "limits": (_limits, "a mapping of label to the number of its tasks at once, or null"),
+    "notify": (_notify, "a mapping of owner to a webhook or a command, or null"),
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),

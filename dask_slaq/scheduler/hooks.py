@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from dask_slaq.core.settings import ALERT_TOPIC
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
 from dask_slaq.scheduler.pools import LABEL, check_task
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.adaptive import Scaling
     from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.trials import Searches
@@ -70,6 +72,7 @@ class PluginHooks(SchedulerPlugin):
     scaling: Scaling
     hooks: StreamHooks
     activity: Activity | None
+    notices: Notices
     failed: str | None
 
     def fall_back(self, error: BaseException) -> None:
@@ -144,6 +147,11 @@ class PluginHooks(SchedulerPlugin):
                 self.end_job(name)
         except Exception as error:
             self.fall_back(error)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Tell owners of alerts, after a failure too. Never raises."""
+        if topic == ALERT_TOPIC:
+            self.notices.tell(msg)
 
     def restart(self, scheduler: Scheduler) -> None:
         """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""

@@ -28,6 +28,7 @@ from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.memory import Memory
+from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
 from dask_slaq.scheduler.registration import others_to_replace, watch, with_settings_of_machine
 from dask_slaq.scheduler.requests import Messages
@@ -119,6 +120,7 @@ class SlaqPlugin(PluginHooks):
         for before in others:
             before.stop()
         self.journal = log or None
+        self.notices = Notices(chosen.notify)
         self.scheduler = scheduler
         self.memory = Memory(self, chosen.memory)
         self.engine = self._make_engine()
@@ -233,6 +235,7 @@ class SlaqPlugin(PluginHooks):
         self.timer.cancel()
         self.searches.release_all()
         await self.memory.close()
+        await self.notices.close()
         self._close_journal()
 
     def _close_journal(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dask_slaq.core.errors import InvalidSetting
 
 __all__ = [
+    "ALERTS",
     "ALERT_TOPIC",
     "AUDIT_TOPIC",
     "ENDS",
@@ -31,6 +32,8 @@ ALERT_TOPIC = "slaq"
 AUDIT_TOPIC = "slaq-audit"
 #: Alerts that a job ended; the last one if its client was lost.
 ENDS = ("done", "stopped", "failed", "lost")
+#: All kinds of alerts.
+ALERTS = ("reached", "late", "converged", "stalled", "diverged", *ENDS, "fell back", "audit")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100
