@@ -59,6 +59,7 @@ class Settings:
     log_files: int
     owner: str | None
     owners: dict[str, OwnerTerms] | None
+    identity: str | None
     limits: dict[str, int]
     notify: dict[str, NoticeTerms] = field(repr=False)
     operators: tuple[str, ...]
@@ -238,6 +239,12 @@ def _notify(value: Any) -> dict[str, NoticeTerms]:
     return {} if value is None else check_notify(value)
 
 
+def _identity(value: Any) -> str | None:
+    if value not in (None, "tls"):
+        raise ValueError
+    return None if value is None else "tls"
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -271,6 +278,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "owners": (_owners, "a mapping of owner to weight, max-threads, max-jobs and latest, or null"),
     "limits": (_limits, "a mapping of label to the number of its tasks at once, or null"),
     "notify": (_notify, "a mapping of owner to a webhook or a command, or null"),
+    "identity": (_identity, "tls, or null to believe what clients say"),
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),

@@ -137,6 +137,10 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
             "'ended' is not an event of which 'ann' may be told; events are: reached, late, "
             "converged, stalled, diverged, done, stopped, failed, lost, fell back, audit",
         ),
+        (
+            {"identity": "ssl"},
+            "slaq.identity must be tls, or null to believe what clients say, not 'ssl'",
+        ),
         ({"limits": 3}, "limits must be a mapping like {'database': 8}, not 3"),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
         ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
@@ -164,7 +168,7 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         assert str(error.value) == sentence
 
 
-MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners", "limits", "notify")
+MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners", "limits", "notify", "identity")
 
 
 @pytest.mark.parametrize(

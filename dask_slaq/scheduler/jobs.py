@@ -60,6 +60,8 @@ class ScheduledJobs:
     changed : callable
         Called when a job arrives or ends.
     memory : Memory
+    name_of : callable
+        Returns whom the certificate of a client names, None if that does not count.
 
     Attributes
     ----------
@@ -90,6 +92,7 @@ class ScheduledJobs:
         settings: Settings,
         changed: Callable[[], None],
         memory: Memory,
+        name_of: Callable[[str], str | None] = lambda client: None,
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
         self.reports: dict[str, int] = {}
@@ -107,6 +110,7 @@ class ScheduledJobs:
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
+        self._name_of = name_of
 
     # Coming and going
 
@@ -324,6 +328,8 @@ class ScheduledJobs:
 
         Otherwise all notebooks together would be one owner, under one limit.
         """
+        if (name := self._name_of(client)) is not None:
+            return name
         if client in self._owner_of_client or self.engine.owners is None:
             return self._owner_of_client.get(client, "")
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)

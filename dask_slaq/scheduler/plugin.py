@@ -26,6 +26,7 @@ from dask_slaq.scheduler.decision_timer import DecisionTimer
 from dask_slaq.scheduler.decisions import Decisions
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
+from dask_slaq.scheduler.identity import Identity
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.memory import Memory
 from dask_slaq.scheduler.notices import Notices
@@ -104,8 +105,8 @@ class SlaqPlugin(PluginHooks):
         Raises
         ------
         InvalidSetting
-            If another `SlaqPlugin` runs jobs there and has not failed, or if the log cannot be
-            written.
+            If another `SlaqPlugin` runs jobs there and has not failed, if the log cannot be
+            written, or if ``slaq.identity`` is tls and the scheduler does not use TLS.
         NotAllowed
             If a client registers it, and ``slaq.lock`` is set on the scheduler's machine.
         """
@@ -116,12 +117,13 @@ class SlaqPlugin(PluginHooks):
         others = others_to_replace(scheduler, SlaqPlugin)
         watch(scheduler, SlaqPlugin)
         chosen = self.settings
+        identity = Identity(scheduler, chosen.identity == "tls")
         log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
         for before in others:
             before.stop()
         self.journal = log or None
         self.notices = Notices(chosen.notify)
-        self.scheduler = scheduler
+        self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(self, chosen.memory)
         self.engine = self._make_engine()
         self.pools = Pools(
@@ -136,7 +138,13 @@ class SlaqPlugin(PluginHooks):
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(
-            scheduler, self.engine, self.pools, chosen, self.changed, self.memory
+            scheduler,
+            self.engine,
+            self.pools,
+            chosen,
+            self.changed,
+            self.memory,
+            identity.of_client,
         )
         self.searches = Searches(self)
         self.task_owners = TaskOwners(self.jobs)

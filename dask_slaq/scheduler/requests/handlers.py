@@ -81,6 +81,7 @@ class Messages:
         async def answer(comm: Comm, **message: Any) -> Any:
             refused, found = None, None
             try:
+                message = self.plugin.identity.check(name, comm, message)
                 found = await handle(**message)
             except SlaqError as error:
                 refused = error
