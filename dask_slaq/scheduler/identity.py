@@ -38,7 +38,13 @@ def name_in_certificate(comm: Comm | None) -> str | None:
 
 
 class Identity:
-    """Identity of the clients of a scheduler, by certificate if `tls`, else as they say.
+    """Identity of the clients of a scheduler.
+
+    Parameters
+    ----------
+    scheduler : distributed.Scheduler
+    tls : bool
+        Whether their certificates count, and not what they say.
 
     Raises
     ------
@@ -60,6 +66,15 @@ class Identity:
 
     def check(self, operation: str, comm: Comm, message: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a request, with whom its sender's certificate names.
+
+        Parameters
+        ----------
+        operation : str
+            Name of the request handler.
+        comm : distributed.comm.Comm
+            Connection on which the request came.
+        message : dict
+            Arguments of the request.
 
         Raises
         ------
