@@ -118,7 +118,7 @@ class Dispatcher:
 
     def has_room(self, kind: Kind) -> bool:
         """Return whether the label of a kind of tasks has room for another one."""
-        return kind.label is None or self.limits.room(kind.label) > 0
+        return self.limits.is_open(kind.label)
 
     def _has_room(self, group: Group) -> bool:
         """Return whether an owner may start another task, or may when one ends in a moment."""

@@ -7,6 +7,7 @@ if tasks are held; here otherwise, until a task of its label ends. It needs no j
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections import Counter
@@ -15,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.settings import shown
+from dask_slaq.scheduler.pools.constants import AFTER_JOBS
 from dask_slaq.scheduler.pools.durations import Like
 from dask_slaq.scheduler.pools.ready import ANY, Entry, Ready
 from dask_slaq.scheduler.pools.wakeups import Steps
@@ -44,8 +46,8 @@ def label_given(ts: TaskState) -> str | None:
 class Limits:
     """Limits of a scheduler, and the tasks that wait for them. False if there are none.
 
-    `in_pool` returns whether a ready task waits in the pool of its job; `freed` is called when a
-    full label has room again.
+    `in_pool` returns whether a ready task waits in the pool of its job, and `holding` whether any
+    may; `freed` is called when a full label has room again.
     """
 
     def __init__(
@@ -53,11 +55,12 @@ class Limits:
         scheduler: Scheduler,
         control: TaskControl,
         in_pool: Callable[[TaskState], bool],
+        holding: Callable[[], bool],
         freed: Callable[[], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         self.scheduler, self._control = scheduler, control
-        self._in_pool, self._freed = in_pool, freed
+        self._in_pool, self._holding, self._freed = in_pool, holding, freed
         self.most: dict[str, int] = {}  # tasks at once, by label
         self.used: Counter[str] = Counter()
         self._running: dict[Any, str] = {}  # label of each task that counts, by key
@@ -65,6 +68,8 @@ class Limits:
         self._entries: dict[Any, Entry] = {}  # these, by key
         self._count, self._steps = itertools.count(), Steps(fail)
         self._logged: set[str] = set()
+        self._first_here = self._reserved = False
+        self._later: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return bool(self.most)
@@ -79,6 +84,10 @@ class Limits:
         if label is None or label not in self.most:
             return float("inf")
         return max(self.most[label] - self.used[label], 0)
+
+    def is_open(self, label: str | None) -> bool:
+        """Return whether a task of a label may go from a pool now."""
+        return label is None or (self.room(label) > 0 and not (self._reserved and self._entries))
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task must wait because its label is full."""
@@ -189,9 +198,21 @@ class Limits:
                 ready.pop(entry)
 
     def _wake(self) -> None:
+        """Let tasks of labels go soon. Those here and those in pools choose first in turn."""
+        if self._entries and not self._reserved:
+            first = self._later is not None or not (self._first_here and self._holding())
+            if self._later is not None:  # pools had their choice
+                self._later.cancel()
+            self._first_here = self._reserved = first
+            # Not at once: the cause may be a transition.
+            delay = 0 if first else AFTER_JOBS
+            self._later = asyncio.get_running_loop().call_later(delay, self._go)
         self._freed()
-        if self._entries and not self._steps.pending:
-            self._steps.begin(self._fill(), now=False)  # the cause may be a transition
+
+    def _go(self) -> None:
+        self._later = None
+        if not self._steps.pending:
+            self._steps.begin(self._fill())
 
     def _fill(self) -> Iterator[None]:
         """Release the first tasks of each label while it has room: Dask chooses their workers."""
@@ -199,6 +220,10 @@ class Limits:
             while first := self._first(label):
                 self._control.release(first, f"{label} has room")
                 yield
+        self._reserved = False
+        if any(ready and self.room(label) for label, ready in self._waiting.items()):
+            self._wake()  # one of an earlier label has ended meanwhile
+        self._freed()  # for pools to take what is left
 
     def _first(self, label: str) -> list[TaskState]:
         found: list[TaskState] = []

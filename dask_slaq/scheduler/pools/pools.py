@@ -68,7 +68,12 @@ class Pools:
             lambda: self.dispatch(), lambda: any(p.ready for p in self.pools.values()), fail
         )
         self.limits = limits = Limits(
-            scheduler, control, lambda ts: self.tracker.is_held(ts), wakeups.soon, fail
+            scheduler,
+            control,
+            lambda ts: self.tracker.is_held(ts),
+            lambda: self.tracker.holding,
+            wakeups.soon,
+            fail,
         )
         self.tracker = tracker = TaskTracker(
             scheduler, seam, control, sent, wakeups, charge, self.bindings.append, limits.label_of

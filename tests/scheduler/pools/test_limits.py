@@ -171,6 +171,23 @@ async def test_tasks_that_dask_places_are_limited_too(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=FOUR)
+async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, a, b):
+    plugin = await start_plugin(c, s, limits={"licence": 1})
+    async with jobs(c, "a", "b"):
+        with labelled("licence"):
+            first = c.submit(wait_for, "go", key="first")
+            await state_of(s, first, "processing")
+            pinned = c.map(where, range(6), key="pinned", pure=False, workers=[a.address])
+            with tasks_of("a"):
+                held_ones = c.map(where, range(6), key="held", pure=False)
+        await until(lambda: len(held(s)) == 12)
+        await Event("go").set()
+        await c.gather([first, *pinned, *held_ones])
+    order = [binding.key.split("-")[0] for binding in plugin.pools.bindings][1:]
+    assert order[:6].count("pinned") == order[:6].count("held") == 3
+
+
+@gen_cluster(client=True, nthreads=FOUR)
 async def test_tasks_that_no_worker_may_run_keep_no_other_waiting(c, s, a, b):
     plugin = await start_plugin(c, s, limits={"licence": 1})
     with labelled("licence"):
