@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dask_slaq.client import resume as resume
     from dask_slaq.client import search as search
     from dask_slaq.client import set_job as set
+    from dask_slaq.client import set_limit as set_limit
+    from dask_slaq.client import set_owner as set_owner
     from dask_slaq.client import set_policy as set_policy
     from dask_slaq.client import status as status
     from dask_slaq.client import stop as stop
@@ -49,6 +51,8 @@ _PUBLIC = {
     "report": "dask_slaq.client",
     "resume": "dask_slaq.client",
     "search": "dask_slaq.client",
+    "set_limit": "dask_slaq.client",
+    "set_owner": "dask_slaq.client",
     "set_policy": "dask_slaq.client",
     "show_versions": "dask_slaq.versions",
     "simulate": "dask_slaq.simulation",
@@ -73,6 +77,8 @@ __all__ = [
     "resume",
     "search",
     "set",
+    "set_limit",
+    "set_owner",
     "set_policy",
     "show_versions",
     "simulate",

@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import dask.config
@@ -20,7 +20,7 @@ from dask.utils import parse_bytes, parse_timedelta
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.owners import OwnerTerms, check_owners
 from dask_slaq.core.policies import policy
-from dask_slaq.core.settings import NORMALIZERS
+from dask_slaq.core.settings import NORMALIZERS, NoticeTerms, check_limits, check_notify
 
 with open(os.path.join(os.path.dirname(__file__), "slaq.yaml")) as file:
     DEFAULTS: dict[str, Any] = yaml.safe_load(file)
@@ -60,6 +60,9 @@ class Settings:
     log_files: int
     owner: str | None
     owners: dict[str, OwnerTerms] | None
+    identity: str | None
+    limits: dict[str, int]
+    notify: dict[str, NoticeTerms] = field(repr=False)
     operators: tuple[str, ...]
     lock: bool
     require_plugin: bool
@@ -249,6 +252,20 @@ def _owners(value: Any) -> dict[str, OwnerTerms] | None:
     return None if value is None else check_owners(value)
 
 
+def _limits(value: Any) -> dict[str, int]:
+    return {} if value is None else check_limits(value)
+
+
+def _notify(value: Any) -> dict[str, NoticeTerms]:
+    return {} if value is None else check_notify(value)
+
+
+def _identity(value: Any) -> str | None:
+    if value not in (None, "tls"):
+        raise ValueError
+    return None if value is None else "tls"
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -279,7 +296,10 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "log_size": (_whole(10_000, 10**12, parse_bytes), "a size from 10 kB to 1 TB, such as 100 MiB"),
     "log_files": (_whole(2, 10_000), "a whole number from 2 to 10000"),
     "owner": (_text, "a string of 1 to 256 characters, or null"),
-    "owners": (_owners, "a mapping of owner to weight, max-threads and latest, or null"),
+    "owners": (_owners, "a mapping of owner to weight, max-threads, max-jobs and latest, or null"),
+    "limits": (_limits, "a mapping of label to the number of its tasks at once, or null"),
+    "notify": (_notify, "a mapping of owner to a webhook or a command, or null"),
+    "identity": (_identity, "tls, or null to believe what clients say"),
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),

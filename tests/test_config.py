@@ -113,6 +113,35 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
             "slaq.repairs must be true, false or a list of "
             "incremental-search, k-means++, r2-score, pca, text-hashing, not ['pca', []]",
         ),
+        (
+            {"limits": {"database": 0}},
+            "limits must map labels to numbers of tasks at once, whole and from 1 to 1000000, "
+            "not 'database' to 0",
+        ),
+        ({"notify": 3}, "notify must be a mapping of owner to a webhook or a command"),
+        (
+            {"notify": {"ann": {"webhook": "file:///secret"}}},
+            "the webhook of 'ann' must be an address that starts with http:// or https://",
+        ),
+        (
+            {"notify": {"ann": {"hook": "http://a/secret"}}},
+            "notify of 'ann' must be a mapping with a webhook, a command or both, and events if "
+            "not all but audit are told",
+        ),
+        (
+            {"notify": {"ann": {"command": "mail 'secret"}}},
+            "the command of 'ann' must be a text such as 'mail -s dask ops', or a list of words",
+        ),
+        (
+            {"notify": {"ann": {"command": "mail", "events": ["ended"]}}},
+            "'ended' is not an event of which 'ann' may be told; events are: reached, late, "
+            "converged, stalled, diverged, done, stopped, failed, lost, fell back, audit",
+        ),
+        (
+            {"identity": "ssl"},
+            "slaq.identity must be tls, or null to believe what clients say, not 'ssl'",
+        ),
+        ({"limits": 3}, "limits must be a mapping like {'database': 8}, not 3"),
         ({"lend": 1}, "slaq.lend must be true or false, not 1"),
         ({"lend": "no"}, "slaq.lend must be true or false, not 'no'"),
         *[
@@ -139,7 +168,7 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         assert str(error.value) == sentence
 
 
-MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners")
+MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners", "limits", "notify", "identity")
 
 
 @pytest.mark.parametrize(

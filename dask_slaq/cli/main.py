@@ -10,10 +10,10 @@ import click
 from dask_slaq.cli.advise import advise
 from dask_slaq.cli.demo import demo
 from dask_slaq.cli.memory import memory
-from dask_slaq.cli.queries import audit, explain, jobs, owners
+from dask_slaq.cli.queries import audit, explain, jobs, limits, owners
 from dask_slaq.cli.replay import replay
 from dask_slaq.cli.simulate import simulate
-from dask_slaq.cli.steering import pause, policy, resume, set_job, stop
+from dask_slaq.cli.steering import pause, policy, resume, set_job, set_limit, set_owner, stop
 from dask_slaq.cli.top import top
 
 
@@ -22,7 +22,9 @@ def slaq() -> None:
     """Quality-driven scheduling of machine learning jobs."""
 
 
-LOOK = (top, jobs, owners, explain, audit)
+LOOK = (top, jobs, owners, limits, explain, audit)
 STEER = (set_job, pause, resume, stop, policy)
 for command in (demo, replay, simulate, advise, memory, *LOOK, *STEER):
     slaq.add_command(command)
+owners.add_command(set_owner)
+limits.add_command(set_limit)

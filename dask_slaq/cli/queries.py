@@ -1,4 +1,7 @@
-"""Commands that look at a running scheduler: ``jobs``, ``owners``, ``explain``, ``audit``."""
+"""Commands that look at a running scheduler: ``jobs``, ``owners``, ``limits``, ``explain``, ...
+
+Those that change owners and limits are in `dask_slaq.cli.steering`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.cli.connection import Where
 
-__all__ = ["audit", "explain", "jobs", "owners"]
+__all__ = ["audit", "explain", "jobs", "limits", "owners"]
 
 
 @click.command()
@@ -43,11 +46,12 @@ def jobs(where: Where, ended: bool, as_json: bool) -> None:
     click.echo(to_json(found) if as_json else jobs_table(found, width=_width()))
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @scheduler_options
 @json_flag
-def owners(where: Where, as_json: bool) -> None:
-    """List the owners of jobs: what each deserves, got and has used.
+@click.pass_context
+def owners(context: click.Context, where: Where, as_json: bool) -> None:
+    """List the owners of jobs: what each deserves, got and has used; or change their settings.
 
     \b
     Example:
@@ -59,8 +63,30 @@ def owners(where: Where, as_json: bool) -> None:
     from dask_slaq.cli.status_tables import owners_table
     from dask_slaq.cli.text import as_json as to_json
 
+    if context.invoked_subcommand is not None:
+        return
     found = _status(where).get("owners", {})
     click.echo(to_json(found) if as_json else owners_table(found))
+
+
+@click.group(invoke_without_command=True)
+@scheduler_options
+@json_flag
+@click.pass_context
+def limits(context: click.Context, where: Where, as_json: bool) -> None:
+    """List the limits of labels (slaq.limits), with the tasks that run and wait; or change them.
+
+    \b
+    Example:
+        dask slaq limits --scheduler-file scheduler.json
+    """
+    from dask_slaq.cli.status_tables import limits_table
+    from dask_slaq.cli.text import as_json as to_json
+
+    if context.invoked_subcommand is not None:
+        return
+    found = _status(where).get("limits", {})
+    click.echo(to_json(found) if as_json else limits_table(found))
 
 
 @click.command()

@@ -10,7 +10,15 @@ from typing import Any
 
 from dask_slaq.cli.text import aligned, duration, number, printable
 
-__all__ = ["JOB_COLUMNS", "Column", "ended_table", "jobs_table", "owners_table", "summary"]
+__all__ = [
+    "JOB_COLUMNS",
+    "Column",
+    "ended_table",
+    "jobs_table",
+    "limits_table",
+    "owners_table",
+    "summary",
+]
 
 Job = Mapping[str, Any]
 
@@ -123,6 +131,7 @@ _OWNER_COLUMNS = (
     ("weight", "weight", 4),
     ("limit", "max_threads", 4),
     ("jobs", "jobs", 9),
+    ("max jobs", "max_jobs", 9),
     ("deserved", "deserved", 3),
     ("got", "got", 3),
     ("lent", "lent", 3),
@@ -200,4 +209,14 @@ def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:
     for owner in sorted(owners):
         numbers = [number(owners[owner].get(key), digits) for _, key, digits in _OWNER_COLUMNS]
         cells.append([printable(owner) or "(none)", *numbers])
+    return "\n".join(aligned(cells))
+
+
+def limits_table(limits: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the limits of labels as a readable table; see `Limits.as_dict`."""
+    if not limits:
+        return "no label has a limit (slaq.limits)"
+    cells = [["label", "limit", "running", "waiting"]]
+    for label, now in sorted(limits.items()):
+        cells.append([printable(label), *(str(now[key]) for key in ("most", "running", "waiting"))])
     return "\n".join(aligned(cells))

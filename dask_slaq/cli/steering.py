@@ -1,4 +1,4 @@
-"""Commands that change a running scheduler's jobs and policy."""
+"""Commands that change a running scheduler's jobs, owners, limits and policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dask_slaq.cli.options import scheduler_options
 if TYPE_CHECKING:
     from dask_slaq.cli.connection import Where
 
-__all__ = ["pause", "policy", "resume", "set_job", "stop"]
+__all__ = ["pause", "policy", "resume", "set_job", "set_limit", "set_owner", "stop"]
 
 _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
 
@@ -87,6 +87,60 @@ def policy(name: str | None, where: Where) -> None:
         return
     ask(where, lambda client: set_policy(name, client=client))
     _say(f"the policy is {name}")
+
+
+@click.command("set")
+@click.argument("owner")
+@click.option("--weight", type=float, help="Share relative to other owners, above 0.")
+@click.option("--max-threads", type=float, help="Most threads; inf for no limit.")
+@click.option(
+    "--max-jobs", type=float, help="Most jobs and searches at once, others wait; inf for no limit."
+)
+@click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
+@scheduler_options
+def set_owner(owner: str, where: Where, **settings: float | None) -> None:
+    """Change settings of OWNER: ann@desk, ann for all of her machines, or default.
+
+    \b
+    Example:
+        dask slaq owners set ann --max-threads 8 --max-jobs 4
+
+    Those that are not given stay. A change takes effect at once, and lasts until the next one or
+    the scheduler's end. Only operators (slaq.operators) may do it; everyone if there are none.
+    """
+    from dask_slaq import client as api
+    from dask_slaq.cli.connection import ask
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    if not given:
+        raise click.UsageError("nothing to change: give --weight, --max-threads, --max-jobs, ...")
+    ask(where, lambda client: api.set_owner(owner, client=client, **given))  # type: ignore[arg-type]
+    values = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in given.items())
+    _say(f"{owner}: {values}, until the scheduler ends")
+
+
+@click.command("set")
+@click.argument("label")
+@click.argument("most")
+@scheduler_options
+def set_limit(label: str, most: str, where: Where) -> None:
+    """Let MOST tasks of LABEL run at once; none for no limit.
+
+    \b
+    Example:
+        dask slaq limits set database 4
+
+    A change takes effect at once, and lasts until the next one or the scheduler's end. Only
+    operators (slaq.operators) may do it; everyone if there are none.
+    """
+    from dask_slaq import client as api
+    from dask_slaq.cli.connection import ask
+
+    if most != "none" and not most.isdecimal():
+        raise click.UsageError(f"MOST must be a number of tasks, or none, not {most!r}")
+    count = None if most == "none" else int(most)
+    ask(where, lambda client: api.set_limit(label, count, client=client))
+    _say(f"{label}: {most} at once, until the scheduler ends")
 
 
 def _help(command: click.Command, text: str, example: str) -> None:

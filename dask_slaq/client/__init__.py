@@ -17,6 +17,8 @@ from dask_slaq.client.steering import introduce as introduce
 from dask_slaq.client.steering import pause as pause
 from dask_slaq.client.steering import resume as resume
 from dask_slaq.client.steering import set_job as set_job
+from dask_slaq.client.steering import set_limit as set_limit
+from dask_slaq.client.steering import set_owner as set_owner
 from dask_slaq.client.steering import set_policy as set_policy
 from dask_slaq.client.steering import stop as stop
 from dask_slaq.client.submit import submit as submit

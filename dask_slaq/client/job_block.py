@@ -81,6 +81,7 @@ class Job:
         self._asked_to_stop = False
         self._plain = False
         self._block: ReportSession | None = None  # of fits that are observed
+        self._outer = running_job.get()
         # Receives what tasks report; made on demand, once per block.
         self._session: ReportSession | None = None
         self._mailbox: Mailbox | None = None
@@ -249,6 +250,7 @@ class Job:
         if client.asynchronous:
             raise SlaqError("the client is asynchronous: use 'async with' for the job")
         repairs.follow_settings()
+        self._outer = running_job.get() or self._outer
         client.sync(self._open, client)
         return self._enter(client)
 
@@ -262,6 +264,7 @@ class Job:
     async def __aenter__(self) -> Job:
         client = current_client(self._given_client)
         repairs.follow_settings()
+        self._outer = running_job.get() or self._outer
         await self._open(client)
         return self._enter(client)
 
@@ -278,6 +281,8 @@ class Job:
         # Lets the scheduler distinguish this block from earlier and later ones of the same name.
         self._run = uuid.uuid4().hex
         known = {"name": self.name, "client": client.id, "run": self._run}
+        if self._outer is not None and self._outer.is_open:
+            known["within"] = self._outer.name  # its end may wait for that of this job
         owner = self.owner or owner_of_client()
         self._asked_to_stop = False
         listen(client, self._run, self)

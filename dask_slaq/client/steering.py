@@ -25,6 +25,8 @@ __all__ = [
     "pause",
     "resume",
     "set_job",
+    "set_limit",
+    "set_owner",
     "set_policy",
     "stop",
 ]
@@ -161,9 +163,70 @@ def set_policy(policy: str, client: Client | None = None) -> Any:
     ------
     UnknownPolicy, NotAllowed, NoPlugin
     """
+    return _ask(client, "slaq_policy", policy=policy)
+
+
+def set_owner(
+    owner: str,
+    *,
+    weight: float | None = None,
+    max_threads: float | None = None,
+    max_jobs: float | None = None,
+    latest: float | None = None,
+    client: Client | None = None,
+) -> Any:
+    """Change settings of an owner, until the scheduler ends. Settings that are None stay.
+
+    Parameters
+    ----------
+    owner : str
+        As in ``slaq.owners``: ``ann@desk``, ``ann`` for all of her machines, or ``default``.
+    weight : float, optional
+        Share of the cluster relative to other owners, > 0.
+    max_threads : float, optional
+        Most threads; inf for no limit.
+    max_jobs : float, optional
+        Most jobs and searches at once; inf for no limit. Those that run go on.
+    latest : float, optional
+        Factor of their fair time at which later jobs end at the latest; inf for no promise.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Raises
+    ------
+    InvalidSetting, NotAllowed, NoPlugin
+        Nothing was changed.
+    """
+    given = {"weight": weight, "max_threads": max_threads, "max_jobs": max_jobs, "latest": latest}
+    return _ask(
+        client, "slaq_owner", owner=owner, **{k: v for k, v in given.items() if v is not None}
+    )
+
+
+def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:
+    """Change how many tasks of a label may run at once, until the scheduler ends.
+
+    Parameters
+    ----------
+    label : str
+        Of the tasks submitted in ``dask.annotate(slaq_limit=label)``.
+    most : int or None
+        Most tasks at once; None for no limit. Those that run go on.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Raises
+    ------
+    InvalidSetting, NotAllowed, NoPlugin
+        Nothing was changed.
+    """
+    return _ask(client, "slaq_limit", label=label, most=most)
+
+
+def _ask(client: Client | None, operation: str, **arguments: Any) -> Any:
     client = current_client(client)
     who = {"client": client.id, "by": owner_of_client()}
-    return client.sync(request, client, "slaq_policy", policy=policy, **who)
+    return client.sync(request, client, operation, **who, **arguments)
 
 
 def _steer(client: Client | None, job: str, what: str, **settings: float) -> Any:

@@ -39,6 +39,7 @@ class OwnerTerms(NamedTuple):
     weight: float = 1.0
     max_threads: float = math.inf
     latest: float | None = None  # factor of their fair time at which its jobs end at the latest
+    max_jobs: float = math.inf  # jobs and searches at once; others wait for their end
 
 
 class OwnerGrant(NamedTuple):
@@ -194,8 +195,8 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
     Parameters
     ----------
     value : object
-        Mapping of owner to a mapping with ``weight``, ``max-threads`` and ``latest``, as in the
-        configuration.
+        Mapping of owner to a mapping with ``weight``, ``max-threads``, ``max-jobs`` and ``latest``,
+        as in the configuration.
 
     Raises
     ------
@@ -215,10 +216,17 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: "
-                    "weight, max-threads, latest"
+                    "weight, max-threads, max-jobs, latest"
                 )
             if key == "latest":
                 check_latest(number)
+            elif number == math.inf and key != "weight":  # no limit
+                continue
+            elif key == "max_jobs" and not (is_number(number) and 1 <= number == int(number)):
+                raise InvalidSetting(
+                    f"max-jobs of owner {shown(owner)} must be a whole number of jobs, "
+                    f"not {shown(number)}"
+                )
             elif not (is_number(number) and 0 < number <= 1e6):
                 raise InvalidSetting(
                     f"{key.replace('_', '-')} of owner {shown(owner)} must be a number > 0 and at "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dask_slaq.core.jobs import Jobs
+from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.settings import check_job_settings
@@ -17,6 +18,7 @@ class Steering:
 
     jobs: Jobs
     policy: Policy
+    owners: Owners | None
 
     def set_floor(self, job: str, threads: float) -> bool:
         """Set the floor of a job to a number of `threads`, 0 for none.
@@ -108,6 +110,15 @@ class Steering:
         UnknownPolicy
         """
         self.policy = policy_named(policy) if isinstance(policy, str) else policy
+
+    def set_owner(self, owner: str, terms: OwnerTerms) -> None:
+        """Set the `terms` of an `owner`. If there were none of any owner, jobs share by owner now.
+
+        Its `latest` is given to later jobs by whoever adds them.
+        """
+        if self.owners is None:
+            self.owners = Owners({})
+        self.owners.terms = {**self.owners.terms, owner: terms}
 
     def _set(self, setting: str, job: str, value: float) -> bool:
         column, row = self.jobs.table.column[setting], self.jobs.row(job)

@@ -87,7 +87,8 @@ class Scaling:
     @property
     def _active(self) -> bool:
         plugin = self.plugin
-        return plugin.failed is None and plugin.registered and bool(plugin.jobs.reports)
+        needed = plugin.jobs.reports or plugin.pools.limits
+        return plugin.failed is None and plugin.registered and bool(needed)
 
     def _log(self) -> None:
         if not self._logged:
@@ -126,12 +127,12 @@ class Scaling:
     def _unusable(self) -> int:
         """Return the number of ready tasks that no additional worker may run now."""
         pools = self.plugin.pools
-        unusable = 0
+        unusable = pools.limits.waiting
         by_group: dict[int, list[float]] = {}  # room and allowed tasks of each owner
         for pool in pools.pools.values():
-            ready, running = self._possible(pool), len(pool.running)
+            ready, running = self._possible(pool) - pools.limits.blocked(pool), len(pool.running)
             most = 0.0 if pool.paused else math.inf if pools.lend else pool.most
-            allowed = min(ready, max(most - running, 0))
+            allowed = min(max(ready, 0), max(most - running, 0))
             unusable += len(pool.ready) - int(allowed)
             if pool.group is not None:
                 group = by_group.setdefault(id(pool.group), [pool.group.most, 0.0])

@@ -40,7 +40,8 @@ class Decisions:
             if not pool.reports and not pool.unfinished:
                 over.append(name)
             else:
-                engine.observe_demand(name, pool.demand)
+                blocked = self._jobs.pools.limits.blocked(pool)
+                engine.observe_demand(name, pool.demand - blocked)
                 engine.observe_left(name, math.nan if reports.get(name) else pool.left)
         return over
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from dask_slaq.core.settings import ALERT_TOPIC
 from dask_slaq.scheduler.dask_repairs import drop_stale_counts
-from dask_slaq.scheduler.pools import check_task
+from dask_slaq.scheduler.pools import LABEL, check_task
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.activity import Activity
     from dask_slaq.scheduler.adaptive import Scaling
     from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.scheduler.pools import Pools, TaskOwners
     from dask_slaq.scheduler.trials import Searches
@@ -70,6 +72,7 @@ class PluginHooks(SchedulerPlugin):
     scaling: Scaling
     hooks: StreamHooks
     activity: Activity | None
+    notices: Notices
     failed: str | None
 
     def fall_back(self, error: BaseException) -> None:
@@ -92,6 +95,8 @@ class PluginHooks(SchedulerPlugin):
         self, scheduler: Scheduler, *, client: str, tasks: list[Any], **kwargs: Any
     ) -> None:
         """Put new tasks into the pools of their jobs, before their first transition."""
+        if LABEL in kwargs.get("annotations", ()):
+            self.pools.limits.log_unknown(kwargs["annotations"])
         if not self.jobs.reports:
             return
         self.task_owners.own(client, tasks)
@@ -99,10 +104,15 @@ class PluginHooks(SchedulerPlugin):
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a transition. Without jobs this returns at once."""
-        if not self.jobs.reports or self.failed is not None:
+        """Follow a transition. Without jobs and limits this returns at once."""
+        limits = self.pools.limits.most
+        if not (self.jobs.reports or limits) or self.failed is not None:
             return
         try:
+            if limits:
+                self.pools.limits.transition(key, start, finish)
+                if not self.jobs.reports:
+                    return
             if self.activity is not None:
                 self.activity.moved(self.pools.tracker.job_of(key), key, finish, monotonic())
             if self.searches.running:
@@ -138,11 +148,18 @@ class PluginHooks(SchedulerPlugin):
         except Exception as error:
             self.fall_back(error)
 
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Tell owners of alerts, after a failure too. Never raises."""
+        if topic == ALERT_TOPIC:
+            self.notices.tell(msg)
+
     def restart(self, scheduler: Scheduler) -> None:
         """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
         self._announce()
         if stale := drop_stale_counts(scheduler):
             logger.warning("Dask kept counts of tasks over a restart; dropped: %s", stale)
+        if self.pools.limits:
+            self.pools.set_limits(self.pools.limits.most)  # there are no tasks any more
         if self.jobs.reports:
             self.changed()
 
@@ -178,7 +195,8 @@ class StreamHooks:
             yield
 
     def _worker_changed(self, *, worker: str, **message: Any) -> None:
-        """Reallocate soon after a worker paused or resumed."""
+        """Reallocate soon after a worker came, paused or resumed."""
+        self._plugin.pools.limits.look_again()
         if self._plugin.jobs.reports:
             self._plugin.pools.slots_changed(worker)
             self._plugin.changed()

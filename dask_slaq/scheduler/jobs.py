@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from distributed.comm.addressing import get_address_host
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind
+from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import STEER_TOPIC, check_job_settings, shown
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
@@ -60,6 +61,8 @@ class ScheduledJobs:
     changed : callable
         Called when a job arrives or ends.
     memory : Memory
+    name_of : callable
+        Returns whom the certificate of a client names, None if that does not count.
 
     Attributes
     ----------
@@ -73,6 +76,8 @@ class ScheduledJobs:
         Owner of each job.
     stopping : set of str
         Jobs that were asked to stop.
+    paused, queued : set of str
+        Jobs that were paused, and that wait until another job of their owner ends (``max-jobs``).
     pace : dict of str to Pace
     usage : UsageByOwner
     unowned : UnownedUsage
@@ -89,6 +94,7 @@ class ScheduledJobs:
         settings: Settings,
         changed: Callable[[], None],
         memory: Memory,
+        name_of: Callable[[str], str | None] = lambda client: None,
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
         self.reports: dict[str, int] = {}
@@ -96,6 +102,9 @@ class ScheduledJobs:
         self.owner: dict[str, str] = {}
         self._owner_of_client: dict[str, str] = {}
         self.stopping: set[str] = set()
+        self.paused: set[str] = set()
+        self.queued: set[str] = set()
+        self._within: dict[str, str] = {}  # job around a nested one
         self.pace: dict[str, Pace] = {}
         self.usage = UsageByOwner()
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
@@ -104,6 +113,7 @@ class ScheduledJobs:
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
+        self._name_of = name_of
 
     # Coming and going
 
@@ -117,6 +127,7 @@ class ScheduledJobs:
         run: str | None = None,
         owner: str = "",
         kind: Kind | None = None,
+        within: str | None = None,
         **given: Any,
     ) -> None:
         """Add a job. See `job` for its settings, which `validation.check_opening` checks."""
@@ -141,6 +152,52 @@ class ScheduledJobs:
         # From the start, and not only once it was granted something.
         pool.most = given.get("max_share") or math.inf
         pool.floor = bool(given.get("min_share"))
+        if within is not None:
+            self._within[name] = within
+        self.queued.add(name)
+        self.admit()
+        self._hold_back(name)
+
+    def admit(self) -> None:
+        """Let waiting jobs begin, oldest first, as far as their owners may have more at once."""
+        for name in [name for name in self.reports if name in self.queued]:
+            if not self._must_wait(name):
+                self.queued.discard(name)
+                self._hold_back(name)
+
+    def jobs_at_once(self, owner: str) -> tuple[int, float]:
+        """Return the numbers of jobs of an owner that may run tasks, and that may at most.
+
+        A job within another one does not count: the latter could not end before it.
+        """
+        terms = OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
+        if terms.max_jobs == math.inf:
+            return 0, math.inf
+        count = (self.owner[n] == owner and not self._is_nested(n) for n in self._admitted())
+        return sum(count), terms.max_jobs
+
+    def _admitted(self) -> Iterator[str]:
+        return (name for name in self.reports if name not in self.queued)
+
+    def _is_nested(self, name: str) -> bool:
+        outer = self._within.get(name)
+        return outer in self.reports and self.owner[outer] == self.owner[name]
+
+    def _must_wait(self, name: str) -> bool:
+        if name in self.stopping:  # it ends at its next report
+            return False
+        if self._is_nested(name):
+            return self._within[name] in self.queued
+        count, most = self.jobs_at_once(self.owner[name])
+        return count >= most
+
+    def _hold_back(self, name: str) -> None:
+        """Hold the tasks of a job that is paused or waits for its owner, or no longer."""
+        pool, held = self.pools.pools[name], name in self.paused or name in self.queued
+        if pool.paused != held:
+            pool.paused = held
+            self.engine.pause(name, held)
+            self._changed()
 
     def runs(self, name: object, run: object = None) -> bool:
         """Return whether a job runs; with `run`, whether that block of the job still runs."""
@@ -181,7 +238,9 @@ class ScheduledJobs:
         self.resources.pop(name, None)
         self.reports.pop(name, None)
         self._runs.pop(name, None)
-        self.stopping.discard(name)
+        for some in (self.stopping, self.paused, self.queued):
+            some.discard(name)
+        self._within.pop(name, None)
         self.pace.pop(name, None)
         owner = self.owner.get(name, "")
         if name in self.engine.jobs:
@@ -194,6 +253,7 @@ class ScheduledJobs:
                 usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
             self.engine.remove_job(name, monotonic(), outcome, ended=time())
         self.owner.pop(name, None)
+        self.admit()
 
     def _heir(self, name: str) -> Pool | None:
         pool = self.pools.pools.get(name)
@@ -203,6 +263,7 @@ class ScheduledJobs:
 
     def forget_all(self) -> None:
         """Forget every job and all unowned tasks."""
+        self.queued.clear()
         for name in list(self.pools.pools):
             self._forget(name, None)
 
@@ -237,17 +298,16 @@ class ScheduledJobs:
 
     def pause(self, name: str, paused: bool) -> None:
         """Resume a job, or if `paused` let its running tasks end and no other start."""
-        self.engine.pause(name, paused)
-        self.pools.pools[name].paused = paused
-        self._changed()
+        (self.paused.add if paused else self.paused.discard)(name)
+        self._hold_back(name)
 
     def stop(self, name: str) -> None:
         """Ask the client of a job to end its training loop at the next report."""
         self.stopping.add(name)
         event = {"job": name, "run": self._runs[name], "what": "stop"}
         self.scheduler.log_event(STEER_TOPIC, event)
-        if self.pools.pools[name].paused:
-            self.pause(name, False)  # otherwise it might never report again
+        self.pause(name, False)  # otherwise it might never report again
+        self.admit()
 
     def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
         """Record the maximum number of `iterations` to come of a job; None if unknown.
@@ -277,6 +337,8 @@ class ScheduledJobs:
 
         Otherwise all notebooks together would be one owner, under one limit.
         """
+        if (name := self._name_of(client)) is not None:
+            return name
         if client in self._owner_of_client or self.engine.owners is None:
             return self._owner_of_client.get(client, "")
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
@@ -306,7 +368,8 @@ class ScheduledJobs:
     def contended(self) -> bool:
         """Whether tasks must be held: not for one job alone, nor under the policy ``none``.
 
-        They are in any case while a job is paused or an owner has a limit.
+        They are in any case while a job is paused or waits for another one of its owner, or an
+        owner has a limit.
         """
         limited = any(group.most < math.inf for group in self.pools.groups.values())
         if limited or any(pool.paused for pool in self.pools.pools.values()):

@@ -26,9 +26,11 @@ from dask_slaq.scheduler.decision_timer import DecisionTimer
 from dask_slaq.scheduler.decisions import Decisions
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
+from dask_slaq.scheduler.identity import Identity
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.memory import Memory
 from dask_slaq.scheduler.not_started import forget_failure
+from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
 from dask_slaq.scheduler.registration import others_to_replace, watch, with_settings_of_machine
 from dask_slaq.scheduler.requests import Messages
@@ -104,8 +106,8 @@ class SlaqPlugin(PluginHooks):
         Raises
         ------
         InvalidSetting
-            If another `SlaqPlugin` runs jobs there and has not failed, or if the log cannot be
-            written.
+            If another `SlaqPlugin` runs jobs there and has not failed, if the log cannot be
+            written, or if ``slaq.identity`` is tls and the scheduler does not use TLS.
         NotAllowed
             If a client registers it, and ``slaq.lock`` is set on the scheduler's machine.
         """
@@ -116,11 +118,13 @@ class SlaqPlugin(PluginHooks):
         others = others_to_replace(scheduler, SlaqPlugin)
         watch(scheduler, SlaqPlugin)
         chosen = self.settings
+        identity = Identity(scheduler, chosen.identity == "tls")
         log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
         for before in others:
             before.stop()
         self.journal = log or None
-        self.scheduler = scheduler
+        self.notices = Notices(chosen.notify)
+        self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(self, chosen.memory)
         self.engine = self._make_engine()
         self.pools = Pools(
@@ -135,7 +139,13 @@ class SlaqPlugin(PluginHooks):
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(
-            scheduler, self.engine, self.pools, chosen, self.changed, self.memory
+            scheduler,
+            self.engine,
+            self.pools,
+            chosen,
+            self.changed,
+            self.memory,
+            identity.of_client,
         )
         self.searches = Searches(self)
         self.task_owners = TaskOwners(self.jobs)
@@ -150,6 +160,8 @@ class SlaqPlugin(PluginHooks):
         self._announce()
         forget_failure(scheduler)
         self._started_on = scheduler
+        # Once it is registered: it must see the transitions that follow.
+        asyncio.get_running_loop().call_soon(self._limit)
         for add in (add_scaling, add_metrics, add_json, add_pages):
             try:
                 add(scheduler)
@@ -176,6 +188,12 @@ class SlaqPlugin(PluginHooks):
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
         self.activity = Activity(now)
         return Recorder(engine, self.journal.write, now, self.activity, **about)
+
+    @guarded
+    def _limit(self) -> None:
+        """Put the configured limits of labels into force."""
+        if self.settings.limits and self.registered:
+            self.pools.set_limits(self.settings.limits)
 
     def set_policy(self, policy: str) -> None:
         """Decide by another policy from now on.
@@ -214,6 +232,7 @@ class SlaqPlugin(PluginHooks):
         self.adoption.cancel()
         self.searches.release_all()
         self.pools.hold(False)
+        self.pools.set_limits({})
         self.memory.stop()
         self.jobs.forget_all()
         self._close_journal()
@@ -226,6 +245,7 @@ class SlaqPlugin(PluginHooks):
         self.timer.cancel()
         self.searches.release_all()
         await self.memory.close()
+        await self.notices.close()
         self._close_journal()
 
     def _close_journal(self) -> None:

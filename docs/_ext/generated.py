@@ -19,7 +19,7 @@ from dask_slaq.core.policies import POLICIES, policy
 GROUPS = {
     "Train": ("search", "job", "report", "submit", "StopTraining", "TrialPruned"),
     "See": ("status", "explain", "history", "alerts", "progress"),
-    "Steer": ("set", "pause", "resume", "stop", "set_policy"),
+    "Steer": ("set", "pause", "resume", "stop", "set_policy", "set_owner", "set_limit"),
     "Run the scheduler": ("SlaqPlugin",),
     "Try without a cluster": ("simulate", "instrument"),
     "Report a problem": ("show_versions",),

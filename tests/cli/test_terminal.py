@@ -55,6 +55,25 @@ def test_json_is_json_without_nan(run, training):
     assert json.loads(run("explain", "a", "--json").output)["job"] == "a"
 
 
+def test_operators_change_owners_and_limits(run, training):
+    result = run("owners", "set", "eve", "--max-threads", "8", "--max-jobs", "2")
+    assert result.output == "eve: max-threads 8, max-jobs 2, until the scheduler ends\n"
+    assert json.loads(run("owners", "--json").output)["eve"]["max_jobs"] == 2
+    refused(run("owners", "set", "eve", "--weight", "3", by="bob@lab"), "only operators may")
+    refused(run("owners", "set", "eve", "--max-jobs", "0.5"), "max-jobs", "'eve'", "0.5")
+    assert run("owners", "set", "eve").exit_code == 2
+    assert run("limits").output == "no label has a limit (slaq.limits)\n"
+    refused(run("limits", "set", "database", "4", by="bob@lab"), "only operators may")
+    assert run("limits", "set", "database", "4").exit_code == 0
+    assert run("limits").output.splitlines()[1].split() == ["database", "4", "0", "0"]
+    refused(run("limits", "set", "database", "0"), "whole and from 1")
+    assert run("limits", "set", "database", "some").exit_code == 2
+    assert "none at once" in run("limits", "set", "database", "none").output
+    refused(run("limits", "set", "database", "none"), "'database' has no limit")
+    assert "set owner 'eve' max_threads=8" in run("audit").output
+    assert "limit 'database' to 4" in run("audit").output
+
+
 def test_owners_and_explanations_are_text(run, training):
     assert run("owners").output.splitlines()[1].split()[:2] == ["bob@lab", "3"]
     assert run("explain", "a").output.startswith("a (bob@lab): ")

@@ -156,6 +156,8 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
                     await one.resume()
                     await two.set(weight=3.0)
                     await slaq.set_policy("max-total", client=c)
+                if k == 7:
+                    await slaq.set_owner("nobody", weight=2, client=c)
                 if k == 4:
                     await workers[2].close()
             plugin.run_once()  # which ends the pool of unowned tasks

@@ -103,6 +103,7 @@ _BYTES = _number(0, 1e18)
 _LATEST = _number(1, 1e300, null=True)  # null for no promise
 _RUN = _whole(0, 10**12)
 _LIKE = Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value))
+_TERMS = Allowed("a list of a weight and a limit or null", _owner_terms)
 _KIND = Allowed("a name and features with their numbers", _is_kind)
 
 #: Required fields of each kind of event. `time` is in seconds on the caller's clock.
@@ -133,6 +134,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     },
     "pause": {"job": _TEXT, "paused": _FLAG},
     "policy": {"policy": _TEXT},
+    # The terms of an owner, after some were changed: weight, and most threads or null.
+    "owner": {"owner": _TEXT, "terms": _TERMS},
     # The kind of a running job became known; `like` as in `arrive`.
     "kind": {"job": _TEXT, "kind": _KIND, "like": _LIKE},
     "max_iter": {"job": _TEXT, "max_iter": _number(1, 1e300, null=True)},
@@ -170,7 +173,7 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "start": {
         "latest": _LATEST,
         "continued": _FLAG,
-        "owners": _mapping(Allowed("a list of a weight and a limit or null", _owner_terms)),
+        "owners": _mapping(_TERMS),
     },
     # `like`: numbers of the past runs that the job's forecast draws on, nearest first.
     "arrive": {

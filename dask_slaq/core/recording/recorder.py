@@ -9,6 +9,7 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
+from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.recording.activity import Activity
 from dask_slaq.core.recording.events import VERSION, Event
 from dask_slaq.core.recording.past_runs import RunNumbers, kind_to_dict
@@ -223,6 +224,11 @@ class Recorder:
         self.engine.set_policy(policy)
         self._say("policy", policy=policy)
 
+    def set_owner(self, owner: str, terms: OwnerTerms) -> None:
+        """Set the terms of an owner and record them. See `Engine.set_owner`."""
+        self.engine.set_owner(owner, terms)
+        self._say("owner", owner=owner, terms=_terms(terms))
+
     def reallocate(
         self,
         workers: Mapping[str, int],
@@ -286,11 +292,11 @@ def _finite(value: float) -> float | None:
 def _owners_of(engine: Engine) -> Event:
     if engine.owners is None:
         return {}
-    terms = engine.owners.terms.items()
-    limits = {
-        o: [t.weight, t.max_threads if math.isfinite(t.max_threads) else None] for o, t in terms
-    }
-    return {"owners": limits}
+    return {"owners": {owner: _terms(terms) for owner, terms in engine.owners.terms.items()}}
+
+
+def _terms(terms: OwnerTerms) -> list[float | None]:
+    return [terms.weight, _finite(terms.max_threads)]
 
 
 def grant_to_dict(grant: Grant) -> Event:

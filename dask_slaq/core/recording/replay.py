@@ -180,6 +180,9 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
     if kind == "policy":
         engine.set_policy(event["policy"])
         return
+    if kind == "owner":
+        engine.set_owner(event["owner"], _terms(*event["terms"]))
+        return
     job = event["job"]
     if kind == "arrive":
         names = ("weight", "min_share", "max_share", "target", "reports")
@@ -224,10 +227,11 @@ def _infinite(value: float | None) -> float:
 def _owners(limits: dict[str, tuple[float, float | None]] | None) -> dict[str, OwnerTerms] | None:
     if limits is None:
         return None
-    return {
-        owner: OwnerTerms(weight, math.inf if most is None else most)
-        for owner, (weight, most) in limits.items()
-    }
+    return {owner: _terms(weight, most) for owner, (weight, most) in limits.items()}
+
+
+def _terms(weight: float, most: float | None) -> OwnerTerms:
+    return OwnerTerms(weight, _infinite(most))
 
 
 def _first_difference(

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dask_slaq.core.errors import InvalidSetting
 
 __all__ = [
+    "ALERTS",
     "ALERT_TOPIC",
     "AUDIT_TOPIC",
     "ENDS",
     "LONGEST_NAME",
     "NOT_STARTED",
     "STEER_TOPIC",
+    "check_limits",
     "check_name",
     "check_owner",
     "check_resources",
@@ -34,6 +36,8 @@ AUDIT_TOPIC = "slaq-audit"
 NOT_STARTED = "slaq-not-started"
 #: Alerts that a job ended; the last one if its client was lost.
 ENDS = ("done", "stopped", "failed", "lost")
+#: All kinds of alerts.
+ALERTS = ("reached", "late", "converged", "stalled", "diverged", *ENDS, "fell back", "audit")
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 100
@@ -73,6 +77,29 @@ def check_owner(owner: object) -> str:
             f"owner must be a string of 1 to {LONGEST_NAME} characters, not {shown(owner)}"
         )
     return owner
+
+
+def check_limits(limits: object) -> dict[str, int]:
+    """Return limits as a dict of label to the most tasks at once.
+
+    Raises
+    ------
+    InvalidSetting
+        If `limits` does not map strings to whole numbers from 1 to a million.
+    """
+    if not isinstance(limits, Mapping):
+        raise InvalidSetting(
+            f"limits must be a mapping like {{'database': 8}}, not {shown(limits)}"
+        )
+    for label, most in limits.items():
+        number = isinstance(most, int) and not isinstance(most, bool)
+        known = isinstance(label, str) and 0 < len(label) <= LONGEST_NAME
+        if not (known and number and 1 <= most <= 1_000_000):
+            raise InvalidSetting(
+                "limits must map labels to numbers of tasks at once, whole and from 1 to 1000000, "
+                f"not {shown(label)} to {shown(most)}"
+            )
+    return dict(limits)
 
 
 def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:

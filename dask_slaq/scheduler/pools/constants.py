@@ -19,6 +19,8 @@ BACK_WITHIN, WORTH, NARROWER = 0.020, 4.0, 0.7
 #: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
 #: maximum bounds the time for which threads may idle.
 REST, MOST_REST = 3.0, 0.010
+#: Seconds after which tasks outside of pools take the slots of a label that pools could have taken.
+AFTER_JOBS = 0.020
 #: Minimum number of seconds for which tasks are still held after all other jobs have ended.
 LINGER = 10.0
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
 from time import monotonic
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
+    from dask_slaq.scheduler.pools.limits import Limits
     from dask_slaq.scheduler.pools.pool import Group, Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.sent import SentTasks
@@ -70,11 +72,12 @@ class Dispatcher:
         sent: SentTasks,
         send: Callable[[Choice], bool],
         gangs: Gangs,
+        limits: Limits,
         *,
         lend: bool,
     ) -> None:
         self.scheduler, self.sent, self.lend = scheduler, sent, lend
-        self._send, self.gangs, self._said = send, gangs, False
+        self._send, self.gangs, self.limits, self._said = send, gangs, limits, False
         self._open: dict[str, WorkerState] = {}
         self._coming: list[Pool] = []
         self.left: set[str] = set()  # workers whose slots the last dispatch left over
@@ -129,6 +132,10 @@ class Dispatcher:
         others = (p for p in pools if p.owner == pool.owner and p.user_priority() > mine)
         return min([key, *(k._replace(name="") for p in others if (k := self.key(p)) is not None)])
 
+    def has_room(self, kind: Kind) -> bool:
+        """Return whether the label of a kind of tasks has room for another one."""
+        return self.limits.is_open(kind.label)
+
     def _has_room(self, group: Group) -> bool:
         """Return whether an owner may start another task, or may when one ends in a moment."""
         if group.has_room():
@@ -177,6 +184,8 @@ class Dispatcher:
                 self._start_gangs(pool, key)
             if not pool.kinds:
                 continue
+            if pool.gang and not pool.running and self.limits.keep_apart(pool):
+                continue
             if pool.gang and not self._together(pool):
                 self._leave(self._open)  # keep all slots until there are enough for the gang
                 return
@@ -208,6 +217,9 @@ class Dispatcher:
                 continue
             places = set(gang.members.values())
             if pool.group is not None and not pool.group.has_room(self.threads_of(gang)):
+                continue
+            labels = Counter(map(self.limits.label_of, gang.members))
+            if any(count > self.limits.room(label) for label, count in labels.items()):
                 continue
             if all(a in self._open and has_thread(self._open[a]) for a in places):
                 gang.closed = True
@@ -245,7 +257,7 @@ class Dispatcher:
         """Return the job's first task, in Dask's order, that may take a slot."""
         best: tuple[Entry, WorkerState, str] | None = None
         for kind, ready in list(pool.kinds.items()):
-            if stage is SCARCE and kind is ANY:
+            if (stage is SCARCE and kind is ANY) or not self.has_room(kind):
                 continue
             homes, slots = ready.homes, self._open
             few, many = (homes, slots) if len(homes) < len(slots) else (slots, homes)

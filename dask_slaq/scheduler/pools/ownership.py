@@ -19,6 +19,10 @@ ANNOTATION = "slaq_job"
 BLOCK = "slaq_job:"
 
 
+#: States of unfinished tasks that may need a worker.
+_ADOPTED = ("waiting", "queued", "no-worker", "processing")
+
+
 class TaskOwners:
     """Puts tasks into the pools of `jobs`."""
 
@@ -45,7 +49,7 @@ class TaskOwners:
         """Put unfinished tasks from before the first job into the client's pool."""
         self._pools.tracker.own(self._jobs.pool_of_unowned(client), tasks)
         if self._pools.tracker.holding:
-            self._pools.control.release((ts for ts in tasks if ts.state == "queued"), "held")
+            self._pools.control.release(tasks, "held")  # those that wait already
         else:
             self._pools.hold(self._jobs.contended)
 
@@ -110,7 +114,7 @@ class Adoption:
             wanted = list(client.wants_what)
             while wanted:
                 ts = wanted.pop()
-                if ts in seen or ts.state not in ("waiting", "queued", "processing"):
+                if ts in seen or ts.state not in _ADOPTED:
                     continue
                 seen.add(ts)
                 wanted.extend(ts.waiting_on or ())

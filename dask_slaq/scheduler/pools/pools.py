@@ -20,6 +20,7 @@ from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LINGER, LOOKED_AT, 
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.invariants import check_all, left_over
+from dask_slaq.scheduler.pools.limits import Limits, label_given
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.sent import SentTasks, has_thread
@@ -56,16 +57,30 @@ class Pools:
         self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
-        self.seam = seam = Seam(scheduler, lambda ts: self.tracker.is_held(ts))
+        self.seam = seam = Seam(
+            scheduler,
+            lambda ts: self.tracker.is_held(ts) or limits.is_held(ts),
+            lambda ts: limits.label_of(ts) is not None,
+        )
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(scheduler, ahead)
         self.wakeups = wakeups = Wakeups(
             lambda: self.dispatch(), lambda: any(p.ready for p in self.pools.values()), fail
         )
-        self.tracker = tracker = TaskTracker(
-            scheduler, seam, control, sent, wakeups, charge, self.bindings.append
+        self.limits = limits = Limits(
+            scheduler,
+            control,
+            lambda ts: self.tracker.is_held(ts),
+            lambda: self.tracker.holding,
+            wakeups.soon,
+            fail,
         )
-        self.dispatcher = Dispatcher(scheduler, sent, tracker.send, tracker.gangs, lend=lend)
+        self.tracker = tracker = TaskTracker(
+            scheduler, seam, control, sent, wakeups, charge, self.bindings.append, limits.label_of
+        )
+        self.dispatcher = Dispatcher(
+            scheduler, sent, tracker.send, tracker.gangs, limits, lend=lend
+        )
         self._is_registered = is_registered
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
@@ -146,17 +161,32 @@ class Pools:
             waiting = (ts for p in pools for ts in p.unfinished if ts.state in self.control.WAITING)
             self._release(ts for ts in waiting if ts not in ready)
         else:
-            self.seam.remove()
+            if not self.limits:
+                self.seam.remove()
             self.control.restore_all()
             self._release(ready)
 
     def give_up(self) -> None:
         """Leave every task to Dask, after a failure."""
         self.hold(False)
+        self.set_limits({})
         for pool in self.pools.values():
             self.tracker.disown(pool, None)
             pool.tasks.clear()
             pool.unfinished.clear()
+
+    def set_limits(self, most: Mapping[str, int]) -> None:
+        """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
+        changed = most.keys() ^ self.limits.most.keys()
+        if most:
+            self.seam.install()
+        elif not self.tracker.holding:
+            self.seam.remove()
+        self.limits.set(most)
+        # Tasks of labels that had no limit were queued or filed as any other, and vice versa.
+        tasks = self.scheduler.tasks.values() if changed else ()
+        waiting = (ts for ts in tasks if ts.state in self.control.WAITING)
+        self._release([ts for ts in waiting if label_given(ts) in changed])
 
     def _release(self, tasks: Iterable[TaskState]) -> None:
         """Release tasks, so that they are held or left to Dask's own scheduling, as it is now.
@@ -276,13 +306,14 @@ class Pools:
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
-            if any(entry.kind.suits(ws) for ws in allowed):
+            if self.dispatcher.has_room(entry.kind) and any(map(entry.kind.suits, allowed)):
                 return True
         return False
 
     def keep_waiting(self) -> None:
         """Restart ``no-workers-timeout`` for held tasks that some worker could run."""
         unrunnable, running = self.scheduler.unrunnable, self.scheduler.running
+        self.limits.keep_waiting()
         for pool in self.pools.values():
             possible = {kind: any(map(kind.allows, running)) for kind in pool.kinds}
             for ts, entry in pool.ready.items():

@@ -21,6 +21,7 @@ class Kind(NamedTuple):
 
     allowed: frozenset[str] | None  # addresses, from the user's ``workers=``
     resources: tuple[tuple[str, float], ...] | None
+    label: str | None = None  # that has a limit, see `Limits`
 
     def allows(self, ws: WorkerState) -> bool:
         """Return whether the task may ever run on a worker."""
@@ -64,17 +65,24 @@ def input_bytes(ts: TaskState) -> int:
     return nbytes
 
 
-def entry_of(scheduler: Scheduler, ts: TaskState, pool: Pool, rootish: bool, count: int) -> Entry:
+def entry_of(
+    scheduler: Scheduler,
+    ts: TaskState,
+    pool: Pool,
+    rootish: bool,
+    count: int,
+    label: str | None = None,
+) -> Entry:
     """Return the entry of a ready task, and add the bytes of its inputs to those of their workers.
 
-    `count` is a unique number that orders tasks of equal priority.
+    `count` is a unique number that orders tasks of equal priority, and `label` has a limit.
     """
     user, needs = ts.worker_restrictions, ts.resource_restrictions
     homes: tuple[str, ...] = ()
     kind, nbytes = ANY, input_bytes(ts)
-    if user or needs:
+    if user or needs or label is not None:
         resources = tuple(sorted(needs.items())) if needs else None
-        kind = Kind(frozenset(user) if user else None, resources)
+        kind = Kind(frozenset(user) if user else None, resources, label)
     like, cheap = pool.durations.like(ts, nbytes), BETWEEN_MESSAGES * scheduler.bandwidth
     if nbytes > cheap:
         homes = _homes(scheduler, ts, pool, kind, cheap)

@@ -22,10 +22,18 @@ OVERRIDDEN = ("is_rootish", "decide_worker_non_rootish", JOINED)
 
 
 class Seam:
-    """Override of the scheduler's choice of workers for ready tasks that `is_held`."""
+    """Override of the scheduler's choice of workers for ready tasks that `is_held`.
 
-    def __init__(self, scheduler: Scheduler, is_held: Callable[[TaskState], bool]) -> None:
-        self._scheduler, self._is_held = scheduler, is_held
+    Dask's queue passes nothing by here, so no task that `may_be_held` later goes there.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        is_held: Callable[[TaskState], bool],
+        may_be_held: Callable[[TaskState], bool],
+    ) -> None:
+        self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
         self._plain: dict[str, Any] = {}
         self._sending: tuple[TaskState | None, WorkerState | None] = None, None
 
@@ -57,7 +65,8 @@ class Seam:
         self._sending = ts, ws
 
     def _is_rootish(self, ts: TaskState) -> bool:
-        return not self._is_held(ts) and self._plain["is_rootish"](ts)
+        held = self._is_held(ts) or self._may_be_held(ts)
+        return not held and self._plain["is_rootish"](ts)
 
     def _decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
         if self._sending[0] is ts:

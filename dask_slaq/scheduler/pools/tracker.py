@@ -47,9 +47,11 @@ class TaskTracker:
         wakeups: Wakeups,
         charge: Callable[[str, float, int], None],
         bound: Callable[[Binding], None],
+        label_of: Callable[[TaskState], str | None],
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
+        self._label_of = label_of
         self._count = itertools.count()
         self._sending: tuple[Choice, tuple[float, ...]] | None = None
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -181,7 +183,8 @@ class TaskTracker:
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task in its pool, and in those that wait for it."""
         rootish, filed = self._seam.is_rootish(ts), not self.gangs.is_open(ts)
-        entry = entry_of(self.scheduler, ts, pool, rootish, next(self._count))
+        count, label = next(self._count), self._label_of(ts)
+        entry = entry_of(self.scheduler, ts, pool, rootish, count, label)
         for each in (pool, *(self._wanted.get(ts, ()) if filed else ())):
             if not (each.ready or each.running):
                 self._is_back(each)

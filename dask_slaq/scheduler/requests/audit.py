@@ -77,7 +77,10 @@ def in_words(operation: str, message: Mapping[str, Any]) -> str:
     """
     if operation == "slaq_policy":
         return f"decide by {shown(message.get('policy'))}"
-    known = ("job", "what", "client", "by")
-    words = [_clean(message.get("what")), "job", shown(message.get("job"))]
+    if operation == "slaq_limit":
+        return f"limit {shown(message.get('label'))} to {shown(message.get('most'))}"
+    of = "owner" if operation == "slaq_owner" else "job"
+    known = (of, "what", "client", "by")
+    words = [_clean(message.get("what")) or "set", of, shown(message.get(of))]
     words += (f"{key}={shown(value)}" for key, value in message.items() if key not in known)
     return " ".join(words)

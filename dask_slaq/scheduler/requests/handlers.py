@@ -18,7 +18,7 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import read_kind
 from dask_slaq.core.settings import STEER_TOPIC, check_owner
 from dask_slaq.scheduler.requests.audit import audit, in_words
-from dask_slaq.scheduler.requests.steering import check_operator, steer
+from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.views import curves_to_come, explain, owners_of_jobs, positions, reason
 
@@ -60,6 +60,8 @@ class Messages:
             "slaq_ended": self.ended,
             "slaq_steer": self.steer,
             "slaq_policy": self.policy,
+            "slaq_owner": self.owner,
+            "slaq_limit": self.limit,
         }
         self._requests = {name: self._answer(name, handle) for name, handle in requests.items()}
 
@@ -75,11 +77,12 @@ class Messages:
 
     def _answer(self, name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""
-        audited = name in ("slaq_steer", "slaq_policy")
+        audited = name in ("slaq_steer", "slaq_policy", "slaq_owner", "slaq_limit")
 
         async def answer(comm: Comm, **message: Any) -> Any:
             refused, found = None, None
             try:
+                message = self.plugin.identity.check(name, comm, message)
                 found = await handle(**message)
             except SlaqError as error:
                 refused = error
@@ -230,6 +233,7 @@ class Messages:
                 for name, job in plugin.jobs.status().items()
             },
             "owners": owners_of_jobs(plugin.jobs),
+            "limits": plugin.pools.limits.as_dict(),
             "memory": plugin.memory.about(),
         }
 
@@ -257,6 +261,20 @@ class Messages:
         self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the policy")
         self.plugin.set_policy(str(policy))
+
+    async def owner(self, owner: Any, client: Any = "", by: Any = "", **settings: Any) -> None:
+        """Change settings of an owner, for the user `by` of a `client`. See `set_owner`."""
+        self.plugin.check_registered()
+        check_operator(self.plugin.settings.operators, by, "change the settings of owners")
+        set_owner(self.plugin.jobs, owner, settings)
+        self.plugin.changed()
+
+    async def limit(self, label: Any, most: Any, client: Any = "", by: Any = "") -> None:
+        """Change the limit of a label, for the user `by` of a `client`. See `set_limit`."""
+        self.plugin.check_registered()
+        check_operator(self.plugin.settings.operators, by, "change the limits of labels")
+        set_limit(self.plugin.jobs, label, most)
+        self.plugin.changed()
 
     async def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""

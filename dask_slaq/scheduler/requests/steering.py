@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
-from dask_slaq.core.settings import shown
+from dask_slaq.core.owners import Owners, OwnerTerms, check_owners
+from dask_slaq.core.settings import check_limits, check_owner, shown
 from dask_slaq.scheduler.requests.validation import plain
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.jobs import ScheduledJobs
 
-__all__ = ["ACTIONS", "check_operator", "steer"]
+__all__ = ["ACTIONS", "check_operator", "set_limit", "set_owner", "steer"]
 
 #: What can be done to a running job.
 ACTIONS = ("set", "pause", "resume", "stop")
@@ -41,6 +42,60 @@ def check_operator(operators: Collection[str], by: object, what: str) -> None:
 def matches(owner: object, names: Collection[str]) -> bool:
     """Return whether an owner such as ``ann@host`` is among `names`, with or without the host."""
     return isinstance(owner, str) and (owner in names or owner.partition("@")[0] in names)
+
+
+def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -> None:
+    """Change settings of an owner until the scheduler ends; those that are not given stay.
+
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    owner : str
+        As in ``slaq.owners``.
+    settings : mapping
+        New values of some of `OwnerTerms`; inf removes a limit.
+
+    Raises
+    ------
+    InvalidSetting
+        Nothing was changed.
+    """
+    if not (isinstance(owner, str) and check_owner(owner)):
+        raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
+    if not settings:
+        raise InvalidSetting(f"no setting of {owner} is given: {', '.join(OwnerTerms._fields)}")
+    given = {name.replace("-", "_"): value for name, value in plain(settings).items()}
+    checked = check_owners({owner: given})[owner]
+    owners = jobs.engine.owners or Owners({})
+    values = {name: getattr(checked, name) for name in given}
+    jobs.engine.set_owner(owner, owners.of(owner)._replace(**values))
+    jobs.admit()
+
+
+def set_limit(jobs: ScheduledJobs, label: object, most: object) -> None:
+    """Limit the tasks of a label until the scheduler ends.
+
+    Parameters
+    ----------
+    jobs : ScheduledJobs
+    label : str
+    most : int or None
+        Most tasks at once; None for no limit.
+
+    Raises
+    ------
+    InvalidSetting
+        Nothing was changed.
+    """
+    limits: dict[Any, Any] = dict(jobs.pools.limits.most)
+    if most is None:
+        if not isinstance(label, str) or label not in limits:
+            known = ", ".join(limits) or "none"
+            raise InvalidSetting(f"{shown(label)} has no limit; labels with a limit are: {known}")
+        del limits[label]
+    else:
+        limits.update(check_limits({label: most}))
+    jobs.pools.set_limits(limits)
 
 
 def steer(

@@ -25,9 +25,9 @@ logger = logging.getLogger(__name__)
 #: Settings that a request to open a job may contain alongside the name and the client.
 ALLOWED = (
     *("weight", "min_share", "max_share", "latest", "target", "max_iter", "gang", "resources"),
-    *("run", "owner", "target_kind", "by", "stop", "kind", "search"),
+    *("run", "owner", "target_kind", "by", "stop", "kind", "search", "within"),
 )
-_CHECKED_HERE = ("resources", "run", "owner", "kind", "search")
+_CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within")
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
@@ -53,8 +53,9 @@ def check_opening(
     Returns
     -------
     dict
-        The settings as plain Python values, with ``resources``, ``run``, ``kind`` and ``search``
-        (`SearchSettings`, None for a job that is no search).
+        The settings as plain Python values, with ``resources``, ``run``, ``kind``, ``within`` (the
+        job in whose block it was opened) and ``search`` (`SearchSettings`, None for a job that is
+        no search).
 
     Raises
     ------
@@ -72,6 +73,9 @@ def check_opening(
     run = given.get("run")
     if not (run is None or (isinstance(run, str) and len(run) <= 64)):
         raise InvalidSetting(f"run must be a string of at most 64 characters, not {shown(run)}")
+    within = given.get("within")
+    if within is not None:
+        check_name(within)
     settings = {k: v for k, v in given.items() if k not in _CHECKED_HERE}
     check_job_settings(**settings)
     return {
@@ -81,6 +85,7 @@ def check_opening(
         "owner": check_owner(given.get("owner")),
         "kind": read_kind(given.get("kind")),
         "search": _read_search(given.get("search")),
+        "within": within,
     }
 
 

@@ -48,6 +48,8 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:
     """Return why a job ends later than it was promised, if it does."""
+    if name in jobs.queued:
+        return "it waits for another job of its owner"
     if jobs.pools.pools[name].paused:
         return "it is paused"
     now, before, then = found["promised"], found["before"], found["threads"]

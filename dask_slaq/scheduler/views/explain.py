@@ -85,6 +85,9 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
         return "plain Dask schedules its tasks: the plugin failed"
     if name in jobs.stopping:
         return "stops at its next report"
+    if name in jobs.queued and name not in jobs.paused:
+        owner, (count, most) = jobs.owner[name], jobs.jobs_at_once(jobs.owner[name])
+        return f"waits: {count} of {owner}'s {most:g} jobs run"
     if pool.paused:
         # A fit in one long task trains on: nothing can take its thread away.
         computing, _ = pool.counts(True)
@@ -92,6 +95,8 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
         return "paused: resume it to start its tasks" + on * (computing > 0)
     if (trials := plugin.searches.describe(name)) is not None:
         return trials
+    if (full := _full_label(plugin, pool)) is not None:
+        return full
     if not (pool.ready or pool.running):
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
         return "its tasks wait for inputs" if waits else "its driver computes: it has no ready task"
@@ -100,6 +105,21 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
     if not jobs.pools.tracker.holding:
         return "runs under plain Dask: no other job competes"
     return _waits_for(plugin, pool, places.get(name))
+
+
+def _full_label(plugin: SlaqPlugin, pool: Pool) -> str | None:
+    """Return that all ready tasks of a pool wait for a label that is full, if they do."""
+    limits, kinds = plugin.pools.limits, pool.kinds
+    if not limits:
+        return None
+    labels = {kind.label for kind in kinds}
+    if not kinds and limits.waiting:  # they wait elsewhere
+        labels = {limits.label_of(ts) for ts in pool.unfinished if ts.state == "no-worker"}
+    if not labels or any(limits.room(label) for label in labels):
+        return None
+    doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
+    full = (f"{limits.used[n]} of {limits.most[n]} tasks labelled {n} run" for n in labels if n)
+    return f"{doing}: {', '.join(full)}"
 
 
 def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
@@ -153,6 +173,8 @@ def _next_slot(plugin: SlaqPlugin) -> float | None:
 
 def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list[str]:
     """Return what would give the job more threads."""
+    if pool.name in plugin.jobs.queued:
+        return ["a higher max-jobs of its owner, or the end of another job of the owner"]
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
     if pool.group is not None and not pool.group.has_room():

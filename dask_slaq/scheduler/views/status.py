@@ -48,9 +48,10 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
         ``eta`` (None, or low, expected and high seconds to the target), ``latest`` (factor of its
         fair time, None for that of all), ``ends`` (see `ends_of`), ``owner``, ``state``
-        (``running``, ``waiting`` for a slot, ``idle`` while its driver computes, ``paused``,
-        ``stopping``), ``kind`` (None for unowned tasks), ``like_runs`` (past runs of like kind on
-        which its forecast rests), ``why`` (reason for the grant, as text).
+        (``running``, ``waiting`` for a slot or the end of another job of its owner, ``idle`` while
+        its driver computes, ``paused``, ``stopping``), ``kind`` (None for unowned tasks),
+        ``like_runs`` (past runs of like kind on which its forecast rests), ``why`` (reason for the
+        grant, as text).
     """
     engine, pool = jobs.engine, jobs.pools.pools[name]
     job = engine.jobs[name]
@@ -90,8 +91,10 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
     pool = jobs.pools.pools[name]
     if name in jobs.stopping:
         return "stopping"
-    if pool.paused:
+    if name in jobs.paused:
         return "paused"
+    if name in jobs.queued:
+        return "waiting"
     if pool.running:
         return "running"
     return "waiting" if pool.ready else "idle"
@@ -128,7 +131,8 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     Returns
     -------
     dict of str to dict
-        By owner: ``weight``, ``max_threads`` (None for no limit), ``jobs`` (running ones),
+        By owner: ``weight``, ``max_threads`` and ``max_jobs`` (None for no limit), ``jobs``
+        (running ones and those that wait),
         ``deserved``, ``got``, ``lent`` and ``borrowed`` (threads, means of recent epochs; None
         unless ``slaq.owners`` is configured), ``core_seconds``, ``finished_jobs``,
         ``loss_reduction`` (sum over finished jobs, in normalized loss).
@@ -153,6 +157,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
         found[owner] = {
             "weight": own.weight,
             "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
+            "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
             "jobs": running[owner],
             **standing,
             **usage.get(owner, asdict(Usage())),

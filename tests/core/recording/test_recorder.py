@@ -80,6 +80,8 @@ def drive(engine, seed=0, epochs=25, switch=False):
             before = engine.policy.name
             engine.set_policy("fair")
             engine.set_policy(before)
+        if epoch == 20:
+            engine.set_owner("", OwnerTerms(weight=2, max_threads=3))
         if epoch in (14, 18):
             engine.remove_job(f"job-{epoch - 14}", now, "done")
         engine.reallocate(

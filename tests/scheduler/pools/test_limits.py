@@ -1,0 +1,345 @@
+"""Tasks with a label that has a limit: never more at once, in jobs and outside, and no stall."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import dask
+import pytest
+from distributed import Event, Worker
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.utils_test import inc
+from driving import (
+    LATE,
+    gen_cluster,
+    jobs,
+    on_virtual_clock,
+    ready,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    where,
+    work,
+)
+
+import dask_slaq as slaq
+
+FOUR = [("127.0.0.1", 2)] * 2
+LIMITS = {"database": 2, "licence": 1}
+
+
+def labelled(label="database", **more):
+    """Tasks submitted in this block have a label."""
+    return dask.annotate(slaq_limit=label, **more)
+
+
+class Peak(SchedulerPlugin):
+    """The most tasks of each label that were on workers at once."""
+
+    name = "peak"
+
+    def __init__(self, scheduler):
+        self.scheduler, self.now, self.most = scheduler, {}, {}
+        scheduler.add_plugin(self)
+
+    def transition(self, key, start, finish, *args, **kwargs):
+        if start == "processing":
+            self.now.pop(key, None)
+        if finish == "processing":
+            self.now[key] = (self.scheduler.tasks[key].annotations or {}).get("slaq_limit")
+            for label in set(self.now.values()):
+                count = list(self.now.values()).count(label)
+                self.most[label] = max(self.most.get(label, 0), count)
+
+
+def held(scheduler):
+    return [ts for ts in scheduler.tasks.values() if ts.state == "no-worker"]
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, a, b):
+    plugin = await start_plugin(c, s, limits=LIMITS)
+    peak = Peak(s)
+    with labelled():
+        futures = c.map(wait_for, ["go"] * 10, range(10), pure=False)
+    with labelled("licence"):
+        other = c.map(wait_for, ["go"] * 3, pure=False)
+    await until(lambda: len(held(s)) == 10)
+    plain = c.map(inc, range(20))  # others are not held, and use the threads that are free
+    assert await c.gather(plain) == list(range(1, 21))
+    assert not plugin.pools.holding
+    assert (await slaq.status(c))["limits"] == {
+        "database": {"most": 2, "running": 2, "waiting": 8},
+        "licence": {"most": 1, "running": 1, "waiting": 2},
+    }
+    await Event("go").set()
+    assert await c.gather(futures) == list(range(10))
+    await c.gather(other)
+    assert {label: peak.most[label] for label in LIMITS} == LIMITS
+    assert not plugin.pools.limits.waiting and not plugin.pools.limits.used.total()
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_jobs_and_other_tasks_share_the_limit(c, s, a, b, names):
+    plugin = await start_plugin(c, s, limits=LIMITS, **LATE)
+    peak = Peak(s)
+    async with jobs(c, *names):
+        futures = []
+        for name in names:
+            with tasks_of(name), labelled():
+                futures += c.map(wait_for, ["go"] * 6, range(6), pure=False)
+        with labelled():
+            outside = c.map(wait_for, ["go"] * 6, range(6), pure=False)
+        await until(lambda: len(held(s)) == len(futures) + 4)
+        for name in names:  # what has no label goes past
+            with tasks_of(name):
+                assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
+        assert plugin.pools.tick(1.0) == 0  # none of them is lost
+        found = await slaq.explain(names[-1], client=c)
+        assert "2 of 2 tasks labelled database run" in found["reason"]
+        await Event("go").set()
+        assert await c.gather(futures) == [*range(6)] * len(names)
+        assert await c.gather(outside) == list(range(6))
+    assert peak.most["database"] == 2
+
+
+def fail_after(event):
+    Event(event).wait()
+    raise ValueError("as it should")
+
+
+@pytest.mark.parametrize("contended", [False, True])
+@pytest.mark.parametrize("how", ["end", "err", "are cancelled", "lose their worker"])
+@gen_cluster(client=True, nthreads=FOUR, config={"distributed.scheduler.allowed-failures": 9})
+async def test_others_follow_when_tasks(c, s, a, b, how, contended):
+    plugin = await start_plugin(c, s, limits=LIMITS)
+    peak = Peak(s)
+    async with jobs(c, *("ab" if contended else "")):
+        with labelled(), tasks_of("a"):
+            function = fail_after if how == "err" else wait_for
+            first = c.map(function, ["first"] * 2, pure=False, workers=[a.address], retries=0)
+            await until(lambda: len(s.workers[a.address].processing) == 2)
+            others = c.map(where, range(6), pure=False)
+        await until(lambda: len(held(s)) == 6)
+        if how == "are cancelled":
+            await c.cancel(first)  # their threads are blocked until the event is set
+            await until(lambda: len(held(s)) < 6)
+        elif how == "lose their worker":
+            with labelled(), tasks_of("a"):
+                first = [c.submit(wait_for, "first", pure=False)]
+            await a.close(executor_wait=False)
+        await Event("first").set()
+        assert len(await c.gather(others)) == 6
+        if how == "err":
+            assert {future.status for future in first} == {"error"}
+        assert plugin.failed is None
+    assert peak.most["database"] == 2
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_waiting_tasks_that_are_cancelled_leave_nothing(c, s, a, b):
+    plugin = await start_plugin(c, s, limits=LIMITS)
+    with labelled():
+        first = c.map(wait_for, ["go"] * 2, pure=False)
+        others = c.map(inc, range(5), pure=False)
+        await until(lambda: len(held(s)) == 5)
+        await c.cancel(others[:4])
+        await until(lambda: plugin.pools.limits.waiting == 1)
+        await Event("go").set()
+        assert await others[4] == 5
+        await c.gather(first)
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_tasks_that_dask_places_are_limited_too(c, s, a, b):
+    plugin = await start_plugin(c, s, limits=LIMITS)
+    peak = Peak(s)
+    async with jobs(c, "a", "b"):
+        with labelled(workers=[a.address], allow_other_workers=True):
+            loose = c.map(wait_for, ["go"] * 4, pure=False)
+        with labelled(workers=[b.address]), tasks_of("a"):
+            pinned = c.map(wait_for, ["go"] * 4, pure=False)
+        await until(lambda: len(held(s)) == 6)
+        assert plugin.pools.limits.waiting == 6
+        await Event("go").set()
+        await c.gather([*loose, *pinned])
+    assert peak.most["database"] == 2
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, a, b):
+    plugin = await start_plugin(c, s, limits={"licence": 1})
+    async with jobs(c, "a", "b"):
+        with labelled("licence"):
+            first = c.submit(wait_for, "go", key="first")
+            await state_of(s, first, "processing")
+            pinned = c.map(where, range(6), key="pinned", pure=False, workers=[a.address])
+            with tasks_of("a"):
+                held_ones = c.map(where, range(6), key="held", pure=False)
+        await until(lambda: len(held(s)) == 12)
+        await Event("go").set()
+        await c.gather([first, *pinned, *held_ones])
+    order = [binding.key.split("-")[0] for binding in plugin.pools.bindings][1:]
+    assert order[:6].count("pinned") == order[:6].count("held") == 3
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_tasks_that_no_worker_may_run_keep_no_other_waiting(c, s, a, b):
+    plugin = await start_plugin(c, s, limits={"licence": 1})
+    with labelled("licence"):
+        first = c.submit(wait_for, "go", key="first")
+        await state_of(s, first, "processing")
+        with dask.annotate(resources={"GPU": 1}, priority=1):
+            futures = c.map(where, range(4), key="gpu", pure=False)
+        last = c.submit(where, key="last")
+    await until(lambda: len(held(s)) == 5)
+    await Event("go").set()
+    await last
+    await until(lambda: not plugin.pools.limits.used["licence"])
+    assert len(held(s)) == 4
+    async with Worker(s.address, resources={"GPU": 4}, nthreads=4) as worker:
+        peak = Peak(s)
+        assert await c.gather(futures) == [worker.address] * 4
+        assert peak.most["licence"] == 1
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_an_unknown_label_is_no_limit_and_said_once(c, s, a, b):
+    for limits in ({}, LIMITS):
+        plugin = await start_plugin(c, s, limits=limits)
+        said = []
+        handler = logging.Handler()
+        handler.emit = lambda record: said.append(record.getMessage())  # noqa: B023
+        logger = logging.getLogger("dask_slaq.scheduler.pools.limits")
+        logger.addHandler(handler)
+        with labelled("archive"):
+            assert await c.gather(c.map(inc, range(9), pure=False)) == list(range(1, 10))
+            assert await c.gather(c.map(inc, range(9), pure=False)) == list(range(1, 10))
+        with labelled(["database"]):
+            assert await c.submit(inc, 1, pure=False) == 2
+        logger.removeHandler(handler)
+        known = "none" if not limits else "database, licence"
+        assert said == [
+            f"tasks are labelled slaq_limit={label}, which has no limit; slaq.limits has: {known}"
+            for label in ("'archive'", repr(repr(["database"])))
+        ]
+        assert plugin.failed is None
+
+
+@pytest.mark.parametrize("how", ["unregistered", "failed"])
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_without_the_plugin_all_go_to_dask(c, s, a, b, how):
+    plugin = await start_plugin(c, s, limits={"licence": 1})
+    with labelled("licence"):
+        futures = c.map(wait_for, ["go"] * 4, pure=False)
+    await until(lambda: len(held(s)) == 3)
+    if how == "unregistered":
+        await c.unregister_scheduler_plugin("slaq")
+    else:
+        plugin.fall_back(ValueError("as it should"))
+    await until(lambda: not held(s))
+    assert "is_rootish" not in vars(s)
+    await Event("go").set()
+    await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_tasks_from_before_the_limit_count(c, s, a, b):
+    with labelled("licence"):
+        first = c.map(wait_for, ["go"] * 12, range(12), pure=False)
+    await until(lambda: s.queued)
+    there = sum(len(ws.processing) for ws in s.workers.values())
+    await start_plugin(c, s, limits={"licence": 1})
+    await until(lambda: len(held(s)) == 12 - there)
+    await Event("go").set()
+    assert await c.gather(first) == list(range(12))
+
+
+@pytest.mark.parametrize("contended", [False, True])
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_limits_change_while_tasks_wait(c, s, a, b, contended):
+    plugin = await start_plugin(c, s, **LATE)
+    limits = plugin.pools.limits
+    async with jobs(c, *("ab" if contended else "")):
+        with labelled("licence"), tasks_of("a"):
+            futures = c.map(wait_for, [f"go-{n}" for n in range(12)], pure=False)
+        await until(lambda: len(s.tasks) == 12 and any(ws.processing for ws in s.workers.values()))
+        there = sum(len(ws.processing) for ws in s.workers.values())
+        plugin.pools.set_limits({"licence": 1})
+        assert limits.used["licence"] == there
+        await until(lambda: len(held(s)) == 12 - there)
+        plugin.pools.set_limits({"licence": there + 1})
+        if not contended:
+            await until(lambda: limits.used["licence"] == there + 1)
+        plugin.pools.set_limits({})
+        for n in range(12):
+            await Event(f"go-{n}").set()
+        await c.gather(futures)
+        if not contended:
+            assert "is_rootish" not in vars(s)
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 4)])
+async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all(c, s, a):
+    plugin = await start_plugin(c, s, limits={"database": 3}, **LATE)
+    peak = Peak(s)
+    async with slaq.job("a", client=c, gang=True), slaq.job("b", client=c):
+        with tasks_of("b"), labelled():
+            one = c.submit(wait_for, "one")
+        await state_of(s, one, "processing")
+        with tasks_of("a"), labelled():
+            gang = c.map(wait_for, ["go"] * 3, pure=False)
+        await until(lambda: ready(plugin, "a") == 3)
+        with tasks_of("b"):
+            assert await c.submit(inc, 1) == 2  # no thread is kept for it meanwhile
+        assert ready(plugin, "a") == 3
+        await Event("one").set()
+        await until(lambda: len(plugin.pools.pools["a"].running) == 3)
+        await Event("go").set()
+        await c.gather(gang)
+    assert peak.most["database"] == 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_work_keeps_to_its_limits_and_ends(seed):
+    import random
+
+    async def scenario(client, cluster, plugin):
+        rng, peak = random.Random(seed), Peak(cluster.scheduler)
+        async with slaq.job("a", client=client), slaq.job("b", client=client):
+            waves = []
+            for _ in range(40):
+                label, name = rng.choice(["database", "licence", "none"]), rng.choice("ab")
+                with tasks_of(name) if rng.random() < 0.8 else dask.annotate(), labelled(label):
+                    seconds = [rng.uniform(0.01, 0.5) for _ in range(rng.randint(1, 9))]
+                    waves.append(client.map(work, seconds, pure=False))
+                await asyncio.sleep(rng.uniform(0, 0.5))
+                if rng.random() < 0.2:
+                    await client.cancel(waves.pop(rng.randrange(len(waves))))
+            await client.gather([future for wave in waves for future in wave])
+        await client.gather(client.map(work, [0.1] * 5, pure=False))
+        assert not plugin.pools.limits.used.total() and not plugin.pools.limits.waiting
+        return peak.most
+
+    most = on_virtual_clock(scenario, [2, 2, 2], limits=LIMITS)
+    assert {label: most[label] for label in LIMITS} == LIMITS
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_a_restart_leaves_no_task_counted(c, s, a, b):
+    plugin = await start_plugin(c, s, limits={"licence": 1})
+    with labelled("licence"):
+        futures = c.map(wait_for, ["go"] * 4, pure=False)
+    await until(lambda: len(held(s)) == 3)
+    await Event("go").set()
+    await c.restart(wait_for_workers=False)
+    limits = plugin.pools.limits
+    assert limits and not limits.used.total() and not limits.waiting
+    async with Worker(s.address):
+        with labelled("licence"):
+            assert await c.gather(c.map(inc, range(4), pure=False)) == [1, 2, 3, 4]
+    del futures

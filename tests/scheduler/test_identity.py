@@ -1,0 +1,98 @@
+"""With ``slaq.identity: tls`` the certificate of a client says who it is, on real TLS."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import dask
+import pytest
+from distributed import Client
+from distributed.security import Security
+from distributed.utils_test import captured_logger, inc
+from driving import gen_cluster, start_plugin, until
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting, NotAllowed
+
+TLS = [("tls://127.0.0.1", 1)] * 2
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def security(tmp_path_factory):
+    """Certificates of one authority: a function from the common name to Dask's security."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificates")
+    place = tmp_path_factory.mktemp("certificates")
+    ca, ca_key = place / "ca.pem", place / "ca.key"
+    key = ["-newkey", "rsa:2048", "-nodes"]
+    openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", ca_key, "-out", ca)
+
+    def make(name):
+        cert, mine = place / f"{name}.pem", place / f"{name}.key"
+        if not cert.exists():
+            subject = f"/CN={name}" if name else "/O=nobody"
+            request = place / f"{name}.csr"
+            openssl("req", *key, "-subj", subject, "-keyout", mine, "-out", request)
+            sign = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial"]
+            openssl("x509", "-req", "-in", request, *sign, "-out", cert)
+        of = {
+            f"tls_{role}_{what}": str(path)
+            for role in ("client", "scheduler", "worker")
+            for what, path in (("cert", cert), ("key", mine))
+        }
+        return Security(tls_ca_file=str(ca), require_encryption=True, **of)
+
+    return make
+
+
+def test_the_certificate_says_who_a_client_is(security):
+    @gen_cluster(client=True, nthreads=TLS, scheduler="tls://127.0.0.1", security=security("ann"))
+    async def test(c, s, a, b):
+        plugin = await start_plugin(
+            c, s, identity="tls", operators=["carol"], owners={"ann": {"weight": 2}}
+        )
+        bobs = {"address": s.address, "asynchronous": True, "security": security("bob")}
+        with captured_logger("dask_slaq.scheduler.identity") as log:
+            async with Client(**bobs) as bob, slaq.job("a", owner="ann@desk", client=c):
+                assert plugin.jobs.owner["a"] == "ann"
+                assert log.getvalue() == ""  # ann@desk is ann
+                for _ in range(2):
+                    async with slaq.job("b", owner="carol", client=bob):
+                        assert plugin.jobs.owner["b"] == "bob"
+                told = "a client says that it is 'carol'; its certificate names bob, which counts\n"
+                assert log.getvalue() == told
+                with dask.config.set({"slaq.owner": "carol"}):
+                    with pytest.raises(NotAllowed, match="'bob' may not change the policy"):
+                        await slaq.set_policy("fair", client=bob)
+                    with pytest.raises(NotAllowed, match="'bob' may not pause job 'a' of ann"):
+                        await slaq.pause("a", client=bob)
+                    with pytest.raises(NotAllowed, match="is not one of bob"):
+                        await bob.scheduler.slaq_steer(job="a", client=c.id, what="pause")
+                    await slaq.pause("a", client=c)
+                    await slaq.resume("a", client=c)
+                outside = bob.map(inc, range(40), pure=False)
+                await until(lambda: f"other:{bob.id}" in plugin.jobs.owner)
+                assert plugin.jobs.owner[f"other:{bob.id}"] == "bob"
+                await bob.gather(outside)
+        nobody = {**bobs, "security": security("")}
+        async with Client(**nobody) as client:
+            with pytest.raises(NotAllowed, match="has no common name"):
+                async with slaq.job("n", client=client):
+                    pass
+
+    test()
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_without_tls_the_plugin_is_refused(c, s, a):
+    with pytest.raises(InvalidSetting, match=r"can be reached without a certificate, at tcp://"):
+        await start_plugin(c, s, identity="tls")
+    assert "slaq_open" not in s.handlers
+    await start_plugin(c, s)
+    async with slaq.job("a", owner="ann", client=c):
+        assert s.plugins["slaq"].jobs.owner["a"] == "ann"

@@ -1,0 +1,186 @@
+"""Jobs at once per owner, and owners and limits that operators change while jobs run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+
+import dask
+import pytest
+from distributed import Client, Event
+from distributed.utils_test import inc
+from driving import gen_cluster, jobs, ready, start_plugin, state_of, tasks_of, until, wait_for
+
+import dask_slaq as slaq
+from dask_slaq.client.job_block import running_job
+from dask_slaq.core.errors import InvalidSetting, NotAllowed
+from dask_slaq.core.recording.replay import replay
+
+FOUR = [("127.0.0.1", 2)] * 2
+ONE_JOB = {"ann": {"max-jobs": 1}}
+
+
+@contextlib.asynccontextmanager
+async def elsewhere(client, name, make=slaq.job, **settings):
+    """A job that opens and ends as in another process; `end()` ends it before the block does."""
+    opened, over = asyncio.Event(), asyncio.Event()
+
+    async def run():
+        running_job.set(None)  # in this task alone
+        async with make(name, client=client, owner="ann", **settings) as block:
+            block.end = end
+            found.append(block)
+            opened.set()
+            await over.wait()
+
+    async def end():
+        over.set()
+        await task
+
+    found = []
+    task = asyncio.create_task(run())
+    await opened.wait()
+    try:
+        yield found[0]
+    finally:
+        await end()
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_a_further_job_waits_until_one_of_its_owner_ends(c, s, a, b):
+    plugin = await start_plugin(c, s, owners={"ann": {"max-jobs": 2}})
+    async with (
+        elsewhere(c, "first") as first,
+        elsewhere(c, "second"),
+        slaq.job("of bob", owner="bob", client=c),
+        elsewhere(c, "third"),
+        elsewhere(c, "fourth"),
+    ):
+        futures = {}
+        for name in ("first", "second", "third", "fourth", "of bob"):
+            with tasks_of(name):
+                futures[name] = c.submit(inc, 1, pure=False)
+        for name in ("first", "second", "of bob"):
+            assert await futures[name] == 2
+        await until(lambda: ready(plugin, "third") == ready(plugin, "fourth") == 1)
+        plugin.run_once()
+        assert ready(plugin, "third") == ready(plugin, "fourth") == 1
+        found = await slaq.explain("third", client=c)
+        assert found["reason"] == "waits: 2 of ann's 2 jobs run"
+        assert "max-jobs" in found["would_change"][0] and found["state"] == "waiting"
+        assert (await slaq.status(c))["owners"]["ann"]["max_jobs"] == 2
+        await first.end()
+        assert await futures["third"] == 2
+        assert ready(plugin, "fourth") == 1
+        await slaq.set_owner("ann", max_jobs=3, client=c)
+        assert await futures["fourth"] == 2
+    assert not plugin.jobs.queued
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_a_job_within_another_one_does_not_wait_for_it(c, s, a, b):
+    await start_plugin(c, s, owners=ONE_JOB)
+    async with slaq.job("outer", owner="ann", client=c):
+        async with slaq.job("inner", owner="ann", client=c):
+            assert await c.submit(inc, 1, pure=False) == 2
+        assert await c.submit(inc, 2, pure=False) == 3
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_a_job_within_one_that_waits_waits_with_it(c, s, a, b):
+    plugin = await start_plugin(c, s, owners=ONE_JOB)
+    async with (
+        elsewhere(c, "busy") as busy,
+        slaq.job("outer", owner="ann", client=c),
+        slaq.job("inner", owner="ann", client=c),
+    ):
+        assert plugin.jobs.queued == {"outer", "inner"}
+        with tasks_of("inner"):
+            future = c.submit(inc, 1, pure=False)
+        await until(lambda: ready(plugin, "inner") == 1)
+        await busy.end()
+        assert await future == 2
+
+
+def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):
+    local_client.register_plugin(slaq.SlaqPlugin(owners=ONE_JOB))
+    with slaq.job("outer", owner="ann", client=local_client):
+        future = slaq.submit(
+            lambda: local_client.submit(inc, 1).result(), name="inner", owner="ann"
+        )
+        assert future.result() == 2
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_searches_count_as_jobs(c, s, a, b):
+    plugin = await start_plugin(c, s, owners=ONE_JOB)
+    async with elsewhere(c, "a"):
+        async with slaq.search("grid", owner="ann", client=c):
+            futures = c.map(inc, range(4), pure=False)
+        await until(lambda: ready(plugin, "grid") == 4)
+    assert await c.gather(futures) == [1, 2, 3, 4]
+    await until(lambda: not plugin.jobs.reports)
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_a_waiting_job_can_be_steered_and_lost(c, s, a, b):
+    plugin = await start_plugin(c, s, owners=ONE_JOB)
+    async with elsewhere(c, "a"):
+        async with (
+            Client(s.address, asynchronous=True) as other,
+            elsewhere(other, "lost"),
+        ):
+            assert plugin.jobs.queued == {"lost"}
+            await other.close()
+            await until(lambda: not plugin.jobs.queued)
+        async with elsewhere(c, "b") as block:
+            with tasks_of("b"):
+                future = c.submit(inc, 1, pure=False)
+            await until(lambda: ready(plugin, "b") == 1)
+            await block.pause()
+            assert "paused" in (await slaq.explain("b", client=c))["reason"]
+            await block.resume()
+            assert ready(plugin, "b") == 1
+            await block.stop()  # otherwise it could never report, and so never end
+            assert await future == 2
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_operators_change_owners_while_jobs_run(c, s, a, b):
+    with tempfile.TemporaryDirectory() as folder:
+        log = f"{folder}/log.jsonl"
+        plugin = await start_plugin(c, s, operators=["root"], log=log)
+        with dask.config.set({"slaq.owner": "root"}):
+            async with jobs(c, "a", owner="ann@desk"), jobs(c, "b", owner="bob"):
+                await slaq.set_owner("ann", max_threads=1, weight=2, client=c)
+                plugin.run_once()
+                with tasks_of("a"):
+                    futures = c.map(wait_for, ["go"] * 3, pure=False)
+                await state_of(s, futures[0], "processing")
+                await until(lambda: ready(plugin, "a") == 2)
+                plugin.run_once()
+                assert ready(plugin, "a") == 2
+                standing = (await slaq.status(c))["owners"]["ann@desk"]
+                assert (standing["weight"], standing["max_threads"]) == (2, 1)
+                await slaq.set_owner("ann", max_threads=float("inf"), latest=3, client=c)
+                await until(lambda: not ready(plugin, "a"))
+                assert plugin.engine.owners.of("ann@desk").weight == 2
+                with pytest.raises(InvalidSetting, match="'speed' is not a setting of an owner"):
+                    await c.scheduler.slaq_owner(owner="ann", by="root", speed=1)
+                with pytest.raises(InvalidSetting, match="max-jobs of owner 'ann' must be a whole"):
+                    await slaq.set_owner("ann", max_jobs=1.5, client=c)
+                with pytest.raises(InvalidSetting, match="no setting of ann is given"):
+                    await slaq.set_owner("ann", client=c)
+                await Event("go").set()
+                await c.gather(futures)
+        with dask.config.set({"slaq.owner": "eve"}):
+            with pytest.raises(NotAllowed):
+                await slaq.set_owner("eve", weight=100, client=c)
+            with pytest.raises(NotAllowed):
+                await slaq.set_limit("database", 100, client=c)
+        await plugin.close()
+        with open(log) as file:
+            found = replay(map(json.loads, file))
+    assert found.decisions and found.reproduced == found.decisions
