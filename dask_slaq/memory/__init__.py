@@ -1,7 +1,15 @@
 """Store of past runs in a file, which a scheduler writes and anything may read."""
 
-from dask_slaq.memory.reading import KindSummary, StoreError, prune, read_kinds, read_runs
+from dask_slaq.memory.reading import (
+    KindSummary,
+    StoreError,
+    prune,
+    read_kinds,
+    read_runs,
+    read_usage,
+)
 from dask_slaq.memory.store import LAPSE, RunStore, Unfinished
+from dask_slaq.memory.usage_rows import usage_as_dicts
 
 __all__ = [
     "LAPSE",
@@ -12,4 +20,6 @@ __all__ = [
     "prune",
     "read_kinds",
     "read_runs",
+    "read_usage",
+    "usage_as_dicts",
 ]

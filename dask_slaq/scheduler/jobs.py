@@ -18,12 +18,12 @@ from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind
 from dask_slaq.core.settings import STEER_TOPIC, check_job_settings, shown
+from dask_slaq.scheduler.accounts import Accounts
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.views import (
-    UsageByOwner,
     etas,
     seconds_of_running_tasks,
     status_of_job,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.views import UsageByOwner
 
 __all__ = ["ScheduledJobs"]
 
@@ -73,7 +74,7 @@ class ScheduledJobs:
     stopping : set of str
         Jobs that were asked to stop.
     pace : dict of str to Pace
-    usage : UsageByOwner
+    accounts : Accounts
     ended : deque of dict
         Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
     goals : Goals
@@ -95,12 +96,17 @@ class ScheduledJobs:
         self._owner_of_client: dict[str, str] = {}
         self.stopping: set[str] = set()
         self.pace: dict[str, Pace] = {}
-        self.usage = UsageByOwner()
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
         self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
+        self.accounts = Accounts(scheduler, pools, memory.store, self._payer_of, self.owner_of)
+
+    @property
+    def usage(self) -> UsageByOwner:
+        """Usage by owner."""
+        return self.accounts.totals
 
     # Coming and going
 
@@ -180,15 +186,14 @@ class ScheduledJobs:
         self._runs.pop(name, None)
         self.stopping.discard(name)
         self.pace.pop(name, None)
-        owner = self.owner.get(name, "")
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
                 used = self.engine.jobs[name].runtime.attained
                 if (alert := self.goals.end(name, outcome or "lost")) is not None:
                     self.ended.append({**alert, "core_seconds": used, "ended": time()})
-                usage, grant = self.usage.of(owner), self.engine.grants.get(name)
-                usage.finished_jobs += 1
-                usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
+                grant = self.engine.grants.get(name)
+                reduction = 1.0 - grant.normalized if grant else 0.0
+                self.accounts.job_ended(name, outcome or "lost", reduction)
             self.engine.remove_job(name, monotonic(), outcome, ended=time())
         self.owner.pop(name, None)
 
@@ -228,7 +233,7 @@ class ScheduledJobs:
     def charge(self, name: str, seconds: float, at_once: float) -> None:
         """Charge a job and its owner for a finished task. See `Engine.observe_task`."""
         self.engine.observe_task(name, seconds, at_once)
-        self.usage.of(self.owner.get(name, "")).core_seconds += seconds
+        self.accounts.charge(name, seconds)
 
     def pause(self, name: str, paused: bool) -> None:
         """Resume a job, or if `paused` let its running tasks end and no other start."""
@@ -263,22 +268,30 @@ class ScheduledJobs:
     def _latest_of(self, owner: str) -> float | None:
         return None if self.engine.owners is None else self.engine.owners.of(owner).latest
 
-    def _owner_of(self, client: str) -> str:
+    def owner_of(self, client: str) -> str:
         """Return the owner of a client's jobs; for one without any, by the machine that it is on.
 
         Otherwise all notebooks together would be one owner, under one limit.
         """
-        if client in self._owner_of_client or self.engine.owners is None:
-            return self._owner_of_client.get(client, "")
+        if owner := self._owner_of_client.get(client):
+            return owner
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
-        return "" if comm is None else f"unknown@{get_address_host(comm.peer_address)}"
+        return "unknown" if comm is None else f"unknown@{get_address_host(comm.peer_address)}"
+
+    def _payer_of(self, name: str) -> tuple[str, str, str]:
+        """Return the owner, kind and job that pay for a pool: none for unowned tasks."""
+        if name in self.reports or self.engine.jobs[name].reports:
+            return self.owner.get(name, ""), self.memory.kind_name(name) or name, name
+        return self.owner_of(name.removeprefix("other:")), "", ""
 
     def pool_of_unowned(self, client: str) -> Pool:
         """Return the pool of a client's unowned tasks, which get a fair share while jobs run."""
         name = f"other:{client}"
         if (known := self.pools.pools.get(name)) is not None:
             return known
-        weight, owner = self._settings.other_weight, self._owner_of(client)
+        weight, owner = self._settings.other_weight, self._owner_of_client.get(client, "")
+        if not owner and self.engine.owners is not None:
+            owner = self.owner_of(client)
         self.engine.add_job(
             name,
             monotonic(),
@@ -312,8 +325,20 @@ class ScheduledJobs:
     def record(self) -> None:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
+        self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names = self.names()
         self.epochs.add(time(), names, self._values(names))
+
+    def _is_waiting(self, name: str) -> bool:
+        """Return whether a job has tasks to run, and none of them has a thread."""
+        pool = self.pools.pools[name]
+        if pool.running or pool.paused:
+            return False
+        return bool(
+            pool.ready
+            or pool.waiting
+            or any(ts.state in ("queued", "no-worker") for ts in pool.unfinished)
+        )
 
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""

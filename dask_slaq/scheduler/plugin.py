@@ -212,6 +212,7 @@ class SlaqPlugin(PluginHooks):
         self.adoption.cancel()
         self.searches.release_all()
         self.pools.hold(False)
+        self.jobs.accounts.stop()
         self.memory.stop()
         self.jobs.forget_all()
         self._close_journal()
@@ -223,6 +224,7 @@ class SlaqPlugin(PluginHooks):
         self.timer.stop()
         self.timer.cancel()
         self.searches.release_all()
+        self.jobs.accounts.stop()
         await self.memory.close()
         self._close_journal()
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
 
-from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.settings import STEER_TOPIC
+from dask_slaq.core.settings import STEER_TOPIC, is_number, shown
+from dask_slaq.core.usage import check_by
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
@@ -56,6 +58,7 @@ class Messages:
             "slaq_bindings": self.bindings,
             "slaq_curve": self.curve,
             "slaq_explain": self.explain,
+            "slaq_usage": self.usage,
             "slaq_ended": self.ended,
             "slaq_steer": self.steer,
             "slaq_policy": self.policy,
@@ -219,6 +222,13 @@ class Messages:
         self.plugin.check_registered()
         since = time() - seconds
         return [job for job in self.plugin.jobs.ended if job["ended"] >= since]
+
+    async def usage(self, by: Any = "owner", seconds: Any = None) -> dict[str, Any]:
+        """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
+        self.plugin.check_registered()
+        if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
+            raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
+        return await self.plugin.jobs.accounts.query(check_by(by), seconds)
 
     async def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +12,9 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.usage import Usage
 from dask_slaq.scheduler.views.ends import ends_of
-from dask_slaq.scheduler.views.usage import Usage
+from dask_slaq.scheduler.views.usage import in_short
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
@@ -152,7 +152,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
             "jobs": running[owner],
             **standing,
-            **usage.get(owner, asdict(Usage())),
+            **usage.get(owner, in_short(Usage())),
         }
     return found
 
