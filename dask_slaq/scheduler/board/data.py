@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -13,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.epochs import threads
+from dask_slaq.core.usage import DAY, OTHERS
 from dask_slaq.scheduler.board.colors import color_of
 from dask_slaq.scheduler.views import curves_to_come, in_words
 
@@ -51,7 +54,7 @@ class BoardData:
         What is in force: policy, threads, number of jobs.
     capacity : int
         Threads of all workers.
-    losses, forecasts, bands, threads, shares, jobs : dict of str to list
+    losses, forecasts, bands, threads, shares, usage, jobs : dict of str to list
         Columns of the plots and the table.
     """
 
@@ -63,6 +66,7 @@ class BoardData:
     bands: dict[str, list[Any]] = field(default_factory=dict)
     threads: dict[str, list[Any]] = field(default_factory=dict)
     shares: dict[str, list[Any]] = field(default_factory=dict)
+    usage: dict[str, list[Any]] = field(default_factory=dict)
     jobs: dict[str, list[Any]] = field(default_factory=dict)
 
 
@@ -91,6 +95,7 @@ def empty(note: str = "") -> BoardData:
         bands={"x": [], "y": [], "job": [], "color": []},
         threads={"x": [], "y": [], "job": [], "color": []},
         shares={"name": [], "deserved": [], "got": [], "lent": [], "borrowed": []},
+        usage={key: [] for key in ("left", "right", "bottom", "top", "owner", "day", "color")},
         jobs={
             key: []
             for key in (
@@ -124,6 +129,7 @@ def _columns(plugin: SlaqPlugin) -> BoardData:
     recent = used[:, -1].tolist() if len(times) else []
     _add_shares(data, status, dict(zip(names, recent, strict=True)))
     color = partial(color_of, plugin.scheduler)
+    _add_usage(data, plugin.jobs.accounts.by_day(), color)
     for columns in (data.losses, data.forecasts, data.bands, data.threads):
         columns["color"] = list(map(color, columns["job"]))
     if len(data.threads["job"]) > MOST_SHOWN:
@@ -207,6 +213,36 @@ def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float
         data.shares["name"].append(name)
         for key in ("deserved", "got", "lent", "borrowed"):
             data.shares[key].append(round(found[name][key], 2))
+
+
+def _add_usage(
+    data: BoardData, by_day: dict[tuple[int, str], float], color: Callable[[str], str]
+) -> None:
+    """Add one box per owner and day, stacked; owners beyond `MOST_SHOWN` form one box together."""
+    total: defaultdict[str, float] = defaultdict(float)
+    for (_, owner), seconds in by_day.items():
+        total[owner] += seconds
+    largest = sorted(total, key=lambda owner: -total[owner])[:MOST_SHOWN]
+    boxes: defaultdict[tuple[int, str], float] = defaultdict(float)
+    for (day, owner), seconds in by_day.items():
+        boxes[day, owner if owner in largest else OTHERS] += seconds
+    at: defaultdict[int, float] = defaultdict(float)
+    for day, owner in sorted(boxes, key=lambda box: (box[0], -total[box[1]])):
+        if (seconds := boxes[day, owner]) <= 0:
+            continue
+        begin = day * DAY * 1000  # Bokeh's dates are in milliseconds
+        box = {
+            "left": begin,
+            "right": begin + 0.9 * DAY * 1000,
+            "bottom": at[day],
+            "top": at[day] + seconds,
+            "owner": owner or "(none)",
+            "day": begin,
+            "color": OTHERS_COLOR if owner == OTHERS else color(owner),
+        }
+        at[day] += seconds
+        for key, value in box.items():
+            data.usage[key].append(value)
 
 
 def _append(columns: dict[str, list[Any]], x: FloatArray, y: FloatArray, name: str) -> None:
