@@ -69,36 +69,23 @@ def usage(
 
 def _found(file: str | None, since: str | None, by: Sequence[str], where: Where) -> dict[str, Any]:
     """Return usage as `dask_slaq.usage` does."""
-    import os
     from time import time
 
-    import dask
-
     from dask_slaq.cli.connection import ask
+    from dask_slaq.cli.memory import file_to_read
     from dask_slaq.client import seconds_of
     from dask_slaq.client import usage as ask_usage
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.core.usage import DAY
     from dask_slaq.memory import read_usage, usage_as_dicts
 
-    asked = where.address or where.scheduler_file
-    if file and asked:
-        raise click.UsageError("give FILE or a scheduler, not both")
+    path = file_to_read(file, where)
     try:
         seconds = seconds_of(since)
     except SlaqError as error:
         raise click.BadParameter(f"--{error}") from None
-    path = None if asked else file
-    if not (path or asked or dask.config.get("scheduler-address", None)):
-        path = dask.config.get("slaq.memory", None)
-        if not path:
-            raise click.UsageError(
-                "nothing to read: pass FILE, --scheduler or --scheduler-file, or set "
-                "DASK_SCHEDULER_ADDRESS or slaq.memory"
-            )
     if path is None:
         return ask(where, lambda client: ask_usage(seconds, by, client))  # type: ignore[arg-type, return-value]
-    path = os.path.expanduser(os.fspath(path))
     try:
         rows = read_usage(path, by, None if seconds is None else int((time() - seconds) // DAY))
     except SlaqError as error:

@@ -1,6 +1,7 @@
 """Client API: jobs and their reports, queries, and steering of running jobs."""
 
 from dask_slaq.client.alerts import alerts as alerts
+from dask_slaq.client.connection import request as request
 from dask_slaq.client.job import Job as Job
 from dask_slaq.client.job import job as job
 from dask_slaq.client.job import report as report

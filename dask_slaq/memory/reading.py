@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import Run
 from dask_slaq.core.usage import Usage
+from dask_slaq.memory.audit_rows import select_audit
 from dask_slaq.memory.run_rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import NotOurs, is_damage, open_to_read, open_to_write
 from dask_slaq.memory.usage_rows import select_usage
@@ -20,6 +22,7 @@ __all__ = [
     "KindSummary",
     "StoreError",
     "prune",
+    "read_audit",
     "read_kinds",
     "read_runs",
     "read_usage",
@@ -119,6 +122,17 @@ def read_usage(
     """
     with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
         return select_usage(connection, by, since)
+
+
+def read_audit(path: str | Path) -> list[dict[str, Any]]:
+    """Return the events of the audit in a store, oldest first.
+
+    Raises
+    ------
+    StoreError
+    """
+    with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
+        return select_audit(connection)
 
 
 def prune(path: str | Path, *, before: float | None = None, kind: str | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The file of the store: an SQLite database with tables of runs, unfinished runs and usage.
+"""The file of the store: an SQLite database of runs, unfinished runs, usage and audit.
 
 A file that is no such database, is damaged, or was written by a later release is never changed: a
 scheduler sets it aside under another name and begins a new one.
@@ -54,6 +54,7 @@ _LATER = (
         PRIMARY KEY (day, owner, kind, job)
     ) WITHOUT ROWID
     """,
+    "CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
 )
 _SCHEMA = (
     f"CREATE TABLE runs ({_COLUMNS})",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from dask_slaq.core.memory import Run
 from dask_slaq.core.usage import Usage, UsageKey
+from dask_slaq.memory.audit_rows import select_audit
 from dask_slaq.memory.reading import select_runs
 from dask_slaq.memory.run_rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import is_damage, open_to_read
@@ -135,6 +136,10 @@ class RunStore:
         """
         return self._put("usage", tuple(rows), then)
 
+    def add_audit(self, event: Mapping[str, Any]) -> None:
+        """Queue an `event` of the audit, a mapping of plain values."""
+        self._put("audit", dict(event))
+
     # Called in other threads; these wait.
 
     def load(self, kind: str, most: int) -> list[Run]:
@@ -178,6 +183,10 @@ class RunStore:
             lambda connection: select_usage(connection, by, since)
         )
         return found
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Read the events of the audit, oldest first; none if the file cannot be read."""
+        return self._read(select_audit) or []
 
     def _read(self, select: Callable[[sqlite3.Connection], Any]) -> Any:
         self._writer.opened.wait(30)

@@ -14,6 +14,7 @@ from typing import Any
 
 from dask_slaq.core.memory import Run
 from dask_slaq.core.usage import DAY
+from dask_slaq.memory.audit_rows import add_audit
 from dask_slaq.memory.run_rows import row_of
 from dask_slaq.memory.schema import is_damage, open_to_write, set_aside
 from dask_slaq.memory.usage_rows import add_usage, compact_usage
@@ -216,6 +217,8 @@ class Writer:
                 elif what == "usage":
                     add_usage(connection, given[0])
                     then.append(given[1])
+                elif what == "audit":
+                    add_audit(connection, *given)
                 elif what == "call":
                     then += given
             connection.execute("COMMIT")

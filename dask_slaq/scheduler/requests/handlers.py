@@ -17,7 +17,7 @@ from distributed.core import error_message
 
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.settings import STEER_TOPIC, is_number, shown
+from dask_slaq.core.settings import AUDIT_TOPIC, STEER_TOPIC, is_number, shown
 from dask_slaq.core.usage import check_by
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, steer
@@ -25,12 +25,11 @@ from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.views import curves_to_come, explain, owners_of_jobs, positions, reason
 
 if TYPE_CHECKING:
-    from distributed import Scheduler
     from distributed.comm.core import Comm
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["Messages", "at_work"]
+__all__ = ["Messages"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +58,7 @@ class Messages:
             "slaq_curve": self.curve,
             "slaq_explain": self.explain,
             "slaq_usage": self.usage,
+            "slaq_audit": self.audit,
             "slaq_ended": self.ended,
             "slaq_steer": self.steer,
             "slaq_policy": self.policy,
@@ -223,6 +223,12 @@ class Messages:
         since = time() - seconds
         return [job for job in self.plugin.jobs.ended if job["ended"] >= since]
 
+    async def audit(self) -> list[dict[str, Any]]:
+        """Return who changed what, oldest first, also on earlier schedulers; see `audit`."""
+        self.plugin.check_registered()
+        said = [event for _, event in self.plugin.scheduler.get_events(AUDIT_TOPIC)]
+        return await self.plugin.memory.audit(said)
+
     async def usage(self, by: Any = "owner", seconds: Any = None) -> dict[str, Any]:
         """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
         self.plugin.check_registered()
@@ -315,8 +321,3 @@ class Messages:
                 self.plugin.memory.set_kind(job, known)
         except Exception as error:
             self._dropped.add("kind", client, error)
-
-
-def at_work(scheduler: Scheduler) -> SlaqPlugin | None:
-    """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
-    return getattr(scheduler.handlers.get("slaq_open"), "plugin", None)
