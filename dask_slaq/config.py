@@ -59,6 +59,7 @@ class Settings:
     log_files: int
     owner: str | None
     owners: dict[str, OwnerTerms] | None
+    half_life: float | None
     operators: tuple[str, ...]
     lock: bool
     require_plugin: bool
@@ -228,6 +229,10 @@ def _owners(value: Any) -> dict[str, OwnerTerms] | None:
     return None if value is None else check_owners(value)
 
 
+def _half_life(value: Any) -> float | None:
+    return None if value is None else _time(60.0, 3650 * _DAY)(value)
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -259,6 +264,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "log_files": (_whole(2, 10_000), "a whole number from 2 to 10000"),
     "owner": (_text, "a string of 1 to 256 characters, or null"),
     "owners": (_owners, "a mapping of owner to weight, max-threads and latest, or null"),
+    "half_life": (_half_life, "a time from 1 minute to 10 years, such as 7d, or null"),
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),

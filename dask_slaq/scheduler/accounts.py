@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.usage import DAY, EARLIER, OUTCOMES, Ledger, Usage, sum_by
+from dask_slaq.core.usage import DAY, EARLIER, OUTCOMES, Ledger, Usage, decayed, sum_by
 from dask_slaq.memory import usage_as_dicts
 from dask_slaq.scheduler.memory import safely
 from dask_slaq.scheduler.views import UsageByOwner
@@ -55,6 +55,8 @@ class Accounts:
         Returns the owner, kind and job that pay for the pool of a name.
     owner_of : callable
         Returns the owner of the work of a client outside of jobs.
+    half_life : float, optional
+        Seconds after which half of what was used no longer counts as used lately.
 
     Attributes
     ----------
@@ -73,13 +75,16 @@ class Accounts:
         store: RunStore | None,
         payer_of: Callable[[str], tuple[str, str, str]],
         owner_of: Callable[[str], str],
+        half_life: float | None = None,
     ) -> None:
         self._scheduler, self._tracker, self._store = scheduler, pools.tracker, store
         self._payer_of, self._owner_of = payer_of, owner_of
         self.broken: str | None = None
         self.totals = UsageByOwner()
         self.loaded = store is None
-        self._begin = time()
+        self._begin = self._faded = time()
+        self.half_life = half_life
+        self._lately: defaultdict[str, float] = defaultdict(float)
         self._ledger = Ledger()
         self._written = UsageByOwner()
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
@@ -107,6 +112,9 @@ class Accounts:
         for (owner, day), usage in (found.result() or {}).items():
             self.totals.of(owner).add(usage)
             self._keep(day, owner, usage)
+            if self.half_life is not None:
+                used = decayed([(day, usage.core_seconds)], self._faded, self.half_life)
+                self._lately[owner] += used
         self.loaded = True
 
     def _keep(self, day: int, owner: str, usage: Usage) -> None:
@@ -120,6 +128,8 @@ class Accounts:
     def _add(self, payer: tuple[str, str, str], what: str, amount: float) -> None:
         for usage in (self._ledger.of(int(time() // DAY), *payer), self.totals.of(payer[0])):
             setattr(usage, what, getattr(usage, what) + amount)
+        if what == "core_seconds" and self.half_life is not None:
+            self._lately[payer[0]] += amount
 
     @safely
     def charge(self, name: str, seconds: float) -> None:
@@ -298,6 +308,20 @@ class Accounts:
             if int(day) > time() // DAY - RECENT:
                 found[int(day), str(owner)] += usage.core_seconds
         return found
+
+    def lately(self, owners: Iterable[str]) -> dict[str, float]:
+        """Return the core-seconds that `owners` used, halved for each half-life since."""
+        if self.half_life is None:
+            return {}
+        now = time()
+        if now > self._faded:
+            rest = 2.0 ** -((now - self._faded) / self.half_life)
+            self._faded = now
+            for owner in list(self._lately):
+                self._lately[owner] *= rest
+                if abs(self._lately[owner]) < 1e-6:
+                    del self._lately[owner]
+        return {owner: max(self._lately.get(owner, 0.0), 0.0) for owner in sorted(set(owners))}
 
     async def query(self, by: Sequence[str], seconds: float | None) -> dict[str, Any]:
         """Return usage.

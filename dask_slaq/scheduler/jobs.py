@@ -101,7 +101,9 @@ class ScheduledJobs:
         self.resources: dict[str, dict[str, float]] = {}
         self.epochs = Epochs(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
-        self.accounts = Accounts(scheduler, pools, memory.store, self._payer_of, self.owner_of)
+        self.accounts = Accounts(
+            scheduler, pools, memory.store, self._payer_of, self.owner_of, settings.half_life
+        )
 
     @property
     def usage(self) -> UsageByOwner:

@@ -165,7 +165,7 @@ class SlaqPlugin(PluginHooks):
             floor=chosen.floor,
             predictor=self.predictor,
             strict=not chosen.lend,
-            owners=chosen.owners,
+            owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
         )
         self.activity = None

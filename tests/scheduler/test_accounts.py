@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 
@@ -9,11 +10,22 @@ import dask
 import pytest
 from distributed import Client, Event
 from distributed.utils_test import captured_logger, inc
-from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+from driving import (
+    gen_cluster,
+    jobs,
+    on_virtual_clock,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    work,
+)
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.usage import DAY
+from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.memory import RunStore
 
 TWO = [("127.0.0.1", 1)] * 2
 VALIDATED = {"distributed.scheduler.validate": True}
@@ -156,9 +168,12 @@ async def test_waits_and_ends_of_jobs_count(c, s, a):
     with pytest.raises(ZeroDivisionError):
         async with slaq.job("c", client=c, owner="ann"):
             raise ZeroDivisionError
-    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
-        await slaq.job("d", client=other, owner="bob").__aenter__()
-    await until(lambda: not plugin.jobs.reports)
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as other,
+        slaq.job("d", client=other, owner="bob"),
+    ):
+        s.remove_client(other.id, stimulus_id="lost")
+        await until(lambda: not plugin.jobs.reports)
     found = await slaq.usage(client=c, by=("owner", "job"))
     used = {row["job"]: row for row in found["rows"]}
     assert used["b"]["waited"] > used["a"]["waited"] == 0
@@ -251,3 +266,58 @@ async def test_what_cannot_be_asked_is_said(c, s, a, b):
     for bad in ("x", -1.0, [1]):
         with pytest.raises(InvalidSetting, match="number of seconds"):
             await c.scheduler.slaq_usage(seconds=bad)
+
+
+def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tmp_path):
+    path, shares = tmp_path / "runs.db", {}
+
+    def life(half_life):
+        store = RunStore(path)
+        store.add_usage([(UsageKey(0, "ann", "svm", "svm-1"), Usage(1e9))])
+        store.close()
+
+        async def scenario(client, cluster, plugin):
+            accounts = plugin.jobs.accounts
+            await until(lambda: accounts.loaded)
+            async with (
+                jobs(client, "a", owner="ann") as (a,),
+                jobs(client, "b", owner="bob") as (b,),
+            ):
+                futures = []
+                for name in ("a", "b"):
+                    with tasks_of(name):
+                        futures += client.map(work, [0.5] * 300, pure=False, key=f"of-{name}")
+                for job in (a, b):
+                    job.report(1.0)
+                before = {o: accounts.totals.of(o).core_seconds for o in ("ann", "bob")}
+                await asyncio.sleep(30)
+                for owner, seconds in before.items():
+                    shares[half_life, owner] = accounts.totals.of(owner).core_seconds - seconds
+                shares[half_life] = await slaq.explain("a", client=client)
+                shares["status"] = (await slaq.status(client))["owners"]
+                del futures
+
+        on_virtual_clock(scenario, [2, 2], memory=str(path), half_life=half_life)
+
+    for half_life in (None, "7d"):
+        life(half_life)
+    assert shares[None, "ann"] == pytest.approx(shares[None, "bob"], rel=0.1)
+    assert shares["7d", "ann"] == pytest.approx(shares["7d", "bob"] / 3, rel=0.2)
+    assert shares[None]["yields"] is None
+    assert "its owner used 2 times its share lately (half-life 7 days)" in shares["7d"]["text"]
+    assert "its weight counts 0.25 times" in shares["7d"]["text"]
+    assert shares["status"]["ann"]["factor"] == pytest.approx(0.25, rel=0.01)
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_what_was_used_lately_fades(c, s, a, b):
+    plugin = await start_plugin(c, s, half_life="1m")
+    accounts = plugin.jobs.accounts
+    await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
+    (owner,) = accounts.totals
+    used = accounts.lately([owner])[owner]
+    assert 0 < used <= of_dask(s) * 1.01
+    accounts._faded -= 60
+    assert accounts.lately([owner])[owner] == pytest.approx(used / 2, rel=0.05)
+    accounts._faded -= 6000
+    assert accounts.lately([owner, "eve"]) == {"eve": 0.0, owner: 0.0} and not accounts._lately

@@ -180,6 +180,9 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
     if kind == "policy":
         engine.set_policy(event["policy"])
         return
+    if kind == "use":
+        engine.observe_use(event["used"])
+        return
     job = event["job"]
     if kind == "arrive":
         names = ("weight", "min_share", "max_share", "target", "reports")

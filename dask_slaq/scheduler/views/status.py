@@ -127,7 +127,9 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     dict of str to dict
         By owner: ``weight``, ``max_threads`` (None for no limit), ``jobs`` (running ones),
         ``deserved``, ``got``, ``lent`` and ``borrowed`` (threads, means of recent epochs; None
-        unless ``slaq.owners`` is configured), ``core_seconds``, ``finished_jobs``,
+        unless ``slaq.owners`` is configured), ``factor`` (by which its weight counts because of
+        what it used lately) and ``lately`` (that over its share; both None unless
+        ``slaq.half-life`` is configured), ``core_seconds``, ``finished_jobs``,
         ``loss_reduction`` (sum over finished jobs, in normalized loss).
     """
     engine, usage = jobs.engine, jobs.usage.as_dict()
@@ -139,13 +141,17 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     for owner in (*known, *(name for name in terms if name not in without_host | known.keys())):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
         grant = engine.grants.owners.get(owner)
-        standing: dict[str, Any] = dict.fromkeys(("deserved", "got", "lent", "borrowed"))
+        standing: dict[str, Any] = dict.fromkeys(
+            ("deserved", "got", "lent", "borrowed", "factor", "lately")
+        )
         if grant is not None:
             standing = {
                 "deserved": grant.deserved,
                 "got": grant.got,
                 "lent": max(grant.deserved - grant.got, 0.0),
                 "borrowed": max(grant.got - grant.deserved, 0.0),
+                "factor": grant.factor if jobs.accounts.half_life is not None else None,
+                "lately": grant.lately if jobs.accounts.half_life is not None else None,
             }
         found[owner] = {
             "weight": own.weight,
