@@ -9,6 +9,7 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,11 @@ __all__ = ["ScheduledJobs"]
 
 #: Jobs that ended and are remembered.
 MOST_ENDED = 10_000
+
+
+@lru_cache(1000)  # called for each task outside of jobs
+def _unknown_at(address: str) -> str:
+    return f"unknown@{get_address_host(address)}"
 
 
 class ScheduledJobs:
@@ -278,7 +284,7 @@ class ScheduledJobs:
         if owner := self._owner_of_client.get(client):
             return owner
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
-        return "unknown" if comm is None else f"unknown@{get_address_host(comm.peer_address)}"
+        return "unknown" if comm is None else _unknown_at(comm.peer_address)
 
     def _payer_of(self, name: str) -> tuple[str, str, str]:
         """Return the owner, kind and job that pay for a pool: none for unowned tasks."""
