@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dask_slaq.client import status as status
     from dask_slaq.client import stop as stop
     from dask_slaq.client import submit as submit
+    from dask_slaq.client import usage as usage
     from dask_slaq.core.errors import StopTraining as StopTraining
     from dask_slaq.core.errors import TrialPruned as TrialPruned
     from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
@@ -59,6 +60,7 @@ _PUBLIC = {
     "status": "dask_slaq.client",
     "stop": "dask_slaq.client",
     "submit": "dask_slaq.client",
+    "usage": "dask_slaq.client",
 }
 
 __all__ = [
@@ -85,6 +87,7 @@ __all__ = [
     "status",
     "stop",
     "submit",
+    "usage",
 ]
 
 

@@ -63,6 +63,7 @@ class Settings:
     identity: str | None
     limits: dict[str, int]
     notify: dict[str, NoticeTerms] = field(repr=False)
+    half_life: float | None
     operators: tuple[str, ...]
     lock: bool
     require_plugin: bool
@@ -266,6 +267,10 @@ def _identity(value: Any) -> str | None:
     return None if value is None else "tls"
 
 
+def _half_life(value: Any) -> float | None:
+    return None if value is None else _time(60.0, 3650 * _DAY)(value)
+
+
 def _names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not all(isinstance(name, str) and name for name in value):
         raise ValueError
@@ -300,6 +305,7 @@ _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "limits": (_limits, "a mapping of label to the number of its tasks at once, or null"),
     "notify": (_notify, "a mapping of owner to a webhook or a command, or null"),
     "identity": (_identity, "tls, or null to believe what clients say"),
+    "half_life": (_half_life, "a time from 1 minute to 10 years, such as 7d, or null"),
     "operators": (_names, "a list of owners"),
     "lock": (_flag, "true or false"),
     "require_plugin": (_flag, "true or false"),

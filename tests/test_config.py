@@ -93,6 +93,14 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
         ({"epoch": {"s": 1}}, f"slaq.epoch must be {EPOCH}, not {{'s': 1}}"),
         ({"floor": 1.5}, "slaq.floor must be a fraction in [0, 1], not 1.5"),
         ({"floor": "half"}, "slaq.floor must be a fraction in [0, 1], not 'half'"),
+        *[
+            (
+                {"half_life": value},
+                "slaq.half-life must be a time from 1 minute to 10 years, such as 7d, or null, "
+                f"not {value!r}",
+            )
+            for value in ("1s", True, "soon", NAN, INF, [])
+        ],
         ({"floor": NAN}, "slaq.floor must be a fraction in [0, 1], not nan"),
         ({"other_weight": 0}, "slaq.other-weight must be a number from 1e-6 to 1e6, not 0"),
         ({"other_weight": INF}, "slaq.other-weight must be a number from 1e-6 to 1e6, not inf"),
@@ -168,7 +176,9 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         assert str(error.value) == sentence
 
 
-MAY_BE_NULL = ("memory", "log", "repairs", "owner", "owners", "limits", "notify", "identity")
+MAY_BE_NULL = (
+    *("memory", "log", "repairs", "owner", "owners", "half-life", "limits", "notify", "identity"),
+)
 
 
 @pytest.mark.parametrize(

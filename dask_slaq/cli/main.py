@@ -15,6 +15,7 @@ from dask_slaq.cli.replay import replay
 from dask_slaq.cli.simulate import simulate
 from dask_slaq.cli.steering import pause, policy, resume, set_job, set_limit, set_owner, stop
 from dask_slaq.cli.top import top
+from dask_slaq.cli.usage import usage
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,7 +23,7 @@ def slaq() -> None:
     """Quality-driven scheduling of machine learning jobs."""
 
 
-LOOK = (top, jobs, owners, limits, explain, audit)
+LOOK = (top, jobs, owners, limits, explain, audit, usage)
 STEER = (set_job, pause, resume, stop, policy)
 for command in (demo, replay, simulate, advise, memory, *LOOK, *STEER):
     slaq.add_command(command)

@@ -11,10 +11,11 @@ from dask_slaq.cli.options import json_flag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dask_slaq.cli.connection import Where
     from dask_slaq.core.memory import Run
     from dask_slaq.memory import KindSummary
 
-__all__ = ["memory", "past_runs", "store_option"]
+__all__ = ["file_to_read", "memory", "past_runs", "store_option"]
 
 #: Maximum number of runs that a command draws on, the newest ones.
 MOST_RUNS = 10_000
@@ -98,6 +99,38 @@ def memory(
     except SlaqError as error:
         raise click.ClickException(str(error)) from None
     click.echo(to_json(_figures(path, kinds)) if as_json else _table(kinds))
+
+
+def file_to_read(file: str | None, where: Where) -> str | None:
+    """Return the store to read; None to ask a scheduler.
+
+    Parameters
+    ----------
+    file : str or None
+        Store that was given.
+    where : Where
+        Scheduler that was given.
+
+    Raises
+    ------
+    click.UsageError
+        Both are given, or none is given or configured.
+    """
+    import os
+
+    import dask
+
+    asked = where.address or where.scheduler_file
+    if file and asked:
+        raise click.UsageError("give FILE or a scheduler, not both")
+    if file is None and not asked and not dask.config.get("scheduler-address", None):
+        file = dask.config.get("slaq.memory", None)
+        if not file:
+            raise click.UsageError(
+                "nothing to read: pass FILE, --scheduler or --scheduler-file, or set "
+                "DASK_SCHEDULER_ADDRESS or slaq.memory"
+            )
+    return None if file is None else os.path.expanduser(os.fspath(file))
 
 
 def _path(file: str | None) -> str:

@@ -111,32 +111,50 @@ def explain(job: str, where: Where, as_json: bool) -> None:
 
 
 @click.command()
+@click.argument("file", required=False)
 @scheduler_options
 @json_flag
-def audit(where: Where, as_json: bool) -> None:
+def audit(file: str | None, where: Where, as_json: bool) -> None:
     """List who changed jobs, the policy or the plugin, from where, and what was refused.
 
     \b
-    Example:
+    Examples:
         dask slaq audit --scheduler tcp://10.0.0.1:8786
+        dask slaq audit runs.db
 
-    These are the last changes of this scheduler, oldest first. Each is also a line in its log,
-    and an alert.
+    A running scheduler is asked, or FILE is read (the setting slaq.memory of the scheduler).
+    These are the last changes, oldest first; where the scheduler has such a file, also those of
+    schedulers before. Each is also a line in the scheduler's log, and an alert.
     """
     from dask_slaq.cli.connection import ask
+    from dask_slaq.cli.memory import file_to_read
     from dask_slaq.cli.text import as_json as to_json
     from dask_slaq.cli.text import printable
-    from dask_slaq.client import check_started
-    from dask_slaq.core.settings import AUDIT_TOPIC
+    from dask_slaq.core.errors import SlaqError
+    from dask_slaq.memory import read_audit
 
-    async def events_of(client: Client) -> Any:
-        await check_started(client)
-        return await client.get_events(AUDIT_TOPIC)
-
-    events = ask(where, events_of)
-    found = [event for _, event in events]
+    path = file_to_read(file, where)
+    try:
+        found = ask(where, _audit) if path is None else read_audit(path)
+    except SlaqError as error:
+        raise click.ClickException(str(error)) from None
     lines = (printable(f"{event['when']}  {event['message']}") for event in found)
     click.echo(to_json(found) if as_json else "\n".join(lines) or "nothing was changed")
+
+
+async def _audit(client: Client) -> list[dict[str, Any]]:
+    """Return the audit of a scheduler, also of one from which the plugin was unregistered."""
+    from dask_slaq.client import check_started, request
+    from dask_slaq.core.errors import NoPlugin
+    from dask_slaq.core.settings import AUDIT_TOPIC
+
+    try:
+        found: list[dict[str, Any]] = list(await request(client, "slaq_audit"))
+    except NoPlugin:
+        await check_started(client)
+        events: Any = await client.get_events(AUDIT_TOPIC)  # type: ignore[misc]
+        found = [event for _, event in events]
+    return found
 
 
 def _status(where: Where) -> dict[str, Any]:

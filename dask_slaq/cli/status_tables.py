@@ -136,6 +136,7 @@ _OWNER_COLUMNS = (
     ("got", "got", 3),
     ("lent", "lent", 3),
     ("borrowed", "borrowed", 3),
+    ("factor", "factor", 2),
     ("core-s", "core_seconds", 4),
     ("finished", "finished_jobs", 9),
     ("reduction", "loss_reduction", 3),

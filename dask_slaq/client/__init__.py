@@ -2,6 +2,7 @@
 
 from dask_slaq.client.alerts import alerts as alerts
 from dask_slaq.client.connection import check_started as check_started
+from dask_slaq.client.connection import request as request
 from dask_slaq.client.job import Job as Job
 from dask_slaq.client.job import job as job
 from dask_slaq.client.job import report as report
@@ -9,7 +10,9 @@ from dask_slaq.client.progress import progress as progress
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import ended as ended
 from dask_slaq.client.queries import history as history
+from dask_slaq.client.queries import seconds_of as seconds_of
 from dask_slaq.client.queries import status as status
+from dask_slaq.client.queries import usage as usage
 from dask_slaq.client.search import Search as Search
 from dask_slaq.client.search import search as search
 from dask_slaq.client.steering import explain as explain

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from dask.utils import parse_timedelta
 
 from dask_slaq.client.connection import current_client, request
 from dask_slaq.client.status_html import Status
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import shown
+from dask_slaq.core.usage import check_by
 
 if TYPE_CHECKING:
     import xarray
@@ -118,6 +125,61 @@ def bindings(client: Client | None = None) -> list[dict[str, Any]]:
     """
     client = current_client(client)
     return client.sync(_bindings, client)
+
+
+def usage(
+    since: str | float | None = None,
+    by: str | Sequence[str] = "owner",
+    client: Client | None = None,
+) -> dict[str, Any]:
+    """Return what was used of the cluster, by jobs and outside of them.
+
+    Parameters
+    ----------
+    since : str or float, optional
+        How far back, such as ``"7d"``, or in seconds. Days count as a whole, in UTC. All usage by
+        default.
+    by : str or sequence of str
+        What to sum by: ``"owner"``, ``"kind"`` (of job), ``"job"`` (name) or ``"day"``, or several.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    dict
+        ``rows``: a list with one dict per owner, kind, job or day, with ``core_seconds``,
+        ``waited`` (seconds in which jobs had tasks to run and no thread), ``jobs`` (number that
+        ended) and of these ``done``, ``stopped``, ``failed`` and ``lost``; work outside of jobs has
+        an empty kind and job. ``file``: where it is kept (``slaq.memory``), or None. ``since``:
+        Unix seconds of the scheduler's start if usage is known only since then, or None. ``note``:
+        what is missing, in words, or None.
+
+    Raises
+    ------
+    NoPlugin
+        There is no client, or its scheduler does not run the plugin.
+    InvalidSetting
+    """
+    client, by, seconds = current_client(client), check_by(by), seconds_of(since)
+    return client.sync(request, client, "slaq_usage", by=by, seconds=seconds)
+
+
+def seconds_of(age: object) -> float | None:
+    """Return a time such as ``7d`` in seconds, None for None.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    if age is None:
+        return None
+    try:
+        seconds = math.nan if isinstance(age, bool) else float(parse_timedelta(age))
+    except (KeyError, TypeError, ValueError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise InvalidSetting(f"since must be a time such as 7d or 12h, not {shown(age)}")
+    return seconds
 
 
 async def _status(client: Client) -> Status:

@@ -75,6 +75,7 @@ class Decisions:
         weight = jobs.table.column["weight"][order.rows]
         if engine.owners is not None:
             weight = engine.owners.weights(jobs, order)
+            engine.owners.weigh(jobs, order, engine.latest)
         self._predictor.fit()
         if not order.names:
             self._sets, self._gain, self.ends = None, None, None

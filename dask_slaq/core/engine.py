@@ -273,6 +273,14 @@ class Engine(Steering, RemembersRuns):
         """
         self.jobs.table.column["left"][self.jobs.row(job)] = seconds
 
+    def observe_use(self, used: Mapping[str, float]) -> None:
+        """Record what owners `used` lately, in core-seconds; those that used much yield.
+
+        Without shares of owners it has no effect.
+        """
+        if self.owners is not None:
+            self.owners.observe_use(used)
+
     def reallocate(
         self,
         workers: Mapping[str, int],

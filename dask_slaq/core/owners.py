@@ -3,7 +3,7 @@
 Each owner deserves a weighted fair share of the threads, at most its limit and what its jobs can
 use. Deserved core-seconds are served before any policy's index, so the policy decides within an
 owner's share, and over the threads that other owners leave. An owner that lent threads gets its
-share back first.
+share back first. An owner that used much lately yields, if its use is observed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ IntArray = NDArray[np.int64]
 
 #: Name of the settings for all owners that are not listed.
 DEFAULT = "default"
+#: Least factor by which the weight of an owner counts that used much lately.
+LEAST_FACTOR = 0.1
 #: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
 #: account is kept while it has no job.
 SAVED = 10.0
@@ -49,6 +51,8 @@ class OwnerGrant(NamedTuple):
     tokens: float  # core-seconds to be served before any index
     max_threads: float  # hard limit; inf for none
     got: float  # threads used, mean of recent epochs
+    factor: float = 1.0  # by which its weight counts, because of what it used lately
+    lately: float = 1.0  # what it used lately, over its share of what all owners did
 
 
 @dataclass(slots=True)
@@ -86,6 +90,10 @@ class Owners:
 
     terms: Mapping[str, OwnerTerms]
     _accounts: dict[str, _Account] = field(default_factory=dict)
+    _used: Mapping[str, float] = field(default_factory=dict)
+    # Of the owners of this decision: the factor of the weight, and what it is never less than.
+    _factor: FloatArray | None = None
+    _latest: FloatArray | None = None
 
     def of(self, owner: str) -> OwnerTerms:
         """Return the terms of an owner."""
@@ -93,6 +101,36 @@ class Owners:
             if name in self.terms:
                 return self.terms[name]
         return OwnerTerms()
+
+    def observe_use(self, used: Mapping[str, float]) -> None:
+        """Record what owners `used` lately, in core-seconds that fade; empty not to count it."""
+        self._used = dict(used)
+
+    def weigh(self, jobs: Jobs, order: Order, latest: float) -> None:
+        """Let owners yield that used much lately, as in Slurm, but keep all promises.
+
+        The weight counts by 2 to the power of minus the owner's part of the use over its share.
+        An owner that then deserved less than its fair share over the factor `latest` (of its
+        jobs, or `latest` for those without one) could not keep its promises: it deserves this.
+
+        Parameters
+        ----------
+        jobs : Jobs
+        order : Order
+        latest : float
+        """
+        self._factor = self._latest = None
+        used = np.array([self._used.get(owner, 0.0) for owner in order.owners])
+        if used.sum() > 0:
+            self._factor = np.maximum(np.exp2(-self._lately(order, used)), LEAST_FACTOR)
+            self._latest = np.full(len(order.owners), math.inf)
+            np.minimum.at(self._latest, order.owner, jobs.latest(order.rows, latest))
+
+    def _lately(self, order: Order, used: FloatArray) -> FloatArray:
+        """Return the part of the use (n_owners,) of each owner over its share."""
+        weight = np.array([self.of(owner).weight for owner in order.owners])
+        lately: FloatArray = (used / used.sum()) / (weight / weight.sum())
+        return lately
 
     def weights(self, jobs: Jobs, order: Order) -> FloatArray:
         """Return the weights of `jobs` in `order`: each owner's, divided among its jobs."""
@@ -155,14 +193,16 @@ class Owners:
         owed = sum(max(account.balance, 0.0) for account in self._accounts.values())
         for account in self._accounts.values():
             account.settle(owed, epoch, elapsed)
-        grants = {}
-        for owner, whole, fair in zip(
-            order.owners, entitled.tolist(), deserved.tolist(), strict=True
-        ):
+        grants, factor, lately = {}, np.ones(n), np.ones(n)
+        if self._factor is not None:
+            recent = np.array([self._used.get(owner, 0.0) for owner in order.owners])
+            factor, lately = self._factor, self._lately(order, recent)
+        columns = (entitled.tolist(), deserved.tolist(), factor.tolist(), lately.tolist())
+        for owner, whole, fair, *use in zip(order.owners, *columns, strict=True):
             account = self._accounts[owner]
             account.deserved, account.gone = fair, 0.0
-            tokens = max(account.balance + fair * epoch, 0.0)
-            grants[owner] = OwnerGrant(whole, tokens, self.of(owner).max_threads, account.got)
+            tokens, most = max(account.balance + fair * epoch, 0.0), self.of(owner).max_threads
+            grants[owner] = OwnerGrant(whole, tokens, most, account.got, *use)
         for gone in self._accounts.keys() - grants.keys():
             account = self._accounts[gone]
             account.deserved, account.gone = 0.0, account.gone + elapsed
@@ -180,7 +220,11 @@ class Owners:
         terms = [self.of(owner) for owner in order.owners]
         weight = np.array([each.weight for each in terms])
         limit = np.array([each.max_threads for each in terms])
-        return fair_fill(weight, 0.0 * weight, np.minimum(limit, most), capacity)
+        cap = np.minimum(limit, most)
+        fair = fair_fill(weight, 0.0 * weight, cap, capacity)
+        if self._factor is None or self._latest is None:
+            return fair
+        return fair_fill(weight * self._factor, fair / self._latest, cap, capacity)
 
 
 def _sums(owner: IntArray, values: FloatArray, n: int) -> FloatArray:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.memory import Run
+from dask_slaq.core.usage import Usage
+from dask_slaq.memory.audit_rows import select_audit
 from dask_slaq.memory.run_rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import NotOurs, is_damage, open_to_read, open_to_write
+from dask_slaq.memory.usage_rows import select_usage
 from dask_slaq.memory.writing import shrink
 
-__all__ = ["KindSummary", "StoreError", "prune", "read_kinds", "read_runs", "select_runs"]
+__all__ = [
+    "KindSummary",
+    "StoreError",
+    "prune",
+    "read_audit",
+    "read_kinds",
+    "read_runs",
+    "read_usage",
+    "select_runs",
+]
 
 
 #: Steps of SQLite between two calls of a `progress`: some milliseconds.
@@ -110,6 +123,38 @@ def select_runs(connection: sqlite3.Connection, kind: str | None, most: int | No
         (*(() if kind is None else (kind,)), -1 if most is None else most),
     )
     return [run for _, run in runs_of(rows)]
+
+
+def read_usage(
+    path: str | Path, by: Sequence[str] = ("owner",), since: int | None = None
+) -> dict[tuple[str | int, ...], Usage]:
+    """Return usage in a store, see `sum_by`.
+
+    Parameters
+    ----------
+    path : path
+    by : sequence of str
+        Some of ``owner``, ``kind``, ``job`` and ``day``.
+    since : int, optional
+        First day, in days since 1970. All days by default.
+
+    Raises
+    ------
+    StoreError
+    """
+    with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
+        return select_usage(connection, by, since)
+
+
+def read_audit(path: str | Path) -> list[dict[str, Any]]:
+    """Return the events of the audit in a store, oldest first.
+
+    Raises
+    ------
+    StoreError
+    """
+    with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
+        return select_audit(connection)
 
 
 def prune(

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_slaq.core.memory import MOST_POINTS, Kind, Run, thinned
 
-__all__ = ["COLUMNS", "row_of", "run_of", "runs_of"]
+__all__ = ["COLUMNS", "row_of", "run_of", "runs_of", "storable"]
 
 #: Columns of both tables, in the order of `row_of`.
 COLUMNS = (
@@ -36,14 +36,14 @@ def row_of(key: str, run: Run, most: int = MOST_POINTS) -> tuple[Any, ...]:
     """
     at = thinned(np.asarray(run.iteration), most)
     return (
-        _text(key),
-        _text(run.job),
-        _text(run.kind.name),
+        storable(key),
+        storable(run.job),
+        storable(run.kind.name),
         json.dumps(dict(run.kind.features), separators=(",", ":")),
         np.minimum(run.iteration, MOST)[at].astype(ITERATION).tobytes(),
         np.asarray(run.loss)[at].astype(LOSS).tobytes(),
         int(min(run.iterations, MOST)),
-        _text(run.outcome),
+        storable(run.outcome),
         _number(run.work),
         _number(run.tasks),
         None if run.law is None else json.dumps([float(term) for term in run.law]),
@@ -94,6 +94,6 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _text(text: str) -> str:
+def storable(text: str) -> str:
     """Return a text that can be stored: lone surrogates cannot."""
     return text.encode("utf-8", "replace").decode("utf-8")

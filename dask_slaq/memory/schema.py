@@ -1,4 +1,4 @@
-"""The file of the store: an SQLite database with a table of runs and one of unfinished runs.
+"""The file of the store: an SQLite database of runs, unfinished runs, usage and audit.
 
 A file that is no such database, is damaged, or was written by a later release is never changed: a
 scheduler sets it aside under another name and begins a new one.
@@ -36,6 +36,26 @@ _COLUMNS = """
     law TEXT,                -- JSON, or null
     ended REAL NOT NULL      -- seconds since 1970
 """
+#: Tables that came later; earlier releases leave them alone.
+_LATER = (
+    """
+    CREATE TABLE IF NOT EXISTS usage (
+        day INTEGER NOT NULL, -- days since 1970, UTC; -1 for all that are long past
+        owner TEXT NOT NULL,
+        kind TEXT NOT NULL,   -- empty for work outside of jobs
+        job TEXT NOT NULL,    -- empty for work outside of jobs
+        core_seconds REAL NOT NULL,
+        waited REAL NOT NULL, -- seconds
+        done INTEGER NOT NULL,
+        stopped INTEGER NOT NULL,
+        failed INTEGER NOT NULL,
+        lost INTEGER NOT NULL,
+        loss_reduction REAL NOT NULL,
+        PRIMARY KEY (day, owner, kind, job)
+    ) WITHOUT ROWID
+    """,
+    "CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
+)
 _SCHEMA = (
     f"CREATE TABLE runs ({_COLUMNS})",
     "CREATE INDEX runs_by_kind ON runs (kind, ended)",
@@ -82,6 +102,8 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         if _is_new(connection):  # else another process was faster
             for statement in _SCHEMA:
                 connection.execute(statement)
+        for statement in _LATER:
+            connection.execute(statement)
         connection.execute("COMMIT")
     except BaseException:
         connection.close()

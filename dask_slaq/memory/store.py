@@ -9,16 +9,19 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.memory import Run
+from dask_slaq.core.usage import Usage, UsageKey
+from dask_slaq.memory.audit_rows import select_audit
 from dask_slaq.memory.reading import select_runs
 from dask_slaq.memory.run_rows import COLUMNS, runs_of
 from dask_slaq.memory.schema import is_damage, open_to_read
+from dask_slaq.memory.usage_rows import select_usage
 from dask_slaq.memory.writer import Writer
 
 __all__ = ["LAPSE", "RunStore", "Unfinished"]
@@ -120,6 +123,23 @@ class RunStore:
         """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
         self._put("lapse", now - LAPSE)
 
+    def add_usage(
+        self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
+    ) -> bool:
+        """Queue usage to add. Returns whether it was queued.
+
+        Parameters
+        ----------
+        rows : sequence of (UsageKey, Usage)
+        then : callable
+            Called in the writer's thread once the rows are written.
+        """
+        return self._put("usage", tuple(rows), then)
+
+    def add_audit(self, event: Mapping[str, Any]) -> None:
+        """Queue an `event` of the audit, a mapping of plain values."""
+        self._put("audit", dict(event))
+
     # Called in other threads; these wait.
 
     def load(self, kind: str, most: int) -> list[Run]:
@@ -148,6 +168,25 @@ class RunStore:
             return [Unfinished(key, owners[key], run) for key, run in runs]
 
         return self._read(select) or []
+
+    def usage(
+        self, by: Sequence[str], since: int | None = None
+    ) -> dict[tuple[str | int, ...], Usage] | None:
+        """Read usage as `select_usage` does; None if the file cannot be read.
+
+        Parameters
+        ----------
+        by : sequence of str
+        since : int, optional
+        """
+        found: dict[tuple[str | int, ...], Usage] | None = self._read(
+            lambda connection: select_usage(connection, by, since)
+        )
+        return found
+
+    def audit(self) -> list[dict[str, Any]]:
+        """Read the events of the audit, oldest first; none if the file cannot be read."""
+        return self._read(select_audit) or []
 
     def _read(self, select: Callable[[sqlite3.Connection], Any]) -> Any:
         self._writer.opened.wait(30)

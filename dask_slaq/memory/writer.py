@@ -9,11 +9,15 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import time
 from typing import Any
 
 from dask_slaq.core.memory import Run
+from dask_slaq.core.usage import DAY
+from dask_slaq.memory.audit_rows import add_audit
 from dask_slaq.memory.run_rows import row_of
 from dask_slaq.memory.schema import is_damage, open_to_write, set_aside
+from dask_slaq.memory.usage_rows import add_usage, compact_usage
 from dask_slaq.memory.writing import insert, is_sound, let_lapse, prune_to
 
 __all__ = ["Writer"]
@@ -61,25 +65,27 @@ class Writer:
         self.stored = self.dropped = 0
         self._acknowledge = acknowledge
         self._most_runs, self._most_bytes = most_runs, most_bytes
-        self._since_look = 0
+        self._since_look, self._compacted = 0, -1.0
         self._requests: queue.Queue[tuple[Any, ...]] = queue.Queue(MOST_WAITING)
         self.opened, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="slaq-memory", daemon=True)
         self._thread.start()
 
-    def put(self, *request: Any) -> None:
-        """Queue a request: its name and arguments, see `_write`."""
+    def put(self, *request: Any) -> bool:
+        """Queue a request: its name and arguments, see `_write`. Returns whether it was queued."""
         if self.failed is not None or self._closing.is_set():
             self.dropped += 1
-            return
+            return False
         try:
             self._requests.put_nowait(request)
+            return True
         except queue.Full:
             if not self.dropped:
                 logger.warning(
                     "%s is written too slowly: of the runs that end, some are left out", self.path
                 )
             self.dropped += 1
+            return False
 
     def close(self, timeout: float) -> None:
         """Write what is queued, and close the file. See `RunStore.close`."""
@@ -125,6 +131,7 @@ class Writer:
         for _ in range(2):
             try:
                 connection = open_to_write(self.path)
+                self._compact(connection)
                 prune_to(connection, self._most_runs, self._most_bytes)
                 return connection
             except Exception as error:
@@ -185,6 +192,12 @@ class Writer:
         return self._open() if self._set_aside(error) else None
 
     def _write(self, connection: sqlite3.Connection, requests: list[tuple[Any, ...]]) -> None:
+        # First, as an error after the commit would let all be written, and usage added, again.
+        if time() // DAY != self._compacted:
+            self._compact(connection)
+        if self._since_look >= LOOK_EVERY:
+            self._since_look = 0
+            prune_to(connection, self._most_runs, self._most_bytes)
         added: list[str] = []
         then: list[Callable[[], object]] = []
         connection.execute("BEGIN IMMEDIATE")
@@ -201,6 +214,11 @@ class Writer:
                     connection.execute("DELETE FROM unfinished WHERE key = ?", given)
                 elif what == "lapse":
                     let_lapse(connection, *given)
+                elif what == "usage":
+                    add_usage(connection, given[0])
+                    then.append(given[1])
+                elif what == "audit":
+                    add_audit(connection, *given)
                 elif what == "call":
                     then += given
             connection.execute("COMMIT")
@@ -214,9 +232,12 @@ class Writer:
         for call in then:
             call()
         self._since_look += len(added)
-        if self._since_look >= LOOK_EVERY:
-            self._since_look = 0
-            prune_to(connection, self._most_runs, self._most_bytes)
+
+    def _compact(self, connection: sqlite3.Connection) -> None:
+        """Add up old usage, once per day."""
+        now = time()
+        self._compacted = now // DAY
+        compact_usage(connection, now)
 
     def _insert(self, connection: sqlite3.Connection, key: str, run: Run, *owner: str) -> bool:
         """Write a run, an unfinished one if it has an owner. Returns whether it can be stored."""

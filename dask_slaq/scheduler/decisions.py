@@ -52,6 +52,8 @@ class Decisions:
         if not (pools.pools and workers):
             return
         self._reserve(sum(workers.values()))
+        if jobs.accounts.half_life is not None:
+            jobs.engine.observe_use(jobs.accounts.lately(jobs.owner.values()))
         grants = jobs.engine.reallocate(
             workers,
             monotonic(),

@@ -104,7 +104,10 @@ class PluginHooks(SchedulerPlugin):
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a transition. Without jobs and limits this returns at once."""
+        """Follow a transition. Without jobs, tasks that end are charged, and nothing else."""
+        if start == "processing":
+            ran = kwargs.get("startstops") or ()
+            self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         limits = self.pools.limits.most
         if not (self.jobs.reports or limits) or self.failed is not None:
             return

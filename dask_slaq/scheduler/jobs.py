@@ -9,6 +9,7 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,13 @@ from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import STEER_TOPIC, check_job_settings, shown
+from dask_slaq.scheduler.accounts import Accounts
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.views import (
     UnownedUsage,
-    UsageByOwner,
     etas,
     seconds_of_running_tasks,
     status_of_job,
@@ -39,11 +40,17 @@ if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
     from dask_slaq.scheduler.pools import Pools
+    from dask_slaq.scheduler.views import UsageByOwner
 
 __all__ = ["ScheduledJobs"]
 
 #: Jobs that ended and are remembered.
 MOST_ENDED = 10_000
+
+
+@lru_cache(1000)  # called for each task outside of jobs
+def _unknown_at(address: str) -> str:
+    return f"unknown@{get_address_host(address)}"
 
 
 class ScheduledJobs:
@@ -79,7 +86,7 @@ class ScheduledJobs:
     paused, queued : set of str
         Jobs that were paused, and that wait until another job of their owner ends (``max-jobs``).
     pace : dict of str to Pace
-    usage : UsageByOwner
+    accounts : Accounts
     unowned : UnownedUsage
     ended : deque of dict
         Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
@@ -106,7 +113,6 @@ class ScheduledJobs:
         self.queued: set[str] = set()
         self._within: dict[str, str] = {}  # job around a nested one
         self.pace: dict[str, Pace] = {}
-        self.usage = UsageByOwner()
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
         self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}
@@ -114,6 +120,14 @@ class ScheduledJobs:
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
         self._name_of = name_of
+        self.accounts = Accounts(
+            scheduler, pools, memory.store, self._payer_of, self.owner_of, settings.half_life
+        )
+
+    @property
+    def usage(self) -> UsageByOwner:
+        """Usage by owner."""
+        return self.accounts.totals
 
     # Coming and going
 
@@ -242,15 +256,14 @@ class ScheduledJobs:
             some.discard(name)
         self._within.pop(name, None)
         self.pace.pop(name, None)
-        owner = self.owner.get(name, "")
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
                 used = self.engine.jobs[name].runtime.attained
                 if (alert := self.goals.end(name, outcome or "lost")) is not None:
                     self.ended.append({**alert, "core_seconds": used, "ended": time()})
-                usage, grant = self.usage.of(owner), self.engine.grants.get(name)
-                usage.finished_jobs += 1
-                usage.loss_reduction += 1.0 - grant.normalized if grant else 0.0
+                grant = self.engine.grants.get(name)
+                reduction = 1.0 - grant.normalized if grant else 0.0
+                self.accounts.job_ended(name, outcome or "lost", reduction)
             self.engine.remove_job(name, monotonic(), outcome, ended=time())
         self.owner.pop(name, None)
         self.admit()
@@ -292,7 +305,7 @@ class ScheduledJobs:
     def charge(self, name: str, seconds: float, at_once: float) -> None:
         """Charge a job and its owner for a finished task. See `Engine.observe_task`."""
         self.engine.observe_task(name, seconds, at_once)
-        self.usage.of(self.owner.get(name, "")).core_seconds += seconds
+        self.accounts.charge(name, seconds)
         if name not in self.reports:
             self.unowned.ended += seconds
 
@@ -332,24 +345,31 @@ class ScheduledJobs:
         """Record the owner of a client that has opened no job."""
         self._owner_of_client.setdefault(client, owner)
 
-    def _owner_of(self, client: str) -> str:
+    def owner_of(self, client: str) -> str:
         """Return the owner of a client's jobs; by its machine if the client has said none.
 
         Otherwise all notebooks together would be one owner, under one limit.
         """
-        if (name := self._name_of(client)) is not None:
-            return name
-        if client in self._owner_of_client or self.engine.owners is None:
-            return self._owner_of_client.get(client, "")
+        if owner := self._name_of(client) or self._owner_of_client.get(client):
+            return owner
         comm = getattr(self.scheduler.client_comms.get(client), "comm", None)
-        return "" if comm is None else f"unknown@{get_address_host(comm.peer_address)}"
+        return "unknown" if comm is None else _unknown_at(comm.peer_address)
+
+    def _payer_of(self, name: str) -> tuple[str, str, str]:
+        """Return the owner, kind and job that pay for a pool: none for unowned tasks."""
+        if name in self.reports or self.engine.jobs[name].reports:
+            return self.owner.get(name, ""), self.memory.kind_name(name) or name, name
+        return self.owner_of(name.removeprefix("other:")), "", ""
 
     def pool_of_unowned(self, client: str) -> Pool:
         """Return the pool of a client's unowned tasks, which get a fair share while jobs run."""
         name = f"other:{client}"
-        if (known := self.pools.pools.get(name)) is not None:
-            return known
-        weight, owner = self._settings.other_weight, self._owner_of(client)
+        if (already := self.pools.pools.get(name)) is not None:
+            return already
+        weight = self._settings.other_weight
+        owner = self._name_of(client) or self._owner_of_client.get(client, "")
+        if self.engine.owners is not None:
+            owner = self.owner_of(client)
         self.engine.add_job(
             name,
             monotonic(),
@@ -384,11 +404,23 @@ class ScheduledJobs:
     def record(self) -> None:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
+        self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names, now = self.names(), time()
         running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
         self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
+
+    def _is_waiting(self, name: str) -> bool:
+        """Return whether a job has tasks to run, and none of them has a thread."""
+        pool = self.pools.pools[name]
+        if pool.running or pool.paused:
+            return False
+        return bool(
+            pool.ready
+            or pool.waiting
+            or any(ts.state in ("queued", "no-worker") for ts in pool.unfinished)
+        )
 
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""

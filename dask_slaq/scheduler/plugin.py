@@ -179,7 +179,7 @@ class SlaqPlugin(PluginHooks):
             floor=chosen.floor,
             predictor=self.predictor,
             strict=not chosen.lend,
-            owners=chosen.owners,
+            owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
         )
         self.activity = None
@@ -233,6 +233,7 @@ class SlaqPlugin(PluginHooks):
         self.searches.release_all()
         self.pools.hold(False)
         self.pools.set_limits({})
+        self.jobs.accounts.stop()
         self.memory.stop()
         self.jobs.forget_all()
         self._close_journal()
@@ -244,6 +245,7 @@ class SlaqPlugin(PluginHooks):
         self.timer.stop()
         self.timer.cancel()
         self.searches.release_all()
+        self.jobs.accounts.stop()
         await self.memory.close()
         await self.notices.close()
         self._close_journal()

@@ -23,7 +23,9 @@ __all__ = ["others_to_replace", "watch", "with_settings_of_machine"]
 logger = logging.getLogger(__name__)
 
 #: Settings in which the scheduler's machine has the last word, where they are set there.
-OF_MACHINE = ("owners", "identity", "limits", "notify", "operators", "memory", "log", "lock")
+OF_MACHINE = (
+    *("owners", "half_life", "identity", "limits", "notify", "operators", "memory", "log", "lock"),
+)
 
 
 def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[SlaqPlugin]:

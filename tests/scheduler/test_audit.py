@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import dask
 import pytest
+from click.testing import CliRunner
 from distributed.utils_test import captured_logger, gen_cluster
 from driving import alerts_of, start_plugin, until
 
 import dask_slaq as slaq
+from dask_slaq.cli.main import slaq as command
 from dask_slaq.core.errors import NotAllowed, UnknownJob
 from dask_slaq.core.settings import AUDIT_TOPIC
+from dask_slaq.memory import RunStore, audit_rows, read_audit
 
 ONE = [("127.0.0.1", 1)]
 
@@ -87,3 +92,43 @@ async def test_what_a_client_says_stays_in_its_line(c, s, a):
     assert "\n" not in event["message"] + event["by"] + event["job"]
     assert len(event["message"]) < 999
     assert log.getvalue().count("\n") == 1
+
+
+def test_the_audit_goes_on_with_the_next_scheduler(tmp_path):
+    path, lives = str(tmp_path / "runs.db"), []
+
+    @gen_cluster(client=True, nthreads=ONE)
+    async def life(c, s, a):
+        await start_plugin(c, s, memory=path)
+        async with slaq.job("a", client=c, owner="ann"):
+            await slaq.set("a", weight=2 + len(lives), client=c)
+        with pytest.raises(UnknownJob):
+            await slaq.pause("é" * 99, client=c)
+        lives.append([event["what"] for event in await told(c)])
+        found = await c.scheduler.slaq_audit()
+        assert [event["what"] for event in found] == [what for life in lives for what in life]
+        assert len(lives[-1]) == 2
+
+    for _ in range(3):
+        life()
+    assert len(read_audit(path)) == 6
+    found = CliRunner().invoke(command, ["audit", path])
+    assert found.exit_code == 0 and "weight=4: done" in found.output
+    assert found.output.count("\n") == 6
+
+
+def test_the_kept_audit_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(audit_rows, "MOST_LINES", 20)
+    store = RunStore(tmp_path / "runs.db")
+    for number in range(100):
+        store.add_audit({"at": number, "message": "m\ud800"})
+    assert store.flush()
+    store.close()
+    assert [event["at"] for event in read_audit(tmp_path / "runs.db")] == list(range(80, 100))
+    assert [event["message"] for event in store.audit()] == ["m\ud800"] * 20
+    with sqlite3.connect(tmp_path / "runs.db") as connection:
+        connection.execute("UPDATE audit SET event = '[' WHERE number = 90")
+    assert len(read_audit(tmp_path / "runs.db")) == 19
+    with sqlite3.connect(tmp_path / "runs.db") as connection:
+        connection.execute("DROP TABLE audit")
+    assert read_audit(tmp_path / "runs.db") == []

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -15,17 +16,18 @@ from driving import gen_cluster, jobs, start_plugin, tasks_of, until, wait_for
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
+from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board import data as data_module
 from dask_slaq.scheduler.board.colors import UNOWNED, color_of
-from dask_slaq.scheduler.board.data import data_of
+from dask_slaq.scheduler.board.data import MOST_SHOWN, data_of
 from dask_slaq.scheduler.views import UnownedUsage
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 
 ONE = [("127.0.0.1", 1)]
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
-PLOTS = ("loss", "threads", "shares", "jobs", "task-stream")
+PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
 
 
 async def get(scheduler, path):
@@ -295,3 +297,21 @@ async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, a):
         plugin.run_once()
         data = await newest(s)
         assert data.legend["name"][-1] == "and 3 more"
+
+
+@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
+async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, a):
+    plugin = await start_plugin(c, s)
+    assert not data_of(s).usage["top"]
+    today, ledger = int(time.time() // DAY), plugin.jobs.accounts._ledger
+    for day, owner, seconds in ((today, "ann", 3.0), (today, "bob", 6.0), (today - 1, "ann", 2.0)):
+        ledger.of(day, owner, "", "").core_seconds += seconds
+    await until(lambda: data_of(s).usage["top"], timeout=5)
+    usage = data_of(s).usage
+    boxes = zip(*(usage[key] for key in ("owner", "bottom", "top")), strict=True)
+    assert list(boxes) == [("ann", 0.0, 2.0), ("bob", 0.0, 6.0), ("ann", 6.0, 9.0)]
+    assert usage["left"][0] < usage["right"][0] < usage["left"][1] == today * DAY * 1000
+    for n in range(100):
+        ledger.of(today, f"owner-{n}", "", "").core_seconds += 0.1
+    await until(lambda: len(data_of(s).usage["top"]) > 3, timeout=5)
+    assert len(data_of(s).usage["top"]) == 1 + MOST_SHOWN + 1

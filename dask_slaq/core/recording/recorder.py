@@ -54,6 +54,7 @@ class Recorder:
         self._tasks: dict[str, tuple[int, float, float]] = {}
         self._demand: dict[str, float] = {}
         self._left: dict[str, float | None] = {}
+        self._used: dict[str, float] = {}
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
         self._affinity: dict[str, dict[str, float]] = {}
@@ -177,6 +178,14 @@ class Recorder:
         if self._left.get(job) != known:
             self._left[job] = known
             self._say("left", job=job, seconds=known)
+
+    def observe_use(self, used: Mapping[str, float]) -> None:
+        """Pass on what owners `used` lately and record it. See `Engine.observe_use`."""
+        known = {owner: float(seconds) for owner, seconds in used.items()}
+        self.engine.observe_use(known)
+        if known != self._used:
+            self._used = known
+            self._say("use", used=known)
 
     def set_floor(self, job: str, threads: float) -> None:
         """Set the floor of a job and record it if it changed. See `Engine.set_floor`."""

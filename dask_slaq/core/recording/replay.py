@@ -183,6 +183,9 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
     if kind == "owner":
         engine.set_owner(event["owner"], _terms(*event["terms"]))
         return
+    if kind == "use":
+        engine.observe_use(event["used"])
+        return
     job = event["job"]
     if kind == "arrive":
         names = ("weight", "min_share", "max_share", "target", "reports")

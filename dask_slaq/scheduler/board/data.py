@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.epochs import threads
 from dask_slaq.core.settings import NOT_STARTED
+from dask_slaq.core.usage import DAY
+from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.scheduler.board.colors import OTHERS, UNOWNED, color_of
 from dask_slaq.scheduler.views import curves_to_come, in_words
 
@@ -65,7 +68,7 @@ class BoardData:
         Threads of all workers.
     broken : bool
         Whether jobs are not scheduled because of an error, which `note` tells.
-    losses, forecasts, bands, threads, shares, jobs : dict of str to list
+    losses, forecasts, bands, threads, shares, usage, jobs : dict of str to list
         Columns of the plots and the table.
     legend : dict of str to list
         ``name``, ``owner``, ``color`` and ``outcome`` (empty while it runs) of what is plotted.
@@ -80,6 +83,7 @@ class BoardData:
     bands: dict[str, list[Any]] = field(default_factory=dict)
     threads: dict[str, list[Any]] = field(default_factory=dict)
     shares: dict[str, list[Any]] = field(default_factory=dict)
+    usage: dict[str, list[Any]] = field(default_factory=dict)
     jobs: dict[str, list[Any]] = field(default_factory=dict)
     legend: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -114,6 +118,7 @@ def empty(note: str = "") -> BoardData:
         bands={"x": [], "y": [], "job": [], "color": []},
         threads={"x": [], "y": [], "job": [], "color": []},
         shares={"name": [], "deserved": [], "got": [], "lent": [], "borrowed": []},
+        usage={key: [] for key in ("left", "right", "bottom", "top", "owner", "day", "color")},
         jobs={
             key: []
             for key in (
@@ -169,6 +174,7 @@ def _columns(plugin: SlaqPlugin) -> BoardData:
     _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead, color)
     got = dict(zip([*names, UNOWNED_TASKS], used[:, -1].tolist(), strict=True)) if passed else {}
     _add_shares(data, status, got)
+    _add_usage(data, plugin.jobs.accounts.by_day(), color)
     for name, job in status["jobs"].items():
         row = {
             "color": color(name),
@@ -356,6 +362,36 @@ def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float
         data.shares["name"].append(bar[0] if len(bar) == 1 else f"{len(bar)} others")
         for key in ("deserved", "got", "lent", "borrowed"):
             data.shares[key].append(round(sum(found[name][key] for name in bar), 2))
+
+
+def _add_usage(
+    data: BoardData, by_day: dict[tuple[int, str], float], color: Callable[[str], str]
+) -> None:
+    """Add one box per owner and day, stacked; owners beyond `MOST_SHOWN` form one box together."""
+    total: defaultdict[str, float] = defaultdict(float)
+    for (_, owner), seconds in by_day.items():
+        total[owner] += seconds
+    largest = sorted(total, key=lambda owner: -total[owner])[:MOST_SHOWN]
+    boxes: defaultdict[tuple[int, str], float] = defaultdict(float)
+    for (day, owner), seconds in by_day.items():
+        boxes[day, owner if owner in largest else OTHER_OWNERS] += seconds
+    at: defaultdict[int, float] = defaultdict(float)
+    for day, owner in sorted(boxes, key=lambda box: (box[0], -total[box[1]])):
+        if (seconds := boxes[day, owner]) <= 0:
+            continue
+        begin = day * DAY * 1000  # Bokeh's dates are in milliseconds
+        box = {
+            "left": begin,
+            "right": begin + 0.9 * DAY * 1000,
+            "bottom": at[day],
+            "top": at[day] + seconds,
+            "owner": owner or "(none)",
+            "day": begin,
+            "color": OTHERS if owner == OTHER_OWNERS else color(owner),
+        }
+        at[day] += seconds
+        for key, value in box.items():
+            data.usage[key].append(value)
 
 
 def _append(

@@ -162,6 +162,28 @@ def _bars(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return dict(zip(("what", "color", "y", "right"), map(list, parts), strict=True))
 
 
+class Usage(DashboardComponent):  # type: ignore[misc]
+    """Core-seconds of each owner per day, stacked."""
+
+    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
+        self.scheduler = scheduler
+        self.shown: object = None
+        self.source = ColumnDataSource(empty().usage)
+        kwargs = {"x_axis_type": "datetime", "x_axis_label": "day (UTC)", **kwargs}
+        self.root = _figure("Core-seconds used per day by each owner", **kwargs)
+        at = {key: key for key in ("left", "right", "bottom", "top", "color")}
+        boxes = self.root.quad(**at, line_width=0, source=self.source)
+        tips = [("owner", "@owner"), ("day", "@day{%F}"), ("up to", "@top{0} core-seconds")]
+        hover = HoverTool(renderers=[boxes], tooltips=tips, formatters={"@day": "datetime"})
+        self.root.add_tools(hover)
+
+    def update(self) -> None:
+        """Read the newest data."""
+        columns = data_of(self.scheduler).usage
+        if columns is not self.shown:
+            self.shown = self.source.data = columns
+
+
 class Jobs(DashboardComponent):  # type: ignore[misc]
     """Table of all jobs with the reason why each has what it has."""
 
@@ -271,6 +293,7 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
             (Shares, boxes[1], {"sizing_mode": "stretch_both"}),
             (JobTaskStream, boxes[1], {"sizing_mode": "stretch_both"}),
             (Jobs, below, {"sizing_mode": "stretch_width", "height": 280}),
+            (Usage, below, {"width": 360, "height": 280}),
         ]
     )
 
@@ -302,6 +325,7 @@ def single_plots() -> Iterator[tuple[str, str, Callable[..., None]]]:
         "loss": Losses,
         "threads": Threads,
         "shares": Shares,
+        "usage": Usage,
         "jobs": Jobs,
         "task-stream": JobTaskStream,
     }

@@ -2,5 +2,6 @@
 
 from dask_slaq.scheduler.memory.following import last_resort
 from dask_slaq.scheduler.memory.memory import MEMORY_TOPIC, Memory
+from dask_slaq.scheduler.memory.safely import safely
 
-__all__ = ["MEMORY_TOPIC", "Memory", "last_resort"]
+__all__ = ["MEMORY_TOPIC", "Memory", "last_resort", "safely"]

@@ -241,6 +241,21 @@ class Memory:
             self.plugin.scheduler.log_event(MEMORY_TOPIC, event)
 
     @safely
+    def keep_audit(self, event: dict[str, Any]) -> None:
+        """Store an `event` of the audit."""
+        if self.store is not None:
+            self.store.add_audit(event)
+
+    async def audit(self, said: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the stored events of the audit, and those `said` that are not stored."""
+        if self.store is None:
+            return list(said)
+        kept = await self._loop.run_in_executor(None, _read_audit, self.store)
+        known = {(event.get("at"), event.get("message")) for event in kept}
+        more = [event for event in said if (event["at"], event["message"]) not in known]
+        return sorted([*kept, *more], key=lambda event: float(event.get("at", 0.0)))
+
+    @safely
     def checkpoint(self) -> None:
         """Write the running jobs that have reported since the last time, but not too many."""
         self._resuming.drop_lapsed()
@@ -298,3 +313,8 @@ class Memory:
         self.stop()
         if self.store is not None:
             await self._loop.run_in_executor(None, self.store.close)
+
+
+def _read_audit(store: RunStore) -> list[dict[str, Any]]:
+    store.flush(PATIENCE)
+    return store.audit()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from time import strftime
+from time import strftime, time
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, LONGEST_NAME, shown
@@ -12,9 +12,14 @@ from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, LONGEST_NAME, show
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["audit", "in_words"]
+    from dask_slaq.scheduler.plugin import SlaqPlugin
+
+__all__ = ["at_work", "audit", "in_words"]
 
 logger = logging.getLogger(__name__)
+
+#: Maximum number of characters of what is said of one change.
+LONGEST_LINE = 2000
 
 
 def audit(
@@ -26,7 +31,7 @@ def audit(
     job: object = "",
     refused: object = None,
 ) -> None:
-    """Record one change, or a refused one: a line in the log, an alert and an audit event.
+    """Record one change, or a refused one: a line in the log and the memory, an alert, an event.
 
     Parameters
     ----------
@@ -43,19 +48,28 @@ def audit(
     who, of = _clean(by) or "somebody", _clean(job)
     ended = f"refused: {refused}" if refused is not None else "done"
     message = f"{who}{where and f' at {where}'} asked to {what}: {ended}"
+    message = message[:LONGEST_LINE]
     logger.log(logging.INFO if refused is None else logging.WARNING, "%s", message)
     event = {
         "event": "audit",
+        "at": time(),
         "when": strftime("%Y-%m-%d %H:%M:%S"),
         "by": who,
         "where": where,
-        "what": what,
+        "what": what[:LONGEST_LINE],
         "job": of,
         "owner": who,
-        "refused": None if refused is None else str(refused),
+        "refused": None if refused is None else str(refused)[:LONGEST_LINE],
         "message": message,
     }
     scheduler.log_event([ALERT_TOPIC, AUDIT_TOPIC], event)
+    if (plugin := at_work(scheduler)) is not None:
+        plugin.memory.keep_audit(event)
+
+
+def at_work(scheduler: Scheduler) -> SlaqPlugin | None:
+    """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
+    return getattr(scheduler.handlers.get("slaq_open"), "plugin", None)
 
 
 def _clean(text: object) -> str:

@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
 
-from dask_slaq.core.errors import SlaqError
+from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.settings import STEER_TOPIC, check_owner
+from dask_slaq.core.settings import AUDIT_TOPIC, STEER_TOPIC, check_owner, is_number, shown
+from dask_slaq.core.usage import check_by
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
 from dask_slaq.scheduler.requests.validation import Dropped, check_opening
 from dask_slaq.scheduler.views import curves_to_come, explain, owners_of_jobs, positions, reason
 
 if TYPE_CHECKING:
-    from distributed import Scheduler
     from distributed.comm.core import Comm
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["Messages", "at_work"]
+__all__ = ["Messages"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class Messages:
             "slaq_bindings": self.bindings,
             "slaq_curve": self.curve,
             "slaq_explain": self.explain,
+            "slaq_usage": self.usage,
+            "slaq_audit": self.audit,
             "slaq_ended": self.ended,
             "slaq_steer": self.steer,
             "slaq_policy": self.policy,
@@ -243,6 +246,19 @@ class Messages:
         since = time() - seconds
         return [job for job in self.plugin.jobs.ended if job["ended"] >= since]
 
+    async def audit(self) -> list[dict[str, Any]]:
+        """Return who changed what, oldest first, also on earlier schedulers; see `audit`."""
+        self.plugin.check_registered()
+        said = [event for _, event in self.plugin.scheduler.get_events(AUDIT_TOPIC)]
+        return await self.plugin.memory.audit(said)
+
+    async def usage(self, by: Any = "owner", seconds: Any = None) -> dict[str, Any]:
+        """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
+        self.plugin.check_registered()
+        if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
+            raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
+        return await self.plugin.jobs.accounts.query(check_by(by), seconds)
+
     async def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""
         self.plugin.check_registered()
@@ -342,8 +358,3 @@ class Messages:
                 self.plugin.memory.set_kind(job, known)
         except Exception as error:
             self._dropped.add("kind", client, error)
-
-
-def at_work(scheduler: Scheduler) -> SlaqPlugin | None:
-    """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
-    return getattr(scheduler.handlers.get("slaq_open"), "plugin", None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.settings import shown
+from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.views.ends import in_words
 from dask_slaq.scheduler.views.status import etas, status_of_job
 
@@ -35,6 +36,7 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
         until a thread is free, None if unknown), ``next_thread`` (predicted fall of the
         normalized loss in one epoch by one more thread, None without a forecast), ``rival`` (the
         job with the best use of another thread: ``job`` and ``next_thread``, or None),
+        ``yields`` (how its owner's weight counts because of what it used lately, or None),
         ``last_sent`` (why its newest running task went to its worker, or None),
         ``would_change`` (list of sentences), ``text`` (all of it, for people).
 
@@ -63,6 +65,7 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
         rival=None if best is None else {"job": best, "next_thread": gains[best]},
         jobs=len(pools),
     )
+    found["yields"] = _yields(plugin, found["owner"])
     last = next(reversed(pools[name].running.values()), None)
     found["last_sent"] = None if last is None else last.why or "sent by Dask"
     found["would_change"] = _would_change(plugin, found, pools[name])
@@ -193,6 +196,17 @@ def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list
     return hints
 
 
+def _yields(plugin: SlaqPlugin, owner: str) -> str | None:
+    """Return in one phrase how the weight of an owner counts because of its recent use."""
+    half_life, grant = plugin.jobs.accounts.half_life, plugin.engine.grants.owners.get(owner)
+    if half_life is None or grant is None or grant.factor == 1.0:
+        return None
+    return (
+        f"its owner used {grant.lately:.2g} times its share lately (half-life "
+        f"{half_life / DAY:.3g} days): its weight counts {grant.factor:.2g} times"
+    )
+
+
 def _resources(needs: dict[str, float]) -> str:
     return ", ".join(f"{name}: {amount:g}" for name, amount in needs.items())
 
@@ -220,6 +234,8 @@ def _text(found: dict[str, Any]) -> str:
     if found["latest"] is not None:
         limits.append(f"latest {found['latest']:g} times its fair time")
     lines.append("  in force: " + ", ".join(limits))
+    if found["yields"] is not None:
+        lines.append(f"  {found['yields']}")
     if found["target"] is not None:
         lines.append(f"  target {found['target']:g}: {_eta(found['eta'])}")
     if found["ends"] is not None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.views.status import owners_of_jobs
+from dask_slaq.scheduler.views.usage import in_short
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -85,10 +86,11 @@ def add_metrics(scheduler: Scheduler) -> None:
                     family.add_metric([name, job["owner"]], job[key])
                 yield family
             owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
-            for key, (name, text) in BY_OWNER.items():
+            counters = jobs.accounts.counters()  # unknown, they would seem to begin at 0 again
+            for key, (name, text) in BY_OWNER.items() if counters is not None else ():
                 counter = CounterMetricFamily(self.build_name(name), text, labels=["owner"])
-                for owner, usage in owners.items():
-                    counter.add_metric([owner], usage[key])
+                for owner, usage in (counters or {}).items():
+                    counter.add_metric([owner], in_short(usage)[key])
                 yield counter
             for key in ("deserved", "got"):
                 family = GaugeMetricFamily(

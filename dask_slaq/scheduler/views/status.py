@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,9 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms
+from dask_slaq.core.usage import Usage
 from dask_slaq.scheduler.views.ends import ends_of
-from dask_slaq.scheduler.views.usage import Usage
+from dask_slaq.scheduler.views.usage import in_short
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
@@ -134,7 +134,9 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
         By owner: ``weight``, ``max_threads`` and ``max_jobs`` (None for no limit), ``jobs``
         (running ones and those that wait),
         ``deserved``, ``got``, ``lent`` and ``borrowed`` (threads, means of recent epochs; None
-        unless ``slaq.owners`` is configured), ``core_seconds``, ``finished_jobs``,
+        unless ``slaq.owners`` is configured), ``factor`` (by which its weight counts because of
+        what it used lately) and ``lately`` (that over its share; both None unless
+        ``slaq.half-life`` is configured), ``core_seconds``, ``finished_jobs``,
         ``loss_reduction`` (sum over finished jobs, in normalized loss).
     """
     engine, usage = jobs.engine, jobs.usage.as_dict()
@@ -146,13 +148,17 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     for owner in (*known, *(name for name in terms if name not in without_host | known.keys())):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
         grant = engine.grants.owners.get(owner)
-        standing: dict[str, Any] = dict.fromkeys(("deserved", "got", "lent", "borrowed"))
+        standing: dict[str, Any] = dict.fromkeys(
+            ("deserved", "got", "lent", "borrowed", "factor", "lately")
+        )
         if grant is not None:
             standing = {
                 "deserved": grant.deserved,
                 "got": grant.got,
                 "lent": max(grant.deserved - grant.got, 0.0),
                 "borrowed": max(grant.got - grant.deserved, 0.0),
+                "factor": grant.factor if jobs.accounts.half_life is not None else None,
+                "lately": grant.lately if jobs.accounts.half_life is not None else None,
             }
         found[owner] = {
             "weight": own.weight,
@@ -160,7 +166,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
             "jobs": running[owner],
             **standing,
-            **usage.get(owner, asdict(Usage())),
+            **usage.get(owner, in_short(Usage())),
         }
     return found
 

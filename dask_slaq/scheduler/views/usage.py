@@ -1,31 +1,22 @@
-"""Usage of the cluster by owner, which outlives the jobs."""
+"""Usage of the cluster by owner, which outlives the jobs; and of the tasks that run."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from dask_slaq.core.usage import OTHERS, Usage
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
     from dask_slaq.scheduler.pools import Pool
 
-__all__ = ["UnownedUsage", "Usage", "UsageByOwner", "seconds_of_running_tasks"]
+__all__ = ["UnownedUsage", "UsageByOwner", "in_short", "seconds_of_running_tasks"]
 
 #: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
 MOST_OWNERS = 1000
-OTHERS = "(others)"
-
-
-@dataclass
-class Usage:
-    """Usage of one owner: core-seconds, jobs that ended, and the losses' normalized reduction."""
-
-    core_seconds: float = 0.0
-    finished_jobs: int = 0
-    loss_reduction: float = 0.0
 
 
 class UsageByOwner(dict[str, Usage]):
@@ -39,7 +30,16 @@ class UsageByOwner(dict[str, Usage]):
 
     def as_dict(self) -> dict[str, dict[str, float]]:
         """Return all usage as plain values."""
-        return {owner: asdict(usage) for owner, usage in self.items()}
+        return {owner: in_short(usage) for owner, usage in self.items()}
+
+
+def in_short(usage: Usage) -> dict[str, float]:
+    """Return core-seconds, jobs that ended, and the losses' normalized reduction."""
+    return {
+        "core_seconds": usage.core_seconds,
+        "finished_jobs": usage.jobs,
+        "loss_reduction": usage.loss_reduction,
+    }
 
 
 class UnownedUsage:

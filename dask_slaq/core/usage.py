@@ -1,0 +1,194 @@
+"""Usage of a cluster: core-seconds, waits and ended jobs by owner, kind of job, job and day.
+
+Rows are bounded: of one day, and of all days, further jobs are added up under `OTHERS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, NamedTuple
+
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.settings import shown
+
+__all__ = [
+    "BY",
+    "COLUMNS",
+    "DAY",
+    "EARLIER",
+    "OTHERS",
+    "OUTCOMES",
+    "Ledger",
+    "Usage",
+    "UsageKey",
+    "check_by",
+    "decayed",
+    "sum_by",
+]
+
+#: Seconds of a day. Days are counted from 1970, in UTC; `EARLIER` is all days that are long past.
+DAY, EARLIER = 86_400.0, -1
+#: Name of the jobs, kinds and owners that are added up.
+OTHERS = "(others)"
+#: What usage can be summed by.
+BY = ("owner", "kind", "job", "day")
+#: Ends of jobs. A job whose client left is ``lost``.
+OUTCOMES = ("done", "stopped", "failed", "lost")
+#: Maximum number of rows of one day, by job and in all; and of rows of all days in memory.
+MOST_BY_JOB, MOST_OF_A_DAY, MOST_ROWS = 1000, 2000, 20_000
+
+
+class UsageKey(NamedTuple):
+    """Whose usage: kind and job are empty for work outside of jobs."""
+
+    day: int
+    owner: str
+    kind: str
+    job: str
+
+
+@dataclass(slots=True)
+class Usage:
+    """Usage of the cluster.
+
+    Attributes
+    ----------
+    core_seconds : float
+    waited : float
+        Seconds in which jobs had tasks to run, and none of them had a thread.
+    done, stopped, failed, lost : int
+        Numbers of jobs that ended, by outcome.
+    loss_reduction : float
+        Sum over the jobs that ended, in normalized loss.
+    """
+
+    core_seconds: float = 0.0
+    waited: float = 0.0
+    done: int = 0
+    stopped: int = 0
+    failed: int = 0
+    lost: int = 0
+    loss_reduction: float = 0.0
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs that ended."""
+        return self.done + self.stopped + self.failed + self.lost
+
+    def add(self, other: Usage) -> None:
+        """Add the `other` usage to this one."""
+        for name, value in zip(COLUMNS, astuple(other), strict=True):
+            setattr(self, name, getattr(self, name) + value)
+
+
+#: Names of the numbers of a `Usage`, in order.
+COLUMNS = tuple(Usage.__slots__)
+
+
+class Ledger:
+    """Usage that was not taken yet, in rows. Bounded in size.
+
+    Attributes
+    ----------
+    rows : dict of UsageKey to Usage
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[UsageKey, Usage] = {}
+        self._day, self._known = EARLIER, set[UsageKey]()
+
+    def of(self, day: int, owner: str, kind: str, job: str) -> Usage:
+        """Return the row to add to.
+
+        Parameters
+        ----------
+        day : int
+        owner, kind, job : str
+            See `UsageKey`.
+        """
+        key = UsageKey(day, owner, kind, job)
+        if (row := self.rows.get(key)) is not None:
+            return row
+        if day != self._day:
+            self._day, self._known = day, set()
+        if key not in self._known:
+            if len(self._known) >= MOST_BY_JOB and job:
+                key = key._replace(job=OTHERS)
+            if len(self._known) >= MOST_OF_A_DAY and key not in self._known:
+                key = UsageKey(day, OTHERS, OTHERS, OTHERS)
+            self._known.add(key)
+        if len(self.rows) >= MOST_ROWS:
+            self._shorten()
+        return self.rows.setdefault(key, Usage())
+
+    def take(self) -> list[tuple[UsageKey, Usage]]:
+        """Return all rows, and begin anew."""
+        rows, self.rows = self.rows, {}
+        return list(rows.items())
+
+    def _shorten(self) -> None:
+        """Add up the jobs of former days; if there are many rows still, these days as well."""
+        whole: dict[str, Any] = {"day": EARLIER, "kind": OTHERS, "job": OTHERS}
+        for changed in ({"job": OTHERS}, whole):
+            if len(self.rows) < MOST_ROWS // 2:
+                return
+            for key, usage in self.take():
+                if key.day != self._day:  # work outside of jobs has no kind
+                    names = changed if key.kind else {"day": changed.get("day", key.day)}
+                    key = key._replace(**names)
+                self.rows.setdefault(key, Usage()).add(usage)
+
+
+def check_by(by: object) -> tuple[str, ...]:
+    """Return what usage is to be summed `by`: one of `BY`, or several of them.
+
+    Raises
+    ------
+    InvalidSetting
+    """
+    names = (by,) if isinstance(by, str) else by
+    if isinstance(names, list | tuple) and names and all(name in BY for name in names):
+        return tuple(dict.fromkeys(names))
+    raise InvalidSetting(
+        f"usage can be summed by {', '.join(BY)} or several of them, not {shown(by)}"
+    )
+
+
+def sum_by(
+    rows: Iterable[tuple[UsageKey, Usage]], by: Sequence[str]
+) -> dict[tuple[str | int, ...], Usage]:
+    """Return usage by the values of some fields of the keys.
+
+    Parameters
+    ----------
+    rows : iterable of (UsageKey, Usage)
+    by : sequence of str
+        Fields of `UsageKey`.
+    """
+    found: dict[tuple[str | int, ...], Usage] = {}
+    for key, usage in rows:
+        found.setdefault(tuple(getattr(key, name) for name in by), Usage()).add(usage)
+    return found
+
+
+def decayed(by_day: Iterable[tuple[int, float]], now: float, half_life: float) -> float:
+    """Return core-seconds of several days, halved for each half-life since then.
+
+    Parameters
+    ----------
+    by_day : iterable of (int, float)
+        Day, and its core-seconds, which are taken to have been used in the middle of the day, or
+        of what has passed of it.
+    now : float
+        Seconds since 1970.
+    half_life : float
+        Seconds.
+    """
+    total = 0.0
+    for day, seconds in by_day:
+        if day != EARLIER:
+            middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2
+            total += seconds * math.exp2(-max(now - middle, 0.0) / half_life)
+    return total

@@ -1,0 +1,88 @@
+"""Usage in the store: it adds up, old rows are added up, and other releases get along with it."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+import pytest
+
+from dask_slaq.core.usage import DAY, OTHERS, Usage, UsageKey
+from dask_slaq.memory import RunStore, read_kinds, read_usage, usage_as_dicts, usage_rows
+
+TODAY = int(time.time() // DAY)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "runs.db"
+
+
+def write(path, *rows):
+    store = RunStore(path)
+    assert store.add_usage([(UsageKey(*key), usage) for key, usage in rows])
+    assert store.flush()
+    store.close()
+
+
+def test_what_is_written_is_added(path):
+    for _ in range(3):
+        write(
+            path,
+            ((TODAY, "ann", "svm", "svm-1"), Usage(2.5, waited=1.0, done=1, loss_reduction=0.5)),
+            ((TODAY - 1, "ann\ud800", "", ""), Usage(1.0)),
+        )
+    assert read_usage(path) == {
+        ("ann",): Usage(7.5, 3.0, 3, loss_reduction=1.5),
+        ("ann?",): Usage(3.0),
+    }
+    assert read_usage(path, ["job", "day"], since=TODAY).keys() == {("svm-1", TODAY)}
+    first, second = usage_as_dicts(read_usage(path, ["day", "kind"]), ["day", "kind"])
+    assert (first["kind"], second["kind"], second["jobs"]) == ("", "svm", 3)
+    assert first["day"] < second["day"] == time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def test_old_usage_is_added_up_and_none_is_lost(path, monkeypatch):
+    monkeypatch.setattr(usage_rows, "MOST_ROWS", 1000)
+    days = range(TODAY - 1000, TODAY + 1)
+    one = Usage(1.0, done=1)
+    write(path, *(((d, "ann", "svm", f"svm-{n}"), one) for d in days for n in (1, 2)))
+    write(path, *(((d, "ann", "", ""), Usage(1.0)) for d in days))
+    RunStore(path).close()  # the next day, or with the next scheduler
+    assert read_usage(path) == {("ann",): Usage(3003.0, done=2002)}
+    with sqlite3.connect(path) as connection:
+        (rows,) = connection.execute("SELECT count(*) FROM usage").fetchone()
+    assert rows <= 1000
+    by_job = read_usage(path, ["job"])
+    assert by_job["svm-1",].jobs <= 91 and by_job[OTHERS,].jobs >= 1800
+    assert by_job["",] == Usage(1001.0)
+    assert len(read_usage(path, ["day"], since=TODAY - 100)) == 101
+
+
+def test_a_file_of_an_earlier_release_is_read_and_gets_the_table(path):
+    RunStore(path).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE usage")
+    assert read_usage(path) == {}
+    write(path, ((TODAY, "ann", "", ""), Usage(1.0)))
+    assert read_usage(path) == {("ann",): Usage(1.0)} and read_kinds(path) == []
+
+
+def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monkeypatch):
+    from dask_slaq.memory import writer
+
+    monkeypatch.setattr(writer, "LOOK_EVERY", 0)
+    failures = [sqlite3.OperationalError("database is locked")] * 2
+
+    def prune_to(*args):
+        if failures:
+            raise failures.pop()
+
+    store = RunStore(path)
+    assert store.flush()
+    monkeypatch.setattr(writer, "prune_to", prune_to)
+    monkeypatch.setattr(writer, "PAUSE", 0.01)
+    store.add_usage([(UsageKey(TODAY, "ann", "", ""), Usage(1.0))])
+    assert store.flush() and not failures
+    store.close()
+    assert read_usage(path) == {("ann",): Usage(1.0)}

@@ -1,0 +1,325 @@
+"""Usage of a scheduler adds up to Dask's own compute seconds, and outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+
+import dask
+import pytest
+from distributed import Event
+from distributed.utils_test import captured_logger, inc
+from driving import (
+    LATE,
+    gen_cluster,
+    jobs,
+    on_virtual_clock,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    work,
+)
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.memory import RunStore
+
+TWO = [("127.0.0.1", 1)] * 2
+VALIDATED = {"distributed.scheduler.validate": True}
+
+
+def of_dask(scheduler):
+    """Compute seconds of all tasks, as Dask counts them."""
+    return sum(prefix.all_durations["compute"] for prefix in scheduler.task_prefixes.values())
+
+
+def total(found, column="core_seconds"):
+    return sum(row[column] for row in found["rows"])
+
+
+def by(found, name):
+    return {row[name]: row for row in found["rows"]}
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, a, b):
+    await start_plugin(c, s)
+    await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))  # before the first job
+    async with jobs(c, "svm-1", "svm-2", owner="ann@desk") as (one, two):
+        for job in (one, two):
+            job.report(1.0)
+        with tasks_of("svm-1"):
+            futures = c.map(time.sleep, [0.02] * 6, pure=False)
+        with tasks_of("svm-2"):
+            futures += c.map(time.sleep, [0.02] * 3, pure=False)
+        futures += c.map(time.sleep, [0.02] * 4, pure=False, key="plain")
+        await c.gather(futures)
+    await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))  # after the last
+    found = await slaq.usage(client=c, by=["owner", "job"])
+    assert math.isclose(total(found), of_dask(s), rel_tol=0.01)
+    used = {(row["owner"], row["job"]): row for row in found["rows"]}
+    assert used.keys() == {
+        ("unknown@127.0.0.1", ""),
+        *(("ann@desk", job) for job in ("svm-1", "svm-2", "")),
+    }
+    assert used["ann@desk", "svm-1"]["core_seconds"] >= 0.12
+    assert by(await slaq.usage(client=c, by="kind"), "kind")["svm"]["done"] == 2
+    assert "slaq.memory names no file" in found["note"] and found["since"] <= time.time()
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_tasks_count_while_they_run_and_once(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    plain = c.submit(wait_for, "plain", key="plain", workers=a.address)
+    await state_of(s, plain, "processing")
+    async with slaq.job("a", client=c, owner="ann") as job:
+        job.report(1.0)
+        with tasks_of("a"):
+            mine = c.submit(wait_for, "mine", key="mine", workers=b.address)
+        await state_of(s, mine, "processing")
+
+        async def wait_until_both_count():
+            found = {}
+            while found.keys() != {"a", ""} or min(found.values()) < 0.1:
+                for worker in (a, b):
+                    await worker.heartbeat()
+                rows = (await slaq.usage(client=c, by="job"))["rows"]
+                found = {row["job"]: row["core_seconds"] for row in rows}
+
+        await wait_until_both_count()
+        await Event("mine").set()
+        await mine
+    await wait_until_both_count()  # what a job has used stays its own
+    await Event("plain").set()
+    await plain
+    assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
+    assert not plugin.jobs.accounts._ahead
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_a_task_that_outlives_its_job_counts_once(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("other", client=c), slaq.job("a", client=c, owner="ann") as job:
+        job.report(1.0)
+        with tasks_of("a"):
+            mine = c.submit(wait_for, "mine", key="mine")
+        await state_of(s, mine, "processing")
+        worker = a if s.tasks["mine"].processing_on.address == a.address else b
+        await worker.heartbeat()
+        plugin.jobs.accounts.tick()
+    await Event("mine").set()
+    await mine
+    assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_searches_and_what_seceded_count(c, s, a, b):
+    from distributed import secede
+
+    plugin = await start_plugin(c, s)
+
+    def leave():
+        time.sleep(0.05)
+        secede()
+
+    def train(n):
+        for k in range(5):
+            time.sleep(0.01)
+            slaq.report(1.0 / (n + k + 1))
+
+    async with slaq.search("grid", client=c, owner="ann"):
+        await c.gather(c.map(train, range(6), pure=False))
+    async with slaq.job("a", client=c, owner="bob"):
+        with tasks_of("a"):
+            await c.submit(leave)
+    await until(lambda: not plugin.jobs.reports)
+    found = by(await slaq.usage(client=c), "owner")
+    assert found["ann"]["core_seconds"] >= 6 * 0.05
+    assert found["bob"]["core_seconds"] > 0.02
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_tasks_that_no_client_wants_are_of_the_client_that_needs_them(c, s, a, b):
+    await start_plugin(c, s)
+    async with slaq.job("a", client=c, owner="ann"):
+        pass
+    value = dask.delayed(0)
+    for _ in range(5):
+        value = dask.delayed(inc)(value)
+    assert await c.compute(value) == 5
+    assert by(await slaq.usage(client=c), "owner").keys() == {"ann"}
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)], config=VALIDATED)
+async def test_waits_and_ends_of_jobs_count(c, s, a):
+    plugin = await start_plugin(c, s, **LATE)
+    async with jobs(c, "a", "b", owner="ann") as (one, _):
+        one.report(1.0)
+        futures = []
+        for name in ("a", "b"):
+            with tasks_of(name):
+                futures.append(c.submit(wait_for, "go", key=name))
+        waiting = plugin.jobs._is_waiting
+        await until(lambda: sorted(map(waiting, ("a", "b"))) == [False, True])
+        (late,) = filter(waiting, ("a", "b"))
+        for _ in range(3):
+            plugin.run_once()
+        await Event("go").set()
+        await c.gather(futures)
+    with pytest.raises(ZeroDivisionError):
+        async with slaq.job("c", client=c, owner="ann"):
+            raise ZeroDivisionError
+    async with slaq.job("d", client=c, owner="bob"):
+        plugin.end_job("d")  # as if its client was lost
+    found = await slaq.usage(client=c, by=("owner", "job"))
+    used = {row["job"]: row for row in found["rows"]}
+    (first,) = {"a", "b"} - {late}
+    assert used[late]["waited"] > used[first]["waited"] == 0
+    ends = {name: used[name] for name in "abcd"}
+    assert {n: r["done"] for n, r in ends.items()} == {"a": 1, "b": 1, "c": 0, "d": 0}
+    assert ends["c"]["failed"] == ends["d"]["lost"] == 1 == ends["d"]["jobs"]
+
+
+def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
+    path, seconds = str(tmp_path / "runs.db"), []
+
+    @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+    async def life(c, s, a, b):
+        plugin = await start_plugin(c, s, memory=path)
+        async with slaq.job("svm-1", client=c, owner="ann") as job:
+            job.report(1.0)
+            with tasks_of("svm-1"):
+                await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
+        await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
+        seconds.append(of_dask(s))
+        found = await slaq.usage("1d", client=c)
+        assert found["note"] is None and found["file"] == path and found["since"] is None
+        assert math.isclose(total(found), sum(seconds), rel_tol=0.01)
+        assert total(found, "jobs") == len(seconds)
+        counters = plugin.jobs.accounts.counters
+        await until(lambda: counters() and counters()["ann"].jobs == len(seconds))
+        assert math.isclose(counters()["ann"].core_seconds, total(found), rel_tol=1e-6)
+        days = plugin.jobs.accounts.by_day()
+        assert math.isclose(sum(days.values()), total(found), rel_tol=1e-6)
+        assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == len(seconds)
+
+    for _ in range(3):
+        life()
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_counters_are_left_out_until_the_file_is_read_and_never_fall(c, s, a, b, tmp_path):
+    plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
+    accounts = plugin.jobs.accounts
+    await until(lambda: accounts.loaded)
+    accounts.loaded = False
+    assert accounts.counters() is None
+    accounts.loaded = True
+    row = accounts._ledger.of(int(time.time() // DAY), "ann", "", "")
+    row.core_seconds = 5.0
+    accounts.tick()
+    await until(lambda: "ann" in accounts.counters())
+    accounts._ledger.of(int(time.time() // DAY), "ann", "", "").core_seconds = -1.0  # a correction
+    accounts.tick()
+    assert total(await slaq.usage(client=c)) == 4.0
+    assert accounts.counters()["ann"].core_seconds == 5.0
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b, tmp_path):
+    with captured_logger("dask_slaq"):
+        plugin = await start_plugin(c, s, memory=str(tmp_path))
+        await until(lambda: plugin.memory.store.failed is not None)
+    await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
+    plugin.jobs.accounts.tick()
+    found = await slaq.usage(client=c)
+    assert math.isclose(total(found), of_dask(s), rel_tol=0.01)
+    assert "cannot be used" in found["note"] and found["since"] is not None
+    assert sum(u.core_seconds for u in plugin.jobs.accounts.counters().values()) > 0
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    plugin.jobs.accounts._owner_of = lambda client: 1 / 0
+    with captured_logger("dask_slaq") as log:
+        assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
+        async with slaq.job("a", client=c) as job:
+            job.report(1.0)
+            with tasks_of("a"):
+                assert await c.submit(inc, 1) == 2
+    assert log.getvalue().count("usage is no longer counted") == 1
+    assert plugin.failed is None
+    assert "ZeroDivisionError" in (await slaq.usage(client=c))["note"]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_what_cannot_be_asked_is_said(c, s, a, b):
+    await start_plugin(c, s)
+    for bad in ("soon", -1, math.nan, True):
+        with pytest.raises(InvalidSetting, match="since must be a time"):
+            await slaq.usage(bad, client=c)
+    with pytest.raises(InvalidSetting, match="owner, kind, job, day"):
+        await slaq.usage(by="week", client=c)
+    for bad in ("x", -1.0, [1]):
+        with pytest.raises(InvalidSetting, match="number of seconds"):
+            await c.scheduler.slaq_usage(seconds=bad)
+
+
+def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tmp_path):
+    path, shares = tmp_path / "runs.db", {}
+
+    def life(half_life):
+        store = RunStore(path)
+        store.add_usage([(UsageKey(0, "ann", "svm", "svm-1"), Usage(1e9))])
+        store.close()
+
+        async def scenario(client, cluster, plugin):
+            accounts = plugin.jobs.accounts
+            await until(lambda: accounts.loaded)
+            async with (
+                jobs(client, "a", owner="ann") as (a,),
+                jobs(client, "b", owner="bob") as (b,),
+            ):
+                futures = []
+                for name in ("a", "b"):
+                    with tasks_of(name):
+                        futures += client.map(work, [0.5] * 300, pure=False, key=f"of-{name}")
+                for job in (a, b):
+                    job.report(1.0)
+                before = {o: accounts.totals.of(o).core_seconds for o in ("ann", "bob")}
+                await asyncio.sleep(30)
+                for owner, seconds in before.items():
+                    shares[half_life, owner] = accounts.totals.of(owner).core_seconds - seconds
+                shares[half_life] = await slaq.explain("a", client=client)
+                shares["status"] = (await slaq.status(client))["owners"]
+                del futures
+
+        on_virtual_clock(scenario, [2, 2], memory=str(path), half_life=half_life)
+
+    for half_life in (None, "7d"):
+        life(half_life)
+    assert shares[None, "ann"] == pytest.approx(shares[None, "bob"], rel=0.1)
+    assert shares["7d", "ann"] == pytest.approx(shares["7d", "bob"] / 3, rel=0.2)
+    assert shares[None]["yields"] is None
+    assert "its owner used 2 times its share lately (half-life 7 days)" in shares["7d"]["text"]
+    assert "its weight counts 0.25 times" in shares["7d"]["text"]
+    assert shares["status"]["ann"]["factor"] == pytest.approx(0.25, rel=0.01)
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_what_was_used_lately_fades(c, s, a, b):
+    plugin = await start_plugin(c, s, half_life="1m")
+    accounts = plugin.jobs.accounts
+    await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
+    (owner,) = accounts.totals
+    used = accounts.lately([owner])[owner]
+    assert 0 < used <= of_dask(s) * 1.01
+    accounts._faded -= 60
+    assert accounts.lately([owner])[owner] == pytest.approx(used / 2, rel=0.05)
+    accounts._faded -= 6000
+    assert accounts.lately([owner, "eve"]) == {"eve": 0.0, owner: 0.0} and not accounts._lately
