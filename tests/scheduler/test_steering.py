@@ -280,9 +280,8 @@ async def test_tasks_outside_jobs_belong_to_somebody(c, s, a, b):
     ):
         async with slaq.job("b", client=known, owner="bob"):
             pass
-        futures = [
-            f for x in (known, unknown, says) for f in x.map(wait_for, ["go"] * 4, pure=False)
-        ]
+        clients = (known, unknown, says)
+        futures = [f for x in clients for f in x.map(wait_for, ["go"] * 4, pure=False)]
         await until(lambda: all(f"other:{x.id}" in plugin.jobs.owner for x in clients))
         await until(lambda: sum(map(len, (ws.processing for ws in s.workers.values()))) == 2)
         assert plugin.jobs.owner[f"other:{says.id}"] == "eve"
