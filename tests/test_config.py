@@ -123,26 +123,31 @@ EPOCH = "a time from 1ms to 1 day, such as 1s or 500ms"
         ),
         (
             {"limits": {"database": 0}},
-            "slaq.limits: limits must map labels to numbers of tasks at once, whole and from 1 to 1000000, "
+            "slaq.limits: limits must map labels to numbers of tasks at once, whole and from "
+            "1 to 1000000, "
             "not 'database' to 0",
         ),
         ({"notify": 3}, "slaq.notify: notify must be a mapping of owner to a webhook or a command"),
         (
             {"notify": {"ann": {"webhook": "file:///secret"}}},
-            "slaq.notify: the webhook of 'ann' must be an address that starts with http:// or https://",
+            "slaq.notify: the webhook of 'ann' must be an address that starts with http:// "
+            "or https://",
         ),
         (
             {"notify": {"ann": {"hook": "http://a/secret"}}},
-            "slaq.notify: notify of 'ann' must be a mapping with a webhook, a command or both, and events if "
+            "slaq.notify: notify of 'ann' must be a mapping with a webhook, a command or "
+            "both, and events if "
             "not all but audit are told",
         ),
         (
             {"notify": {"ann": {"command": "mail 'secret"}}},
-            "slaq.notify: the command of 'ann' must be a text such as 'mail -s dask ops', or a list of words",
+            "slaq.notify: the command of 'ann' must be a text such as 'mail -s dask ops', or "
+            "a list of words",
         ),
         (
             {"notify": {"ann": {"command": "mail", "events": ["ended"]}}},
-            "slaq.notify: 'ended' is not an event of which 'ann' may be told; events are: reached, late, "
+            "slaq.notify: 'ended' is not an event of which 'ann' may be told; events are: "
+            "reached, late, "
             "converged, stalled, diverged, done, stopped, failed, lost, fell back, audit",
         ),
         (
