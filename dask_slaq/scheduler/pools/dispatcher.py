@@ -174,13 +174,12 @@ class Dispatcher:
         ranks = ((self._rank(pool, waiting), i, pool) for i, pool in enumerate(waiting))
         queue = [(key, i, pool) for key, i, pool in ranks if key is not None]
         heapq.heapify(queue)
-        due = None  # key of the first job that waits for a thread of any worker
         while queue and self._open:
             key, i, pool = heapq.heappop(queue)
             if stage is AT_HOME and pool.passed:
                 # Workers that go on with tasks that Dask has sent: it is their turn as well.
                 self._leave(a for a in pool.passed if self._has_backlog(a))
-            if stage is AT_HOME and (due is None or key[:2] <= due[:2]):
+            if stage is AT_HOME:
                 self._start_gangs(pool, key)
             if not pool.kinds:
                 continue
@@ -191,8 +190,6 @@ class Dispatcher:
                 return
             choice = self._choose(pool, key, stage)
             if choice is None:
-                if ANY in pool.kinds:
-                    due = due or key
                 if pool.first_root():
                     # It waits for a free thread: no other job's task is sent ahead instead.
                     self._leave(a for a, ws in self._open.items() if not has_thread(ws))
@@ -379,8 +376,6 @@ class Dispatcher:
         for other in self._coming:
             if other is pool or other.ready or not self._comes_before(other, pool, threads):
                 continue
-            if other.group is not None and other.group.lag < -choice.key.owner_lag:
-                continue  # its owner is not first
             ends = max((sent.left(now) for sent in other.running.values()), default=0.0)
             if ends <= self.sent.next_end(choice.ws) + 2 * BACK_WITHIN:
                 # One that is behind is given more than its share to catch up.
