@@ -115,7 +115,7 @@ def _capacity_changes(
     multiple=True,
     metavar="SECONDS:CORES",
     callback=_capacity_changes,
-    help="From then on there are so many cores. Can be repeated.",
+    help="Change the core count at SECONDS. Can be repeated.",
 )
 @click.option(
     "--epoch",

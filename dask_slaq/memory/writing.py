@@ -35,7 +35,7 @@ def insert(connection: sqlite3.Connection, row: Sequence[Any], *owner: str) -> N
 
 
 def let_lapse(connection: sqlite3.Connection, before: float) -> None:
-    """Let runs on `connection` that are unfinished since `before` (Unix seconds) be failed."""
+    """Mark runs on `connection` that are unfinished since `before` (Unix seconds) as failed."""
     rows = connection.execute(
         f"SELECT {', '.join(COLUMNS)} FROM unfinished WHERE ended < ?", (before,)
     ).fetchall()

@@ -41,7 +41,7 @@ def add_scaling(scheduler: Scheduler) -> None:
 
 
 class Scaling:
-    """What the jobs of a plugin say about the number of workers. Errors change nothing.
+    """Caps Dask's adaptive target to what jobs can use. Errors leave the target unchanged.
 
     Parameters
     ----------

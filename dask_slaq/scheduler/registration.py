@@ -10,7 +10,7 @@ from distributed.core import error_message
 
 from dask_slaq.config import Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
-from dask_slaq.scheduler.requests import at_work, audit
+from dask_slaq.scheduler.requests import audit, current_plugin
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -37,7 +37,7 @@ def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[Slaq
         If one of them runs jobs and has not failed.
     """
     others = [p for p in scheduler.plugins.values() if isinstance(p, kind)]
-    if (before := at_work(scheduler)) is not None and before not in others:
+    if (before := current_plugin(scheduler)) is not None and before not in others:
         before.stop()  # it was unregistered and has not noticed yet
     if jobs := [name for p in others if p.failed is None for name in p.jobs.names()]:
         raise InvalidSetting(
@@ -67,7 +67,7 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
     NotAllowed
         If the machine has set ``slaq.lock``.
     """
-    before = at_work(scheduler)
+    before = current_plugin(scheduler)
     machine = settings() if before is None else before.machine
     if machine.lock:
         raise NotAllowed(
@@ -93,13 +93,13 @@ def watch(scheduler: Scheduler, kind: type[SlaqPlugin]) -> None:
         return
 
     async def registering(comm: Comm, **message: Any) -> Any:
-        before = at_work(scheduler)
+        before = current_plugin(scheduler)
         refused, found = None, None
         try:
             found = await register(**message)
         except SlaqError as error:
             refused, found = error, error_message(error, status="uncaught-error")
-        now = at_work(scheduler)
+        now = current_plugin(scheduler)
         if refused is not None or now is not before:
             policy = "" if now is None or refused else f" with policy {now.settings.policy}"
             what = f"register SlaqPlugin{policy}"

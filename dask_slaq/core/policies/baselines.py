@@ -1,6 +1,7 @@
 """Classic policies that serve jobs one after another, each with all threads that it can use.
 
-They serve as baselines and as alternatives. None of them looks at predicted losses.
+They serve as baselines and as alternatives. Only `ShortestRemainingTime` uses forecasts: of ends, not
+of losses.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def last_resort(name: str) -> Kind:
 
 @dataclass
 class Following:
-    """What is remembered of a running job, bounded; a report costs a microsecond.
+    """Bounded loss history of a running job; a report costs a microsecond.
 
     Attributes
     ----------

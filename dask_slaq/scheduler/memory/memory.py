@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 #: Topic of the events that tell which runs are safe on disk.
 MEMORY_TOPIC = "slaq-memory"
-#: Maximum number of past runs read of one kind, and of runs of which it is said that they are safe.
+#: Maximum number of past runs read of one kind, and of runs awaiting acknowledgement.
 MOST_LOADED, MOST_UNSAFE = 64, 10_000
 #: Seconds between two checkpoints, and for which opening a job waits for the store.
 PERIOD, PATIENCE = 5.0, 1.0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["at_work", "audit", "in_words"]
+__all__ = ["audit", "current_plugin", "in_words"]
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +63,11 @@ def audit(
         "message": message,
     }
     scheduler.log_event([ALERT_TOPIC, AUDIT_TOPIC], event)
-    if (plugin := at_work(scheduler)) is not None:
+    if (plugin := current_plugin(scheduler)) is not None:
         plugin.memory.keep_audit(event)
 
 
-def at_work(scheduler: Scheduler) -> SlaqPlugin | None:
+def current_plugin(scheduler: Scheduler) -> SlaqPlugin | None:
     """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
     return getattr(scheduler.handlers.get("slaq_open"), "plugin", None)
 

@@ -67,8 +67,7 @@ def check_opening(
         raise InvalidSetting(f"client must be the id of a connected client, not {shown(client)}")
     if unknown := [key for key in given if key not in ALLOWED]:
         raise InvalidSetting(
-            f"{shown(unknown[0])} is nothing that a job may be given; allowed are: "
-            + ", ".join(ALLOWED)
+            f"{shown(unknown[0])} is not a job setting; allowed are: " + ", ".join(ALLOWED)
         )
     run = given.get("run")
     if not (run is None or (isinstance(run, str) and len(run) <= 64)):
