@@ -1,7 +1,7 @@
 """Classic policies that serve jobs one after another, each with all threads that it can use.
 
-They serve as baselines and as alternatives. Only `ShortestRemainingTime` uses forecasts: of ends, not
-of losses.
+They serve as baselines and as alternatives. Only `ShortestRemainingTime` uses forecasts: of ends,
+not of losses.
 """
 
 from __future__ import annotations
