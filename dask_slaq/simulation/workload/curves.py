@@ -59,17 +59,6 @@ class Curve:
     loss: np.ndarray
     noisy: bool
 
-    def resample(self, iterations: int) -> np.ndarray:
-        """Return the loss at `iterations` evenly spaced points, the first and the last included.
-
-        Fewer points than the curve has are picked from it, which keeps its shape and its noise;
-        more are interpolated.
-        """
-        points = np.linspace(0, len(self.loss) - 1, iterations)
-        if iterations <= len(self.loss):
-            return self.loss[np.round(points).astype(int)]
-        return np.interp(points, np.arange(len(self.loss)), self.loss)
-
 
 def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
     """Read the curves of all files, in order.
