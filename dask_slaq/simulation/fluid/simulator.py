@@ -122,14 +122,7 @@ class Simulation:
     def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
         """Run until the last job ends.
 
-        Parameters
-        ----------
-        progress : callable, optional
-            Called at each step with the number of jobs that have just ended, 0 or more.
-
-        Returns
-        -------
-        Outcome
+        `progress` is called at each step with the number of jobs that have just ended, 0 or more.
         """
         decide = math.inf
         while self.coming or len(self.active):

@@ -84,20 +84,8 @@ FORMS: dict[str, Callable[[float], Form]] = {"waves": in_waves, "linear": spread
 
 
 def running_time(trials: Sequence[Trial]) -> RunningTime | None:
-    """Fit the running time of a solver to trials.
+    """Fit the running time of a solver to its `trials`; None if no iteration had a thread.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-        At least one trial, all of the same solver.
-
-    Returns
-    -------
-    RunningTime or None
-        None if no iteration after the first one of a trial ran on a thread or more.
-
-    Notes
-    -----
     The first interval of a trial includes start-up and is not fitted. The others enter as means per
     thread count, with relative errors as in Ernest.
     """

@@ -56,15 +56,7 @@ class Iterations:
 
 
 def iterations_to(trials: Sequence[Trial], target: float) -> Iterations:
-    """Return the iterations that the runs of one solver took, or would take, to a target.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        At least one trial, all of the same solver.
-    target : float
-        Loss to reach.
-    """
+    """Return the iterations that the `trials` of a solver took, or would take, to a `target`."""
     lowest = min(float(trial.losses.min()) for trial in trials)
     took = [np.argmax(t.losses <= target) + 1.0 for t in trials if (t.losses <= target).any()]
     if took:
