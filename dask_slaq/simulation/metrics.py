@@ -23,15 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a policy on a list of jobs.
-
-    Attributes
-    ----------
-    seed : int
-    jobs : sequence of SimulatedJob
-        In order of arrival.
-    outcome : Outcome
-    """
+    """One run of a policy on a list of `jobs`, in order of arrival, with its `outcome`."""
 
     seed: int
     jobs: Sequence[SimulatedJob]

@@ -28,25 +28,11 @@ _MOST = 1 << 32
 
 
 class Cluster:
-    """Workers that join and leave, and the worker sets that jobs hold.
+    """Workers that join and leave, and the worker sets that `n_jobs` jobs hold.
 
-    Parameters
-    ----------
-    n_jobs, cores : int
-        Number of jobs in the run, and of threads at the start.
-    capacity : sequence of (seconds, cores)
-        Changes of the number of cores, in order of time.
-    move_pause : float
-        Seconds until the data of a job is on a worker that it gained.
-
-    Attributes
-    ----------
-    workers : Workers
-        The workers there are now.
-    cores : int
-        Threads of all workers.
-    moved : int
-        Number of times that a job gained a worker.
+    There are `cores` threads at the start, and later as many as `capacity` says: (seconds, cores),
+    in order of time. The data of a job takes `move_pause` seconds to a worker that it gained.
+    `workers` are those there are now, and `moved` counts how often a job gained one.
     """
 
     def __init__(

@@ -20,24 +20,12 @@ EPSILON = 1e-7
 
 
 class Iterations:
-    """Iterations of all jobs, each job at its own rate. Arrays are (n_jobs,).
+    """Iterations of all `jobs`, each job at its own rate. Arrays are (n_jobs,).
 
-    Parameters
-    ----------
-    jobs : sequence of SimulatedJob
-
-    Attributes
-    ----------
-    rate : array
-        Iterations of usual length (without stragglers) per second; set by the caller.
-    compute : array
-        Core-seconds computed per second; set by the caller.
-    unsaid : array
-        Core-seconds not yet reported to the engine.
-    finished : array of int
-        Iterations that have ended.
-    times : list of (n_iterations,) array
-        When each iteration of each job ended, seconds after the start.
+    The caller sets `rate`, iterations of usual length (without stragglers) per second, and
+    `compute`, core-seconds per second. `unsaid` are core-seconds not yet reported to the engine,
+    `finished` the iterations that have ended, and `times` when each of them ended, in seconds after
+    the start.
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:

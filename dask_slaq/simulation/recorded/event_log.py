@@ -197,20 +197,11 @@ class RecordedJob:
 
 @dataclass
 class Recording:
-    """One recording, from one start of the plugin to the next.
+    """One recording, from one `start` of the plugin to the next.
 
-    Attributes
-    ----------
-    start : dict
-        The event that began the recording.
-    jobs : list of RecordedJob
-        In order of arrival.
-    threads : list of (seconds, int)
-        Threads of all workers, at each decision at which their number had changed.
-    decisions, moved : int
-        Number of decisions, and of times that a job gained a worker.
-    unknown : set of str
-        Jobs that arrived before the log begins.
+    Its `jobs` are in order of arrival. `threads` (seconds, number) are those of all workers, at
+    each decision at which they had changed. There were so many `decisions`, and a job gained a
+    worker `moved` times. The jobs in `unknown` arrived before the log begins.
     """
 
     start: Event

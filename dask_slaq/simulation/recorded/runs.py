@@ -141,10 +141,7 @@ class _Had:
 class Threads:
     """Threads that each job could use, followed through the events of a log.
 
-    Attributes
-    ----------
-    jobs : list of list of float
-        Per job in order of arrival, and per report: mean threads since the report before.
+    `jobs` has them in order of arrival, and per report the mean threads since the report before.
     """
 
     def __init__(self) -> None:
