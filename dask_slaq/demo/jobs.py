@@ -120,11 +120,7 @@ def _run(client: Client, policy: str, options: Options, copies: int) -> Run:
 
     for training, (_, *how) in zip(run.trainings, planned, strict=True):
         threading.Thread(target=drive, args=(training, *how), daemon=True).start()
-    with local.View() as view:
-        while run.running:
-            view.update(run)
-            sleep(local.LOOK)
-        view.update(run)
+    local.watch(run)
     return run
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import sleep
 from typing import Any, NamedTuple
 
 import click
@@ -39,7 +40,7 @@ class Options:
     policies: tuple[str, ...] = ("fair", "max-total")
 
     def copies(self, seconds: Sequence[float], tasks: int = 1) -> int:
-        """Return the copies per task that fill the time, if one takes `seconds` on each worker."""
+        """Return the copies for each of `tasks` per step; one takes `seconds` on each worker."""
         one = self.count * self.steps * tasks * sum(seconds) / len(seconds)
         return max(1, round(self.seconds * len(seconds) / one))
 
@@ -165,34 +166,31 @@ def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> 
     return client.gather(tasks)
 
 
-class View(ExitStack):
-    """Display of a run, by a context manager: with rich in a terminal a table, else lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._next = time()
-        self._live: Any = None
+def watch(run: Run, waiting: Callable[[], Collection[str]] = tuple) -> None:
+    """Show a `run` until it ends, and who is `waiting`: by rich in a terminal, else in lines."""
+    due, live, going = time(), None, True
+    with ExitStack() as stack:
         if sys.stdout.isatty():
             try:
                 from rich.live import Live
             except ImportError:
                 print("For a live table install rich: pip install 'dask-slaq[demo]'")
             else:
-                self._live = self.enter_context(Live(refresh_per_second=4))
-
-    def update(self, run: Run, waiting: Collection[str] = ()) -> None:
-        """Show the state of a `run`, in which the trainings named in `waiting` wait."""
-        rows = [(t.state(waiting), t) for t in run.trainings]
-        states = [state for state, _ in rows]
-        count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
-        best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
-        title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"
-        title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
-        if self._live:
-            self._live.update(_table(title, rows))
-        elif time() >= self._next or not run.running:
-            self._next += PERIOD
-            print(title, flush=True)
+                live = stack.enter_context(Live(refresh_per_second=4))
+        while going:
+            sleep(LOOK)
+            going, held = run.running, waiting()
+            rows = [(t.state(held), t) for t in run.trainings]
+            states = [state for state, _ in rows]
+            count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
+            best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
+            title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"
+            title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
+            if live:
+                live.update(_table(title, rows))
+            elif time() >= due or not going:
+                due += PERIOD
+                print(title, flush=True)
 
 
 def _table(title: str, rows: list[tuple[str, Training]]) -> Any:

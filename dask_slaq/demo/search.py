@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from contextlib import nullcontext
 from functools import cache
-from time import sleep
 from typing import Any
 
 import numpy as np
@@ -132,17 +131,13 @@ def _run(client: Client, way: str, options: Options, copies: int) -> Run:
     block: Any = nullcontext()
     if way == "search":
         block = slaq.search("demo", steps=options.steps, client=client)
-    with local.View() as view, block as found:
+    with block as found:
         run, keys = Run(way, list(trainings.values())), list(trainings)
         work = {"steps": options.steps, "copies": copies}
         futures = client.map(train, keys, list(models.values()), key=keys, **work)
         for future in futures:
             future.add_done_callback(ended)
-        while run.running:
-            trials = found.trials() if found else ()
-            view.update(run, [t["key"][len(way) + 1 :] for t in trials if t["state"] == "waiting"])
-            sleep(local.LOOK)
-        view.update(run)
+        local.watch(run, lambda: waiting(found, way) if found else ())
     client.unsubscribe_topic(way)
     for training, future in zip(run.trainings, futures, strict=True):
         if future.status == "finished":
@@ -150,6 +145,11 @@ def _run(client: Client, way: str, options: Options, copies: int) -> Run:
         else:
             training.error = "".join(traceback.format_exception(future.exception()))
     return run
+
+
+def waiting(search: Any, way: str) -> list[str]:
+    """Return the names of the models of a `search` that wait; keys begin with the `way`."""
+    return [t["key"][len(way) + 1 :] for t in search.trials() if t["state"] == "waiting"]
 
 
 def measure(run: Run) -> dict[str, Any]:

@@ -140,12 +140,20 @@ def states() -> Run:
     )
 
 
-def test_plain_lines_without_a_terminal(capsys):
-    with local.View() as view:
-        view.update(states(), ["waits"])
-        view.update(states(), ["waits"])
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "1 training, 1 waiting, 1 done, 1 failed, 1 to come; lowest loss done: 0.125" in line
+def test_plain_lines_without_a_terminal(monkeypatch, capsys):
+    shown, turns = states(), []
+
+    def later(seconds):
+        turns.append(seconds)
+        if len(turns) == 3:
+            for training in shown.trainings:
+                training.done = 2.0
+
+    monkeypatch.setattr(local, "sleep", later)
+    local.watch(shown, lambda: ["waits"])
+    first, last = capsys.readouterr().out.splitlines()  # and nothing in between
+    assert "1 training, 1 waiting, 1 done, 1 failed, 1 to come; lowest loss done: 0.125" in first
+    assert "4 done, 1 failed" in last
 
 
 def test_live_table_shows_the_best_first(monkeypatch):
