@@ -96,8 +96,8 @@ def __getattr__(name: str) -> Any:
         return import_module("dask_slaq.scheduler.preload").dask_setup
     if name == "__version__":
         return import_module("importlib.metadata").version("dask-slaq")
-    if name == "optuna":  # what Optuna's studies need, and only if it is installed
-        return import_module("dask_slaq.adapters.optuna")
+    if name in ("optuna", "xgboost"):  # what programs call that use these libraries
+        return import_module(f"dask_slaq.adapters.{name}")
     if name == "set":  # an alias, as the module that defines it needs the builtin
         return import_module("dask_slaq.client").set_job
     if name in _PUBLIC:
@@ -106,4 +106,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC, "optuna", "set", "__version__"])
+    return sorted([*globals(), *_PUBLIC, "optuna", "set", "xgboost", "__version__"])

@@ -1,4 +1,4 @@
-"""Boosted trees by xgboost, unmodified and elastic, beside another job.
+"""Boosted trees by xgboost, unmodified and elastic, alongside another job.
 
 Run it with ``python examples/boosting.py``; it needs ``pip install dask-slaq[xgboost]``.
 ``xgboost.dask`` reports every round by itself inside the block, but keeps its workers for the whole
@@ -14,7 +14,6 @@ import xgboost.dask
 from distributed import Client, LocalCluster, wait
 
 import dask_slaq as slaq
-from dask_slaq.workloads import elastic_xgboost
 
 ROWS, COLUMNS, CHUNKS, ROUNDS = 2_000, 6, 4, 12
 SETTINGS = {"objective": "reg:squarederror", "max_depth": 3}
@@ -30,7 +29,7 @@ def unmodified(client: Client, X: da.Array, y: da.Array) -> None:
 def elastic(client: Client, X: da.Array, y: da.Array) -> None:
     """Three steps of four rounds."""
     with slaq.job("elastic", client=client):
-        elastic_xgboost.train(SETTINGS, X, y, ROUNDS, rounds_per_step=ROUNDS // 3, client=client)
+        slaq.xgboost.train(SETTINGS, X, y, ROUNDS, rounds_per_step=ROUNDS // 3, client=client)
 
 
 def main() -> None:

@@ -25,9 +25,8 @@ LAZY = {
     "bokeh", "catboost", "dask_glm", "dask_ml", "lightgbm", "lightning", "matplotlib", "optuna",
     "rich", "scipy", "sklearn", "skorch", "textual", "torch", "xarray", "xgboost",
 }  # fmt: skip
-#: What a part may import with itself: workloads are scikit-learn estimators, and nothing else
-#: of ours imports them.
-ALLOWED = {"core": {"scipy"}, "workloads": {"scipy", "sklearn"}}
+#: What a part may import with itself.
+ALLOWED = {"core": {"scipy"}}
 #: A folder whose modules define classes of an optional library: nothing imports them but what
 #: needs them, when it runs. Its face is imported early, and must not import them.
 OF_LIBRARY = {

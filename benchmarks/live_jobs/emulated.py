@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common.curves import resample
 from dask_slaq.simulation.workload.curves import Curve, sample
 
 __all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "burst", "mixed", "staggered"]
@@ -187,7 +188,7 @@ def _jobs(
     task *= scale * WORK / (iterations * partitions * task).sum()
     jobs = []
     for i, curve in enumerate(drawn):
-        loss = curve.resample(int(iterations[i]))
+        loss = resample(curve, int(iterations[i]))
         jitter = rng.uniform(0.8, 1.2, (iterations[i], partitions[i]))
         jobs.append(
             EmulatedJob(

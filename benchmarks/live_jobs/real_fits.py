@@ -73,7 +73,7 @@ def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
 
 def nine(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
     """Make unfitted estimators of the paper's Table 1, each with its own data. See `estimators`."""
-    from dask_slaq.workloads.catalogue import CATALOGUE
+    from benchmarks.workloads.catalogue import CATALOGUE
 
     iterations = max(3, round(part * NINE_ITERATIONS))
     return {name: (name, row.estimator(iterations, seed)) for name, row in CATALOGUE.items()}
@@ -147,7 +147,7 @@ def _publish(client: Client, names: list[str], seed: int, rows: int) -> None:
 def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
     """Make the arrays X and, for supervised learning, y."""
     if name not in DATA:
-        from dask_slaq.workloads.catalogue import CATALOGUE
+        from benchmarks.workloads.catalogue import CATALOGUE
 
         return CATALOGUE[name].sized_data(rows, PARTITIONS, seed)
     columns = FEATURES if name == "clusters" else FEATURES + 1

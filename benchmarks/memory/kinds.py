@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.curves import resample
 from benchmarks.curves.repeated import FAMILIES, run_of_kind
 from dask_slaq.core.memory import Kind, Run, thinned
 from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs, parse
@@ -106,7 +107,7 @@ def from_files(paths: Iterable[str | Path], seed: int) -> list[KnownKind]:
             continue
         usual = rng.uniform(*ITERATIONS)
         runs = [
-            PastCurve({}, curves[i].resample(round(usual * rng.uniform(*VARIED))))
+            PastCurve({}, resample(curves[i], round(usual * rng.uniform(*VARIED))))
             for i in rng.permutation(len(curves))
         ]
         n_tested = min(TESTED, max(1, len(runs) // 3))

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.common.curves import resample
 from dask_slaq.simulation.workload import curves as curve_files
 
 __all__ = ["Recorded", "Space", "Synthetic", "recorded"]
@@ -123,7 +124,7 @@ def recorded(
     smooth = [curve for curve in curve_files.fit_for_jobs(curves) if not curve.noisy]
     made = []
     for curve in curve_files.sample(smooth, models, rng):
-        loss = curve.resample(steps)
+        loss = resample(curve, steps)
         left = (loss - loss.min()) / (loss[0] - loss.min())
         first, last = rng.uniform(0.9, 1.1), rng.uniform(0.1, 0.6)
         made.append((last + (first - last) * left).tolist())

@@ -1,8 +1,9 @@
-"""Loss reports of xgboost: of xgboost.dask, and of models trained in one task (`SlaqReport`).
+"""xgboost: reports of xgboost.dask, of models trained in one task, and elastic training.
 
 xgboost.dask (``train`` and the ``DaskXGB...`` estimators) trains in one long task per worker. A
 callback reports the loss of each round from the worker of rank 0, after xgboost has summed the
 metric over all workers. `SlaqReport` is created on first access: its base class is xgboost's.
+`train` is imported on first access: the workers that import this module do not need it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from dask_slaq.adapters.observing import (
 )
 from dask_slaq.adapters.rounds import RoundReport
 
-__all__ = ["LOOPS", "SlaqReport"]  # noqa: F822  (created by `__getattr__`)
+__all__ = ["LOOPS", "SlaqReport", "train"]  # noqa: F822  (by `__getattr__`)
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
@@ -184,6 +185,10 @@ def higher_is_better(metric: str) -> bool:
 def __getattr__(name: str) -> Any:
     if name == "SlaqReport":
         return _made()
+    if name == "train":
+        from dask_slaq.adapters.elastic_xgboost import train
+
+        return train
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from time import process_time, sleep
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,14 @@ from distributed import Client, get_worker
 from distributed.metrics import time
 
 import dask_slaq as slaq
-from dask_slaq.demo import local, report
+from dask_slaq.demo import local
 from dask_slaq.demo.local import Figures, Options, Run, Training
 from dask_slaq.demo.search import NOISE, TRAINED, digits
 from dask_slaq.simulation.workload import iterations_to
 
 #: Tasks per iteration.
 TASKS = 4
-#: Time between arrivals, as a fraction of a job's time alone: of twelve jobs, six to seven are
-#: there at once.
+#: Time between arrivals, as a fraction of a job's time alone: six or seven of twelve jobs overlap.
 SPACING = 0.5
 MOMENTUM = 0.9
 #: With these learning rates a job is at 90 % of its loss reduction at report 10, or 6, of 40.
@@ -29,17 +28,13 @@ SHOWN = {
     "t90_mean_s": "mean time to 90 % loss reduction",
     "t95_mean_s": "mean time to 95 % loss reduction",
     "makespan_s": "makespan",
-    "in_flight": "jobs at once, on average",
-    "busy_fraction": "busy share of the workers",
-    "driver_busy": "busy share of drivers and scheduler",
 }
 
 
 def gradient(part: int, weights: np.ndarray, copies: int) -> tuple[Any, ...]:
-    """Compute a gradient of softmax regression on a `part` of the digits: one task of a job.
+    """Compute loss and gradient at (65, 10) `weights` on `copies` of a `part` of the digits.
 
-    As many `copies` as fill its time are drawn with new noise. Returns the loss at the (65, 10)
-    `weights`, the intercepts being last, the gradient, and the span: worker, start and end.
+    One task of a job. Returns loss, gradient, and the span: worker, start and end.
     """
     start = time()
     X, y = (a[part:TRAINED:TASKS] for a in digits())
@@ -65,11 +60,8 @@ def plan(options: Options) -> list[tuple[str, float, float]]:
     return list(zip(names, rates.tolist(), arrivals.tolist(), strict=True))
 
 
-def jobs(client: Client, options: Options) -> tuple[Any, ...]:
-    """Train the same jobs on the cluster of `client` under each policy of the `options`.
-
-    Returns runs, figures, comparison, verdict and page.
-    """
+def jobs(client: Client, options: Options) -> local.Result:
+    """Train the same jobs on the cluster of `client` under each policy of the `options`."""
     print("Measuring how long a task takes ...", flush=True)
     for copies in (1, 100):  # the first one imports
         tasks = local.on_each_worker(client, gradient, 0, np.zeros((65, 10)), copies)
@@ -78,32 +70,27 @@ def jobs(client: Client, options: Options) -> tuple[Any, ...]:
     runs, figures = [], {}
     for policy in options.policies:
         client.register_plugin(slaq.SlaqPlugin(policy=policy))
-        moved, cpu = _bytes_moved(client), process_time()
+        moved = _bytes_moved(client)
         runs.append(_run(client, policy, options, copies))
-        figures[policy] = {
-            "driver_busy": (process_time() - cpu) / runs[-1].seconds,
-            "bytes_moved": _bytes_moved(client) - moved,
-        }
+        figures[policy] = {"bytes_moved": _bytes_moved(client) - moved}
     lowest: dict[str, float] = {}
     for training in (training for run in runs for training in run.trainings):
-        least = min((loss for _, loss in training.curve), default=np.inf)
-        lowest[training.name] = min(least, lowest.get(training.name, least))
+        losses = [loss for _, loss in training.curve]
+        lowest[training.name] = min(*losses, lowest.get(training.name, np.inf), np.inf)
     for run in runs:
         figures[run.way].update(measure(run, lowest, options.seed))
-    rows, said = local.compare(figures, SHOWN), verdict(figures)
     about = (
         f"{options.count} jobs (softmax regression on scikit-learn's digits by gradient descent, "
         f"{TASKS} tasks per iteration) train {options.steps} iterations each on two one-thread "
         f"worker processes, under one policy after another (seed {options.seed})."
     )
-    page = report.page(about, runs, rows, said, ranked=False)
-    return runs, {"policies": figures}, rows, said, page
+    return local.Result(about, runs, {"policies": figures}, SHOWN, verdict(figures))
 
 
 def train(client: Client, training: Training, rate: float, steps: int, copies: int) -> None:
-    """Train a job with `client` for `steps` iterations, and record its losses in `training`.
+    """Fit softmax regression as a job of `client`, and record its losses in `training`.
 
-    Softmax regression with a learning `rate`; `copies` is the work of a task: `gradient`.
+    It makes `steps` iterations with a learning `rate`; `copies` is the work of a task.
     """
     weights = speed = np.zeros((65, 10))
     with slaq.job(training.name, client=client) as job:
@@ -133,11 +120,7 @@ def _run(client: Client, policy: str, options: Options, copies: int) -> Run:
 
     for training, (_, *how) in zip(run.trainings, planned, strict=True):
         threading.Thread(target=drive, args=(training, *how), daemon=True).start()
-    with local.View() as view:
-        while run.running:
-            view.update(run)
-            sleep(local.LOOK)
-        view.update(run)
+    local.watch(run)
     return run
 
 
@@ -158,27 +141,17 @@ def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
     for key in ("t90", "t95"):
         known = [job[f"{key}_s"] for job in found if job[f"{key}_s"] is not None]
         means[f"{key}_mean_s"] = float(np.mean(known)) if known else None
-    spans = [span for t in run.trainings for span in t.spans]
-    threads = len({worker for worker, _, _ in spans}) or 1
-    return {
-        **means,
-        "makespan_s": run.seconds,
-        "in_flight": sum(job["completion_s"] for job in found) / run.seconds,
-        "busy_fraction": sum(stop - start for _, start, stop in spans) / (threads * run.seconds),
-        "jobs": found,
-    }
+    return {**means, "makespan_s": run.seconds, "jobs": found}
 
 
 def verdict(figures: Figures) -> str:
     """Return what was gained; if nothing was, what may be the reason."""
-    share, first = local.ratio(figures, "t90_mean_s"), next(iter(figures.values()))
+    share = local.ratio(figures, "t90_mean_s")
     if share is None:
         return "There is nothing to compare with."
     if share <= local.GAINED:
         return f"Jobs were at 90 % after {share:.2f} of the time."
     return (
-        f"Nothing was gained: at first {first['in_flight']:.1f} jobs were there at once, workers "
-        f"were busy for {first['busy_fraction']:.0%} of the time, the process of drivers and "
-        f"scheduler for {first['driver_busy']:.0%}. It takes more jobs than that at once, or jobs "
-        "that wait for workers more than for their drivers."
+        f"Nothing was gained: jobs were at 90 % after {share:.2f} of the time. It takes more jobs "
+        "at once, or jobs that wait for workers more than for their drivers."
     )

@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from time import sleep
+from typing import Any, NamedTuple
 
+import click
 from distributed import Client, LocalCluster
 from distributed.metrics import time
 
@@ -38,10 +40,7 @@ class Options:
     policies: tuple[str, ...] = ("fair", "max-total")
 
     def copies(self, seconds: Sequence[float], tasks: int = 1) -> int:
-        """Return how much work each of a step's `tasks` gets, to fill the time of all workers.
-
-        One copy of the data takes this number of `seconds` on each worker.
-        """
+        """Return the copies for each of `tasks` per step; one takes `seconds` on each worker."""
         one = self.count * self.steps * tasks * sum(seconds) / len(seconds)
         return max(1, round(self.seconds * len(seconds) / one))
 
@@ -90,27 +89,40 @@ class Run:
         return max(training.done or self.start for training in self.trainings) - self.start
 
 
-def show(demo: Callable[..., Any], options: Options, json_file: str | None, html_file: str) -> int:
+class Result(NamedTuple):
+    """What a demo is `about`, its runs, figures, those `shown`, and whether models are `ranked`."""
+
+    about: str
+    runs: list[Run]
+    #: As JSON; first those of each way.
+    figures: dict[str, Any]
+    shown: dict[str, str]
+    verdict: str
+    ranked: bool = False
+
+
+def show(demo: Callable[..., Result], options: Options, json_file: str | None, html: str) -> int:
     """Run a `demo` with its `options`, print the results, and write them to the files.
 
-    The figures go to `json_file`, which may be "-" for stdout, the page to `html_file`. Returns
-    the exit code: 1 if a model or job failed, else 0.
+    The figures go to `json_file`, which may be "-" for stdout, the page to `html`. Returns 1 if a
+    model or job failed, else 0.
     """
+    from dask_slaq.demo import report
+
     # If the figures go to stdout, all other output goes to stderr.
     with redirect_stdout(sys.stderr if json_file == "-" else sys.stdout):
         with _cluster() as client:
-            runs, figures, rows, verdict, page = demo(client, options)
+            found = demo(client, options)
+        rows = compare(next(iter(found.figures.values())), found.shown)
         print()
         for label, *cells in rows:
             print(f"{label:36}{''.join(f'{cell:>12}' for cell in cells)}".rstrip())
-        Path(html_file).write_text(page, encoding="utf-8")
-        print(f"\n{verdict}\n\nCurves, and who had which thread when: {html_file}")
-    text = json.dumps(figures, indent=2) + "\n"
-    if json_file == "-":
-        sys.stdout.write(text)
-    elif json_file:
-        Path(json_file).write_text(text, encoding="utf-8")
-    failed = [(run.way, training) for run in runs for training in run.trainings if training.error]
+        Path(html).write_text(report.page(found, rows), encoding="utf-8")
+        print(f"\n{found.verdict}\n\nCurves, and who had which thread when: {html}")
+    if json_file:
+        with click.open_file(json_file, "w", encoding="utf-8") as file:
+            file.write(json.dumps(found.figures, indent=2) + "\n")
+    failed = [(run.way, t) for run in found.runs for t in run.trainings if t.error]
     for way, training in failed:
         print(f"\n{training.name} failed ({way}):\n{training.error}", file=sys.stderr)
     return 1 if failed else 0
@@ -154,34 +166,31 @@ def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> 
     return client.gather(tasks)
 
 
-class View(ExitStack):
-    """Display of a run, by a context manager: with rich in a terminal a table, else lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._next = time()
-        self._live: Any = None
+def watch(run: Run, waiting: Callable[[], Collection[str]] = tuple) -> None:
+    """Show a `run` until it ends, and who is `waiting`: by rich in a terminal, else in lines."""
+    due, live, going = time(), None, True
+    with ExitStack() as stack:
         if sys.stdout.isatty():
             try:
                 from rich.live import Live
             except ImportError:
                 print("For a live table install rich: pip install 'dask-slaq[demo]'")
             else:
-                self._live = self.enter_context(Live(refresh_per_second=4))
-
-    def update(self, run: Run, waiting: Collection[str] = ()) -> None:
-        """Show the state of a `run`, in which the trainings named in `waiting` wait."""
-        rows = [(t.state(waiting), t) for t in run.trainings]
-        states = [state for state, _ in rows]
-        count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
-        best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
-        title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"
-        title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
-        if self._live:
-            self._live.update(_table(title, rows))
-        elif time() >= self._next or not run.running:
-            self._next += PERIOD
-            print(title, flush=True)
+                live = stack.enter_context(Live(refresh_per_second=4))
+        while going:
+            sleep(LOOK)
+            going, held = run.running, waiting()
+            rows = [(t.state(held), t) for t in run.trainings]
+            states = [state for state, _ in rows]
+            count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
+            best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
+            title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"
+            title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
+            if live:
+                live.update(_table(title, rows))
+            elif time() >= due or not going:
+                due += PERIOD
+                print(title, flush=True)
 
 
 def _table(title: str, rows: list[tuple[str, Training]]) -> Any:
@@ -203,10 +212,10 @@ def ratio(figures: Figures, key: str) -> float | None:
 
 
 def compare(figures: Figures, shown: dict[str, str]) -> list[list[str]]:
-    """Return the cells of a comparison of `figures`: a heading, and a row for each key `shown`."""
+    """Return the cells of a comparison: a heading, and the times in `figures` per key `shown`."""
     rows = [["", *figures, "ratio"]]
     for key, label in shown.items():
-        form, share = ("{:.1f} s", ratio(figures, key)) if key.endswith("_s") else ("{:.2f}", None)
-        cells = ["-" if way[key] is None else form.format(way[key]) for way in figures.values()]
-        rows.append([label, *cells, "" if share is None else f"{share:.2f}"])
+        times = ["-" if way[key] is None else f"{way[key]:.1f} s" for way in figures.values()]
+        share = ratio(figures, key)
+        rows.append([label, *times, "" if share is None else f"{share:.2f}"])
     return rows

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from dask_slaq.demo.local import Run
+from dask_slaq.demo.local import Result, Run
 
 _WAYS = ("#999999", "#d55e00")
 #: Of the five best models; the others fade from the first to the second of _OTHERS.
@@ -20,10 +20,8 @@ _JOBS = (
 )  # fmt: skip
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 1.5em auto; }
-h1 { font-size: 1.5em; margin-bottom: 0; }
-h2 { font-size: 1.15em; margin: 1em 0 0.2em; }
-h3 { font-size: 1em; margin: 0.2em 0; }
-p { margin: 0.3em 0; }
+h1, h2, h3, p { margin: 0.3em 0; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.15em; } h3 { font-size: 1em; }
 table { border-collapse: collapse; margin: 0.8em 0; }
 td, th { padding: 0.25em 1.2em 0.25em 0; text-align: right; border-bottom: 1px solid #ddd; }
 td:first-child, th:first-child { text-align: left; }
@@ -98,14 +96,9 @@ class Chart:
         return f'<svg viewBox="{size}" role="img">{"".join(self._marks)}</svg>'
 
 
-def page(
-    about: str, runs: Sequence[Run], rows: Sequence[Sequence[str]], verdict: str, ranked: bool
-) -> str:
-    """Return a report as HTML.
-
-    It says what it is `about`, has the `rows` of the comparison and the `verdict`, and draws the
-    `runs`. If the trainings are `ranked`, it also shows when the best were ready.
-    """
+def page(found: Result, rows: Sequence[Sequence[str]]) -> str:
+    """Return the report as HTML on what a demo has `found`, with the `rows` of its comparison."""
+    runs, ranked = found.runs, found.ranked
     losses = [loss for run in runs for t in run.trainings for _, loss in t.curve] or [1.0]
     low = max(0.9 * min(losses), 1e-3)
     span = low, max(min(1.1 * max(losses), 3.0), 2 * low)
@@ -129,9 +122,9 @@ def page(
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>dask slaq demo</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
-<body><h1>dask slaq demo</h1><p>{escape(about)}</p>
+<body><h1>dask slaq demo</h1><p>{escape(found.about)}</p>
 <div class="row"><div><table><tr>{heading.replace("td>", "th>")}</tr>
-{"".join(f"<tr>{row}</tr>" for row in body)}</table><p>{escape(verdict)}</p></div>
+{"".join(f"<tr>{row}</tr>" for row in body)}</table><p>{escape(found.verdict)}</p></div>
 <div>{ready}</div></div>
 <h2>Loss over time</h2>{key}{_panels(runs, lambda run: _curves(run, stop, span, colors))}
 <h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, stop, colors, ranked))}

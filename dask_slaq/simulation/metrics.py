@@ -23,15 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a policy on a list of jobs.
-
-    Attributes
-    ----------
-    seed : int
-    jobs : sequence of SimulatedJob
-        In order of arrival.
-    outcome : Outcome
-    """
+    """One run of a policy on a list of `jobs`, in order of arrival, with its `outcome`."""
 
     seed: int
     jobs: Sequence[SimulatedJob]
@@ -92,14 +84,8 @@ class Run:
     def loss_over_time(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the mean normalized loss of the active jobs, a step function of time.
 
-        Returns
-        -------
-        at : (n_steps + 1,) array
-            Seconds after the start at which each step begins; last, the end of the last step.
-        mean : (n_steps,) array
-            0 where no job is active.
-        active : (n_steps,) array
-            Number of active jobs.
+        Returns the seconds (n_steps + 1,) at which each step begins, and last the end; the mean
+        (n_steps,), 0 where no job is active; and the number of active jobs (n_steps,).
         """
         at, loss, count = [], [], []
         for job, times in zip(self.jobs, self.outcome.times, strict=True):
@@ -130,27 +116,13 @@ def summarize(
     cores: int,
     capacity: Sequence[tuple[float, int]] = (),
 ) -> dict[str, float | int | list[dict[str, Any]] | None]:
-    """Summarize the runs of one policy over its seeds.
+    """Summarize the `runs` of one policy over its seeds, and those of `fair` on the same lists.
 
-    Parameters
-    ----------
-    runs, fair : sequence of Run
-        Runs of the policy, and runs of `fair` on the same lists.
-    cores : int
-        Threads of the cluster at the start.
-    capacity : sequence of (seconds, cores)
-        Later changes of the number of threads, in order of time.
-
-    Returns
-    -------
-    dict
-        Figures under the keys of the JSON output.
-
-    Notes
-    -----
-    rho is the finish-time fairness of a job: its seconds to completion over those under `fair`.
-    `rho95` is the same ratio for 95 % of the loss reduction. ``converged_share`` is the fraction of
-    the time of all jobs in which at most 5 % of their loss reduction was left.
+    The cluster has `cores` threads at the start; `capacity` has later changes as (seconds, cores).
+    The result has the keys of the JSON output. rho is the finish-time fairness of a job: its
+    seconds to completion over those under `fair`. `rho95` is the same ratio for 95 % of the loss
+    reduction. ``converged_share`` is the fraction of the time of all jobs in which at most 5 % of
+    their loss reduction was left.
     """
     rho = np.concatenate([a.completion / b.completion for a, b in _pairs(runs, fair)])
     rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in _pairs(runs, fair)])

@@ -28,13 +28,7 @@ HORIZONS = np.append(0.0, np.unique(np.round(np.geomspace(1, 1000, 25))))
 
 
 class OraclePredictor:
-    """Predictor that knows the true curves, in place of `LossPredictor`.
-
-    Parameters
-    ----------
-    curves : mapping of str to array
-        True loss of each job by name, one value per iteration.
-    """
+    """Predictor that knows the true losses of each job, `curves` by name, for `LossPredictor`."""
 
     def __init__(self, curves: Mapping[str, FloatArray]) -> None:
         self._best = {
@@ -120,18 +114,10 @@ class OraclePredictor:
 
 
 class KnownTimes(Runtimes):
-    """True running times, in place of those that `Runtimes` learns.
+    """True running times by a `law`, in place of those that `Runtimes` learns.
 
-    Parameters
-    ----------
-    running : Jobs
-        The jobs of the engine.
-    jobs : sequence of SimulatedJob
-        All jobs of the run.
-    law : Law
-        True running times of all jobs.
-    cores : int
-        Most threads of the cluster.
+    `running` are the jobs of the engine, `jobs` all jobs of the run, and `cores` the most threads
+    of the cluster.
     """
 
     def __init__(self, running: Jobs, jobs: Sequence[SimulatedJob], law: Law, cores: int) -> None:
@@ -158,19 +144,9 @@ class KnownTimes(Runtimes):
 class ShortestRemaining:
     """Policy that serves jobs in order of the true time left to 95 % of their loss reduction.
 
-    The first job gets the threads on which it is fastest, then the next one, and so on. Jobs beyond
-    95 % come last, in order of the time left to their ends.
-
-    Parameters
-    ----------
-    jobs : sequence of SimulatedJob
-        All jobs of the run.
-    progress : OraclePredictor
-        The engine's predictor, which counts the iterations of each job.
-    law : Law
-        True running times of all jobs.
-    cores : int
-        Most threads of the cluster.
+    The first job gets the threads on which it is fastest by the `law`, of `cores` at most, then the
+    next one, and so on. Jobs beyond 95 % come last, in order of the time left to their ends. `jobs`
+    are all jobs of the run; `progress`, the engine's predictor, counts their iterations.
     """
 
     name = "srtf-oracle"

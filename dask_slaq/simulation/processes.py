@@ -14,15 +14,9 @@ _counter: Any = None
 
 
 def process_pool(processes: int, counter: Any = None) -> ProcessPoolExecutor:
-    """Make an executor whose processes end with this one.
+    """Make an executor with some `processes`, which end with this one and share a `counter`.
 
     Processes are spawned: a fork of a program with threads, such as Dask's, may hang.
-
-    Parameters
-    ----------
-    processes : int
-    counter : multiprocessing.Value, optional
-        Made by `counter`, and increased by `count` in the processes.
     """
     return ProcessPoolExecutor(processes, get_context("spawn"), _begin, (counter,))
 

@@ -224,21 +224,11 @@ def run(
     watch: Watcher | None = None,
     past: Sequence[PastRun] = (),
 ) -> Run:
-    """Simulate one list of jobs under one policy or oracle.
+    """Simulate one list of `jobs`, in order of arrival, under one policy or oracle.
 
-    Parameters
-    ----------
-    name : str
-        Name of a policy or of `ORACLES`, which may end in `FORGETFUL`.
-    seed : int
-        Seed of the list and of the law of running times.
-    jobs : sequence of SimulatedJob
-        In order of arrival.
-    settings : Settings
-    progress, watch : callable, optional
-        See `Simulation.run` and `Simulation`.
-    past : sequence of core.memory.Run
-        Runs that the engine remembers.
+    `name` may end in `FORGETFUL`. The `seed` is of the list and of the law of running times. The
+    engine remembers `past` runs. For `progress` see `Simulation.run`, for `watch` and `settings`
+    `Simulation` and `Settings`.
     """
     past = () if name.endswith(FORGETFUL) else past
     truth = law(settings.scaling, jobs, seed)

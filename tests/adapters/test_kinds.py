@@ -166,16 +166,6 @@ def test_lightning(tmp_path):
     assert plain(kind) == ("lightning/Net/Adam", {"lr": -3.0, "batches": 0.6})
 
 
-def test_elastic_workloads(client, rows):
-    from dask_slaq.workloads.svm import LinearSVM
-
-    (kind,) = kinds_of(
-        lambda: LinearSVM(max_iter=2).fit(rows.chunked("x"), rows.chunked("logistic"))
-    )
-    name, numbers = plain(kind)
-    assert name.startswith("dask_slaq/LinearSVM") and numbers.items() >= SIZES.items()
-
-
 class Odd(BaseEstimator):
     """An estimator with parameters of every kind."""
 

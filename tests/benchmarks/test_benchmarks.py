@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import overhead
+from benchmarks.common.curves import resample
 from benchmarks.common.metrics import JobTrace, Run, ratios, summarize, table
 from benchmarks.live_jobs import emulated as jobs
 from benchmarks.live_jobs.real_fits import runner
@@ -79,7 +80,7 @@ def test_curves_are_read_with_their_kind(tmp_path):
 def test_a_curve_keeps_its_ends_and_its_values_when_squeezed():
     loss = np.geomspace(10, 1, 100)
     curve = curves.Curve("a", "a", loss, noisy=False)
-    squeezed, stretched = curve.resample(20), curve.resample(150)
+    squeezed, stretched = resample(curve, 20), resample(curve, 150)
     assert squeezed[[0, -1]].tolist() == stretched[[0, -1]].tolist() == loss[[0, -1]].tolist()
     assert set(squeezed) <= set(loss)
     assert len(stretched) == 150 and (np.diff(stretched) <= 0).all()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import workloads
-from benchmarks.common.references import REFERENCES, difference, numbers
-from dask_slaq.workloads.catalogue import CATALOGUE
-from dask_slaq.workloads.svm import LinearSVM
+from benchmarks.workloads.__main__ import main
+from benchmarks.workloads.catalogue import CATALOGUE
+from benchmarks.workloads.references import REFERENCES, difference, numbers
+from benchmarks.workloads.svm import LinearSVM
 
 SOME = ["k-means", "linear-svm", "boosting-regressor", "perceptron"]
 HERE = [name for name in SOME if importlib.util.find_spec(CATALOGUE[name].source.partition(":")[0])]
@@ -28,7 +28,7 @@ def test_every_workload_has_a_reference():
 def test_workloads_are_measured(tmp_path):
     path = tmp_path / "workloads.json"
     arguments = ["--quick", "--rows", "1600", "--iterations", "3", "--workloads", ",".join(HERE)]
-    shown = CliRunner().invoke(workloads.main, [*arguments, "--json", str(path)])
+    shown = CliRunner().invoke(main, [*arguments, "--json", str(path)])
     assert shown.exit_code == 0, shown.output
     found = json.loads(path.read_text())["workloads"]
     assert list(found) == HERE
@@ -43,7 +43,7 @@ def test_workloads_are_measured(tmp_path):
 
 
 def test_an_unknown_workload_is_named():
-    result = CliRunner().invoke(workloads.main, ["--workloads", "linear-svm,svm"])
+    result = CliRunner().invoke(main, ["--workloads", "linear-svm,svm"])
     assert result.exit_code != 0 and "unknown workload svm: one of k-means" in result.output
 
 

@@ -53,8 +53,6 @@ def test_times_of_a_job_count_from_its_arrival():
     assert found["t90_mean_s"] == pytest.approx(4.0)
     assert found["t95_mean_s"] == pytest.approx(8.0)
     assert found["makespan_s"] == pytest.approx(11.0)
-    assert found["in_flight"] == pytest.approx(20 / 11)
-    assert found["busy_fraction"] == pytest.approx(2 / 11)
     assert found["jobs"][1]["completion_s"] == pytest.approx(10.0)
 
 
@@ -66,26 +64,26 @@ def test_a_job_that_did_not_get_there_has_no_time():
 
 
 def test_jobs_say_when_nothing_was_gained():
-    figures = {"t90_mean_s": 3.0, "in_flight": 1.2, "driver_busy": 0.9, "busy_fraction": 0.4}
+    figures = {"t90_mean_s": 3.0}
     said = jobs.verdict({"fair": figures, "max-total": figures})
-    assert "Nothing was gained: at first 1.2 jobs" in said
-    assert "90%" in said
-    assert "after 0.50" in jobs.verdict({"fair": figures, "new": {**figures, "t90_mean_s": 1.5}})
+    assert "Nothing was gained: jobs were at 90 % after 1.00 of the time" in said
+    assert "after 0.50" in jobs.verdict({"fair": figures, "new": {"t90_mean_s": 1.5}})
 
 
-def test_the_comparison_has_a_ratio_of_times_and_none_of_others():
-    figures = {"fair": {"t_s": 4.0, "n": 2.0}, "new": {"t_s": 1.0, "n": 4.0}}
-    assert local.compare(figures, {"t_s": "time", "n": "number"}) == [
+def test_the_comparison_has_times_and_their_ratio():
+    figures = {"fair": {"t_s": 4.0, "u_s": 2.0}, "new": {"t_s": 1.0, "u_s": None}}
+    assert local.compare(figures, {"t_s": "one", "u_s": "other"}) == [
         ["", "fair", "new", "ratio"],
-        ["time", "4.0 s", "1.0 s", "0.25"],
-        ["number", "2.00", "4.00", ""],
+        ["one", "4.0 s", "1.0 s", "0.25"],
+        ["other", "2.0 s", "-", ""],
     ]
 
 
 @pytest.mark.parametrize("ranked", [True, False])
 def test_the_report_is_one_file_that_shows_all(ranked):
     runs = [run("plain", 2.0, FALLING, FALLING[:2]), run("search", 1.0, FALLING, FALLING[:2])]
-    page = report.page("a < b", runs, [["", "plain"], ["time", "1 s"]], "No < gain", ranked)
+    found = local.Result("a < b", runs, {}, {}, "No < gain", ranked)
+    page = report.page(found, [["", "plain"], ["time", "1 s"]])
     assert "http" not in page
     assert "<script" not in page
     assert "<b>" not in page
@@ -142,12 +140,20 @@ def states() -> Run:
     )
 
 
-def test_plain_lines_without_a_terminal(capsys):
-    with local.View() as view:
-        view.update(states(), ["waits"])
-        view.update(states(), ["waits"])
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "1 training, 1 waiting, 1 done, 1 failed, 1 to come; lowest loss done: 0.125" in line
+def test_plain_lines_without_a_terminal(monkeypatch, capsys):
+    shown, turns = states(), []
+
+    def later(seconds):
+        turns.append(seconds)
+        if len(turns) == 3:
+            for training in shown.trainings:
+                training.done = 2.0
+
+    monkeypatch.setattr(local, "sleep", later)
+    local.watch(shown, lambda: ["waits"])
+    first, last = capsys.readouterr().out.splitlines()  # and nothing in between
+    assert "1 training, 1 waiting, 1 done, 1 failed, 1 to come; lowest loss done: 0.125" in first
+    assert "4 done, 1 failed" in last
 
 
 def test_live_table_shows_the_best_first(monkeypatch):

@@ -28,25 +28,11 @@ _MOST = 1 << 32
 
 
 class Cluster:
-    """Workers that join and leave, and the worker sets that jobs hold.
+    """Workers that join and leave, and the worker sets that `n_jobs` jobs hold.
 
-    Parameters
-    ----------
-    n_jobs, cores : int
-        Number of jobs in the run, and of threads at the start.
-    capacity : sequence of (seconds, cores)
-        Changes of the number of cores, in order of time.
-    move_pause : float
-        Seconds until the data of a job is on a worker that it gained.
-
-    Attributes
-    ----------
-    workers : Workers
-        The workers there are now.
-    cores : int
-        Threads of all workers.
-    moved : int
-        Number of times that a job gained a worker.
+    There are `cores` threads at the start, and later as many as `capacity` says: (seconds, cores),
+    in order of time. The data of a job takes `move_pause` seconds to a worker that it gained.
+    `workers` are those there are now, and `moved` counts how often a job gained one.
     """
 
     def __init__(
@@ -72,15 +58,8 @@ class Cluster:
     def resize(self) -> tuple[FloatArray, FloatArray]:
         """Apply the next change: workers join or leave at the end of the list.
 
-        Returns
-        -------
-        lost, held : (n_jobs,) array
-            Threads that each job lost, and threads that it held before.
-
-        Raises
-        ------
-        InvalidSetting
-            No core is left, and no further change is due.
+        Returns the threads (n_jobs,) that each job lost, and those that it held before. Raises
+        `InvalidSetting` if no core is left, and no further change is due.
         """
         before = len(self.workers)
         self._set(self._changes.popleft()[1])
@@ -89,16 +68,9 @@ class Cluster:
         return self._sum(lost), self._sum()
 
     def hold(self, sets: Placement, jobs: IntArray, now: float) -> None:
-        """Replace the worker sets that jobs hold.
+        """Replace what jobs hold by the worker `sets` of a decision, at `now` seconds.
 
-        Parameters
-        ----------
-        sets : Placement
-            Worker sets of a decision.
-        jobs : (n_sets,) array of int
-            Index of the job that holds each set.
-        now : float
-            Seconds.
+        `jobs` (n_sets,) are the indices of the jobs that hold them.
         """
         entries = sets.entries
         pair = jobs[entries.job] * _MOST + entries.worker
@@ -112,14 +84,9 @@ class Cluster:
         self._pair, self._threads, self._ready = pair, entries.amount[order], ready
 
     def next_arrival(self, active: IntArray, now: float) -> float:
-        """Return when data of an active job next arrives on a worker; infinite if none moves.
+        """Return when data of an `active` job next arrives on a worker, after `now`, in seconds.
 
-        Parameters
-        ----------
-        active : (n_active,) array of int
-            Indices of the jobs.
-        now : float
-            Seconds.
+        Infinite if no data moves.
         """
         if not self._move_pause:
             return math.inf
@@ -127,19 +94,9 @@ class Cluster:
         return float(self._ready[later].min(initial=math.inf))
 
     def arrived(self, active: IntArray, now: float) -> FloatArray:
-        """Return the fraction of each job's threads where its data has arrived.
+        """Return which fraction (n_active,) of threads of `active` jobs have their data `now`.
 
-        Parameters
-        ----------
-        active : (n_active,) array of int
-            Indices of the jobs.
-        now : float
-            Seconds.
-
-        Returns
-        -------
-        (n_active,) array
-            In [0, 1]; 1 for a job without threads.
+        1 for a job without threads.
         """
         if not self._move_pause:
             return np.ones(len(active))

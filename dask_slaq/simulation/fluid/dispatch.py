@@ -41,13 +41,10 @@ class Shares:
 
     @classmethod
     def of(cls, decision: Decision | None, place: IntArray) -> Shares:
-        """Read the shares of some jobs from a decision.
+        """Read the shares of some jobs from a `decision`.
 
-        Parameters
-        ----------
-        decision : Decision, optional
-        place : (n_jobs,) array of int
-            Position of each job in the decision; -1 for jobs without a grant, which get zeros.
+        `place` (n_jobs,) is the position of each job in it; -1 for jobs without a grant, which get
+        zeros.
         """
         if decision is None:
             return cls(*np.zeros((5, len(place))))
@@ -64,28 +61,12 @@ def divide(
     epoch: float,
     dispatch: str = "shares",
 ) -> FloatArray:
-    """Divide the threads among the active jobs.
+    """Divide the threads among the active jobs until the next event.
 
-    Parameters
-    ----------
-    shares : Shares
-        Grants of the active jobs.
-    law : Law
-        True running times.
-    jobs : (n_active,) array of int
-        Rows of the active jobs in the law.
-    cap : (n_active,) array
-        Most threads that each job can use.
-    cores : int
-    epoch : float
-        Seconds over which tokens are spread.
-    dispatch : str
-        One of `DISPATCH`.
-
-    Returns
-    -------
-    (n_active,) array
-        Threads of each job, possibly fractional, until the next event.
+    `jobs` (n_active,) are their rows in the `law` of true running times, `shares` their grants, and
+    `cap` (n_active,) the most threads that each can use of all `cores`. Tokens are spread over an
+    `epoch`, in seconds; `dispatch` is one of `DISPATCH`. Returns threads (n_active,), possibly
+    fractional.
     """
     share, index, most = shares.share, shares.index, shares.most
     cap = np.minimum(cap, cores)
@@ -105,23 +86,9 @@ def divide(
 def by_index(
     share: FloatArray, index: FloatArray, floor: FloatArray, cap: FloatArray, cores: float
 ) -> FloatArray:
-    """Fill jobs in order of their indices, highest first.
+    """Fill jobs in order of `index`, highest first; if it is equal, in proportion to `share`.
 
-    Jobs of equal index are filled in proportion to their shares.
-
-    Parameters
-    ----------
-    share, index : (n_jobs,) array
-        Shares in threads, and order of dispatch.
-    floor, cap : (n_jobs,) array
-        Fewest and most threads of each job.
-    cores : float
-        Threads to divide.
-
-    Returns
-    -------
-    (n_jobs,) array
-        Threads of each job.
+    Each gets from `floor` to `cap` threads of all `cores`. Returns the threads (n_jobs,).
 
     Examples
     --------
@@ -145,23 +112,10 @@ def by_index(
 def lend(
     law: Law, jobs: IntArray, threads: FloatArray, cap: FloatArray, cores: int, index: FloatArray
 ) -> FloatArray:
-    """Lend spare threads, highest index first, while they save some job a wave.
+    """Lend threads that are left of `cores`, highest `index` first, while they save a job a wave.
 
-    Parameters
-    ----------
-    law : Law
-    jobs : (n_active,) array of int
-        Rows of the active jobs in the law.
-    threads, cap : (n_active,) array
-        Threads that each job has, and the most that it can use.
-    cores : int
-    index : (n_active,) array
-        Order of dispatch.
-
-    Returns
-    -------
-    (n_active,) array
-        Threads of each job.
+    `jobs` (n_active,) are rows in the `law`; they have `threads`, and can use `cap` at most.
+    Returns the threads (n_active,).
     """
     threads, left = threads.copy(), cores - threads.sum()
     order = np.argsort(-index, kind="stable")

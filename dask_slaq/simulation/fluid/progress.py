@@ -20,24 +20,12 @@ EPSILON = 1e-7
 
 
 class Iterations:
-    """Iterations of all jobs, each job at its own rate. Arrays are (n_jobs,).
+    """Iterations of all `jobs`, each job at its own rate. Arrays are (n_jobs,).
 
-    Parameters
-    ----------
-    jobs : sequence of SimulatedJob
-
-    Attributes
-    ----------
-    rate : array
-        Iterations of usual length (without stragglers) per second; set by the caller.
-    compute : array
-        Core-seconds computed per second; set by the caller.
-    unsaid : array
-        Core-seconds not yet reported to the engine.
-    finished : array of int
-        Iterations that have ended.
-    times : list of (n_iterations,) array
-        When each iteration of each job ended, seconds after the start.
+    The caller sets `rate`, iterations of usual length (without stragglers) per second, and
+    `compute`, core-seconds per second. `unsaid` are core-seconds not yet reported to the engine,
+    `finished` the iterations that have ended, and `times` when each of them ended, in seconds after
+    the start.
     """
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
@@ -63,20 +51,10 @@ class Iterations:
     def advance(
         self, active: IntArray, start: float, now: float
     ) -> list[tuple[float, int, int, float]]:
-        """Compute from `start` to `now`.
+        """Compute from `start` to `now`, in seconds, for the `active` jobs.
 
-        Parameters
-        ----------
-        active : (n_active,) array of int
-            Indices of the jobs that compute.
-        start, now : float
-            Seconds.
-
-        Returns
-        -------
-        list of (seconds, job, iteration, core-seconds)
-            Iterations that ended, in order of time. Core-seconds are those computed since the
-            job's last entry.
+        Returns (seconds, job, iteration, core-seconds) of the iterations that ended, in order of
+        time. Core-seconds are those computed since the job's last entry.
         """
         before = self._done[active]
         self._done[active] += self.rate[active] * (now - start)
@@ -112,14 +90,9 @@ class Iterations:
         return through
 
     def lose(self, active: IntArray, lost: FloatArray, held: FloatArray) -> None:
-        """Undo the part of unfinished iterations that was computed on lost threads.
+        """Undo the part of unfinished iterations of `active` jobs that was on lost threads.
 
-        Parameters
-        ----------
-        active : (n_active,) array of int
-            Indices of the jobs that compute.
-        lost, held : (n_jobs,) array
-            Threads that each job lost, and threads that it held before.
+        `lost` and `held` (n_jobs,) are the threads that each job lost, and held before.
         """
         for i in active[lost[active] > 0]:
             k = self.finished[i]

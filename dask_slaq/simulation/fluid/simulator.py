@@ -38,16 +38,9 @@ Watcher = Callable[[float, IntArray, FloatArray], None]
 class Outcome:
     """Result of one run.
 
-    Attributes
-    ----------
-    times : list of (n_iterations,) array
-        When each iteration of each job ended, seconds after the start.
-    decisions : list of float
-        Real seconds that each reallocation took.
-    busy : float
-        Core-seconds computed by tasks.
-    moved : int
-        Number of times that a job gained a worker.
+    `times` (n_iterations,) has for each job when each iteration ended, in seconds after the start;
+    `decisions` the real seconds of each reallocation; `busy` the core-seconds computed by tasks,
+    and `moved` the number of times that a job gained a worker.
     """
 
     times: list[FloatArray]
@@ -57,32 +50,13 @@ class Outcome:
 
 
 class Simulation:
-    """One run of a list of jobs. Arrays are (n_jobs,).
+    """One run of a list of `jobs`, in order of arrival, by an `engine` without jobs.
 
-    Parameters
-    ----------
-    jobs : sequence of SimulatedJob
-        In order of arrival.
-    engine : Engine
-        An engine without jobs.
-    law : Law
-        True running times of these jobs.
-    cores : int
-        Threads of the cluster at the start.
-    max_cores : float, optional
-        Most threads that any job can use.
-    move_pause : float
-        Seconds for which a job computes nothing on the threads of a worker that it gained,
-        while its data moves there.
-    capacity : sequence of (seconds, cores)
-        Changes of the number of cores, in order of time. A job that loses a worker loses the part
-        of its unfinished iteration that was computed there.
-    gap : float
-        Minimum seconds between two decisions; earlier arrivals and ends wait until then.
-    dispatch : {"shares", "index"}
-        Rule that divides the threads between two decisions, see `dispatch.DISPATCH`.
-    watch : callable, optional
-        Called whenever the threads are divided anew, see `Watcher`.
+    The `law` has the true running times of the jobs, and `cores` are the threads at the start. A
+    job that loses a worker by `capacity` loses the part of its unfinished iteration that was
+    computed there; arrivals and ends within a `gap` wait for its end. `watch` is called whenever
+    the threads are divided anew. For `max_cores`, `move_pause` and `dispatch` see `Settings`.
+    Arrays are (n_jobs,).
     """
 
     def __init__(
@@ -122,14 +96,7 @@ class Simulation:
     def run(self, progress: Callable[[int], object] | None = None) -> Outcome:
         """Run until the last job ends.
 
-        Parameters
-        ----------
-        progress : callable, optional
-            Called at each step with the number of jobs that have just ended, 0 or more.
-
-        Returns
-        -------
-        Outcome
+        `progress` is called at each step with the number of jobs that have just ended, 0 or more.
         """
         decide = math.inf
         while self.coming or len(self.active):

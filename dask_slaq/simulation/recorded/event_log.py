@@ -33,24 +33,10 @@ def read(
 ) -> list[str]:
     """Read a log, and pass every event to each of `take`, oldest first.
 
-    Parameters
-    ----------
-    path : path
-        The newest file; older ones have its name and ``.1``, ``.2`` and so on.
-    *take : callable
-        Called with each event; may raise `SlaqError` if the event is invalid.
-    progress : callable, optional
-        Called with the number of bytes that were read since the last call; see `size`.
-
-    Returns
-    -------
-    list of str
-        Notes on lines that a crash cut off, which are skipped.
-
-    Raises
-    ------
-    LogError
-        A file cannot be read, is invalid, or has no events.
+    `path` is the newest file; older ones have its name and ``.1``, ``.2`` and so on. `progress` is
+    called with the number of bytes since the last call; see `size`. Returns notes on lines that a
+    crash cut off, which are skipped. Raises `LogError` if a file cannot be read, is invalid, or has
+    no events; `take` may raise `SlaqError` on an invalid event.
     """
     notes: list[str] = []
     empty = True
@@ -69,14 +55,9 @@ def read(
 def part_of(
     progress: Callable[[str, int, int], object] | None, what: str, of: int
 ) -> Callable[[int], object] | None:
-    """Return what to call with how much was done of one thing, if anybody listens.
+    """Return what to call with how much was done of `what`; None without a `progress`.
 
-    Parameters
-    ----------
-    progress : callable or None
-        Called with `what` is done, how much of it was done since the last call, and `of` how much.
-    what : str
-    of : int
+    That is called with `what`, how much was done since the last call, and `of` how much.
     """
     if progress is None:
         return None
@@ -216,20 +197,11 @@ class RecordedJob:
 
 @dataclass
 class Recording:
-    """One recording, from one start of the plugin to the next.
+    """One recording, from one `start` of the plugin to the next.
 
-    Attributes
-    ----------
-    start : dict
-        The event that began the recording.
-    jobs : list of RecordedJob
-        In order of arrival.
-    threads : list of (seconds, int)
-        Threads of all workers, at each decision at which their number had changed.
-    decisions, moved : int
-        Number of decisions, and of times that a job gained a worker.
-    unknown : set of str
-        Jobs that arrived before the log begins.
+    Its `jobs` are in order of arrival. `threads` (seconds, number) are those of all workers, at
+    each decision at which they had changed. There were so many `decisions`, and a job gained a
+    worker `moved` times. The jobs in `unknown` arrived before the log begins.
     """
 
     start: Event

@@ -31,20 +31,11 @@ BEYOND = 2.0
 class RunningTime:
     """Fitted running time of one solver.
 
-    Attributes
-    ----------
-    form : {"waves", "linear", "ernest"}
-    law : (4,) array
-        Coefficients of the terms of `core.runtime.ernest`, used by the form `ernest`.
-    fixed, work : float
-        Used by the other forms: seconds of an iteration that do not depend on threads, and
-        thread-seconds of the rest.
-    width : float
-        Parallel tasks per iteration.
-    start_up : float
-        Seconds before the first iteration.
-    tried : tuple of int
-        Thread counts of the trials, ascending.
+    The `form` is "waves", "linear" or "ernest". The last one has a `law` (4,): coefficients of the
+    terms of `core.runtime.ernest`. The others have seconds of an iteration that do not depend on
+    threads (`fixed`), thread-seconds of the rest (`work`), and parallel tasks (`width`). `start_up`
+    are the seconds before the first iteration, and `tried` the thread counts of the trials,
+    ascending.
     """
 
     form: str
@@ -84,20 +75,8 @@ FORMS: dict[str, Callable[[float], Form]] = {"waves": in_waves, "linear": spread
 
 
 def running_time(trials: Sequence[Trial]) -> RunningTime | None:
-    """Fit the running time of a solver to trials.
+    """Fit the running time of a solver to its `trials`; None if no iteration had a thread.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-        At least one trial, all of the same solver.
-
-    Returns
-    -------
-    RunningTime or None
-        None if no iteration after the first one of a trial ran on a thread or more.
-
-    Notes
-    -----
     The first interval of a trial includes start-up and is not fitted. The others enter as means per
     thread count, with relative errors as in Ernest.
     """

@@ -26,19 +26,11 @@ FloatArray = npt.NDArray[np.float64]
 class Iterations:
     """Iterations to a target loss.
 
-    Attributes
-    ----------
-    middle, low, high : float
-        Median, least and most over the runs that reached the target. If none did, the prediction
-        for the longest run and its band, which should hold the loss of four runs in five; infinite
-        where the target is not reached.
-    reached, runs : int
-        Number of runs that reached the target, and of all runs.
-    lowest : float
-        Lowest loss of all runs.
-    level : float
-        Lower end of the band to which the longest run is predicted to fall; `lowest` if a run
-        reached the target.
+    `middle`, `low` and `high` are median, least and most over those of all `runs` that `reached`
+    the target. If none did, they are the prediction for the longest run and its band, which should
+    hold the loss of four runs in five; infinite where the target is not reached. `lowest` is the
+    lowest loss of all runs, and `level` the lower end of the band to which the longest run is
+    predicted to fall; `lowest` if a run reached the target.
     """
 
     middle: float
@@ -56,15 +48,7 @@ class Iterations:
 
 
 def iterations_to(trials: Sequence[Trial], target: float) -> Iterations:
-    """Return the iterations that the runs of one solver took, or would take, to a target.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        At least one trial, all of the same solver.
-    target : float
-        Loss to reach.
-    """
+    """Return the iterations that the `trials` of a solver took, or would take, to a `target`."""
     lowest = min(float(trial.losses.min()) for trial in trials)
     took = [np.argmax(t.losses <= target) + 1.0 for t in trials if (t.losses <= target).any()]
     if took:

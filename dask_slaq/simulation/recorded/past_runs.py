@@ -15,18 +15,11 @@ __all__ = ["trials_of_runs"]
 
 
 def trials_of_runs(runs: Sequence[Run]) -> dict[str, tuple[list[Trial], RunningTime | None]]:
-    """Return the trials and the running time of each kind.
+    """Return the trials and the running time of the `runs` of each kind, by its name.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-
-    Returns
-    -------
-    dict of str to (list of Trial, RunningTime or None)
-        By name of the kind. The running time is that of the median core-seconds and tasks of an
-        iteration, or by Ernest's law if most runs have one; None if no run tells. The threads that
-        runs had are not kept: any number up to that of the tasks counts as tried.
+    The running time is that of the median core-seconds and tasks of an iteration, or by Ernest's
+    law if most runs have one; None if no run tells. The threads that runs had are not kept: any
+    number up to that of the tasks counts as tried.
     """
     kinds: dict[str, list[Run]] = {}
     for run in runs:

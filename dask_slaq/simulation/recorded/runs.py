@@ -61,29 +61,12 @@ def read_trials(
     group: str = GROUP,
     progress: Callable[[str, int, int], object] | None = None,
 ) -> tuple[list[Trial], list[str]]:
-    """Read all jobs in logs that reported at least twice.
+    """Read all jobs in `logs` that reported at least twice.
 
-    Parameters
-    ----------
-    logs : sequence of path
-        The newest file of each log.
-    group : str
-        Pattern of the solver in a job's name, see `group_of`.
-    progress : callable, optional
-        See `advise`.
-
-    Returns
-    -------
-    trials : list of Trial
-    notes : list of str
-        Notes on the logs, such as lines that were skipped.
-
-    Raises
-    ------
-    LogError
-        A log cannot be read.
-    InvalidSetting
-        The pattern is invalid, or no job is in a group; the message names the jobs.
+    Of each log the newest file is given. `group` is the pattern of the solver in a job's name, see
+    `group_of`; `progress` is called as by `advise`. Returns the trials, and notes on the logs, such
+    as lines that were skipped. Raises `LogError` if a log cannot be read, and `InvalidSetting` if
+    the pattern is invalid, or no job is in a group.
     """
     group_of("", group)  # fail on a bad pattern before reading
     trials, notes, names = [], [], set()
@@ -110,24 +93,9 @@ def read_trials(
 
 
 def group_of(name: str, pattern: str = GROUP) -> str | None:
-    """Return the group of a job: the first group of the pattern in its name, or the whole match.
+    """Return the first group of the regular expression `pattern` in a `name`, or the match.
 
-    Parameters
-    ----------
-    name : str
-        Name of the job.
-    pattern : str
-        Regular expression.
-
-    Returns
-    -------
-    str or None
-        None if there is no match.
-
-    Raises
-    ------
-    InvalidSetting
-        The pattern is invalid.
+    None if there is no match. Raises `InvalidSetting` if the pattern is invalid.
 
     Examples
     --------
@@ -158,18 +126,9 @@ def _trial(job: RecordedJob, group: str, threads: Sequence[float]) -> Trial:
 
 @dataclass
 class _Had:
-    """Threads of one running job.
+    """Threads of one running job: the `means` before its reports, and its `share` now.
 
-    Attributes
-    ----------
-    means : list of float
-        Mean threads before each report.
-    since, reported : float
-        Times, in seconds, up to which `area` is summed and of the last report.
-    share : float
-        Threads granted.
-    area : float
-        Thread-seconds since the last report.
+    `area` has the thread-seconds since the last report, which was at `reported`, up to `since`.
     """
 
     means: list[float]
@@ -182,10 +141,7 @@ class _Had:
 class Threads:
     """Threads that each job could use, followed through the events of a log.
 
-    Attributes
-    ----------
-    jobs : list of list of float
-        Per job in order of arrival, and per report: mean threads since the report before.
+    `jobs` has them in order of arrival, and per report the mean threads since the report before.
     """
 
     def __init__(self) -> None:

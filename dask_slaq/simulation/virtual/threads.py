@@ -42,10 +42,7 @@ class _Thread:
     def wait_for(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Let the event loop await a coroutine function. Called by the thread.
 
-        Returns
-        -------
-        object
-            Result of `func`; its exception is raised here.
+        Returns the result of `func`, or raises its exception.
         """
         outcome: list[Any] = []
 
@@ -77,19 +74,9 @@ def in_thread() -> bool:
 
 
 def run_in_thread(loop: asyncio.AbstractEventLoop, func: Callable[[], Any]) -> Any:
-    """Start a function in a thread.
+    """Start `func` in a thread; the `loop` waits until it ends or waits for the loop.
 
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-        Loop that waits until the function ends or waits for it.
-    func : callable
-        Called without arguments.
-
-    Returns
-    -------
-    asyncio.Future
-        Result or exception of `func`.
+    Returns a future of its result or exception.
     """
     future = loop.create_future()
 

@@ -59,25 +59,11 @@ class Curve:
     loss: np.ndarray
     noisy: bool
 
-    def resample(self, iterations: int) -> np.ndarray:
-        """Return the loss at `iterations` evenly spaced points, the first and the last included.
-
-        Fewer points than the curve has are picked from it, which keeps its shape and its noise;
-        more are interpolated.
-        """
-        points = np.linspace(0, len(self.loss) - 1, iterations)
-        if iterations <= len(self.loss):
-            return self.loss[np.round(points).astype(int)]
-        return np.interp(points, np.arange(len(self.loss)), self.loss)
-
 
 def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
     """Read the curves of all files, in order.
 
-    Raises
-    ------
-    CurveError
-        A file is missing or empty, or a line is not a curve; the message names file and line.
+    Raises `CurveError` if a file is missing or empty, or a line is not a curve, with file and line.
     """
     curves: list[Curve] = []
     for path in paths:
@@ -114,16 +100,10 @@ def parse(record: Any) -> Curve:
 
 
 def make_curves(seed: int, count: int = 24) -> list[Curve]:
-    """Generate curves of the kinds seen in training.
+    """Generate `count` curves of the kinds seen in training, by a `seed`.
 
     The kinds take turns: geometric (as gradient descent on strongly convex problems), power
     (sublinear methods), plateau and drop (networks), and the first two with mini-batch noise.
-
-    Parameters
-    ----------
-    seed : int
-    count : int
-        Number of curves.
     """
     rng = np.random.default_rng([seed, 1])
     kinds = ("geometric", "power", "plateau", "noisy")
@@ -150,18 +130,9 @@ def _make(kind: str, number: int, rng: np.random.Generator, points: int = 100) -
 def load_curves(
     curves: str | Path | Sequence[str | Path] | Sequence[Curve] | None, seed: int
 ) -> list[Curve]:
-    """Return curves that are fit for jobs.
+    """Return `curves` that are fit for jobs, also from files; by default made from the `seed`.
 
-    Parameters
-    ----------
-    curves : path, sequence of paths, or sequence of Curve, optional
-        Made from the seed by default.
-    seed : int
-
-    Raises
-    ------
-    CurveError, InvalidSetting
-        A file is invalid, or no curve is fit for a job.
+    Raises `CurveError` if a file is invalid, or no curve is fit for a job.
     """
     if curves is None:
         return make_curves(seed)
@@ -192,19 +163,9 @@ def _progresses(loss: np.ndarray) -> bool:
 
 
 def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Curve]:
-    """Draw curves from as many groups as possible, and each curve as rarely as possible.
+    """Draw `count` of the `curves` by `rng`: of as many groups, and each as rarely, as possible.
 
-    Parameters
-    ----------
-    curves : list of Curve
-    count : int
-        Number of curves to draw.
-    rng : numpy.random.Generator
-
-    Raises
-    ------
-    CurveError
-        There are no curves.
+    Raises `CurveError` if there are no curves.
     """
     if not curves:
         raise CurveError(
@@ -226,22 +187,11 @@ def sample(curves: list[Curve], count: int, rng: np.random.Generator) -> list[Cu
 def iterations_to(
     losses: Sequence[float] | np.ndarray, fraction: float, lowest: float | None = None
 ) -> int | None:
-    """Return the iterations until a curve has made a fraction of its fall.
+    """Return the iterations until `losses` have made a `fraction` of their fall.
 
-    Parameters
-    ----------
-    losses : (n_iterations,) array_like
-        The fall is that of their running minimum.
-    fraction : float
-        In [0, 1].
-    lowest : float, optional
-        Loss at which the fall is complete, for example the lowest of other runs of the same job.
-        By default the lowest of `losses`.
-
-    Returns
-    -------
-    int or None
-        None if the curve never makes it, or if there is no loss or nothing to fall.
+    The fall is that of their running minimum, complete at the `lowest` loss: by default theirs, or
+    for example that of other runs of the same job. None if they never make it, or if there is no
+    loss or nothing to fall.
     """
     if not len(losses):
         return None

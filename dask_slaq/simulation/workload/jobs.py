@@ -122,33 +122,12 @@ def make_jobs(
     partitioned: bool = False,
     announced: bool = False,
 ) -> list[SimulatedJob]:
-    """Make a list of jobs, in order of arrival.
+    """Make a list of jobs with some `curves`, in order of arrival, by a `seed`.
 
-    Parameters
-    ----------
-    curves : sequence of Curve
-        Curves to draw from.
-    seed : int
-    jobs : int
-        Number of jobs.
-    interarrival : float
-        Mean seconds between two arrivals of a Poisson process; 0 for all at once.
-    work : float
-        Mean core-seconds of a whole job; sizes are uniform, the largest three times the smallest.
-    noise : float
-        Standard deviation of the noise on reports, as a fraction of the range of the curve.
-    stragglers, straggling : float
-        Fraction of the iterations that straggle, and the factor by which they take longer.
-    partitioned : bool
-        Whether to draw a number of parallel tasks for each job; otherwise iterations can be
-        divided at will.
-    announced : bool
-        Whether jobs announce their number of iterations.
-
-    Notes
-    -----
-    Interarrival times and sizes are scaled to have their means exactly in every list, so that all
-    seeds load the cluster equally.
+    `work` is the mean core-seconds of a whole job; sizes are uniform, the largest three times the
+    smallest. With `partitioned`, each job has a number of parallel tasks; otherwise iterations can
+    be divided at will. See `Settings` for the others. Interarrival times and sizes are scaled to
+    have their means exactly in every list, so that all seeds load the cluster equally.
     """
     # One random stream per purpose: noise, for example, must not change arrivals.
     draw = [np.random.default_rng([seed, k]) for k in range(6)]
@@ -180,18 +159,9 @@ def make_jobs(
 
 
 def offered_load(jobs: Sequence[SimulatedJob], cores: int) -> float | None:
-    """Return the core-seconds of work that arrive per core-second.
+    """Return the core-seconds of `jobs` that arrive per core-second of `cores`.
 
-    Parameters
-    ----------
-    jobs : sequence of SimulatedJob
-        In order of arrival.
-    cores : int
-
-    Returns
-    -------
-    float or None
-        None if all jobs arrive at once.
+    None if all jobs, which are in order of arrival, arrive at once.
     """
     time = (jobs[-1].arrival - jobs[0].arrival) * len(jobs) / max(len(jobs) - 1, 1)
     return sum(job.total for job in jobs) / (cores * time) if time > 0 else None
@@ -201,12 +171,7 @@ def calibrate(curves: Sequence[Curve]) -> float:
     """Return the mean core-seconds per job that reproduce the times of the paper's §6.2.
 
     These are the mean times to 90 and 95 % under fair shares. Their ratio depends only on the
-    curves, so their geometric mean is matched.
-
-    Raises
-    ------
-    InvalidSetting
-        If no curve falls.
+    curves, so their geometric mean is matched. Raises `InvalidSetting` if no curve falls.
     """
     lists = [make_jobs(curves, seed) for seed in CALIBRATION_SEEDS]
     arrivals = [np.array([job.arrival for job in jobs]) for jobs in lists]
@@ -227,18 +192,10 @@ def calibrate(curves: Sequence[Curve]) -> float:
 
 
 def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatArray:
-    """Return the core-seconds that jobs need to fractions of their loss reduction.
+    """Return the core-seconds that `jobs` need to `fractions` of their loss reduction.
 
-    Parameters
-    ----------
-    jobs : sequence of SimulatedJob
-    fractions : sequence of float
-        In [0, 1].
-
-    Returns
-    -------
-    (n_fractions + 1, n_jobs) array
-        One row per fraction, nan where the loss does not fall; the last row is to the end.
+    An array (n_fractions + 1, n_jobs), nan where the loss does not fall; the last row is to the
+    end.
     """
     work = np.full((len(fractions) + 1, len(jobs)), np.nan)
     for i, job in enumerate(jobs):
@@ -251,23 +208,12 @@ def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatAr
 
 
 def time_shared(arrivals: FloatArray, work: FloatArray, cores: int) -> FloatArray:
-    """Return the seconds from arrival to given amounts of work under ideal equal sharing.
+    """Return the seconds from `arrivals` to amounts of `work` under ideal equal sharing.
 
     Every active job computes on ``cores / active`` threads with linear scaling. An amount of work
-    is done when the service per job, summed since the beginning, has grown by that amount.
-
-    Parameters
-    ----------
-    arrivals : (n_jobs,) array
-        Seconds, in order.
-    work : (n_amounts, n_jobs) array
-        Core-seconds, in ascending order; a job leaves after its last amount.
-    cores : int
-
-    Returns
-    -------
-    (n_amounts, n_jobs) array
-        nan where the amount is nan.
+    is done when the service per job, summed since the beginning, has grown by that amount. Arrivals
+    (n_jobs,) and each job's core-seconds (n_amounts, n_jobs) ascend; a job leaves after its last
+    amount. Returns (n_amounts, n_jobs), nan where the amount is nan.
 
     Examples
     --------

@@ -20,18 +20,9 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 
 
 def records(path: str | Path, error: type[ValueError]) -> Iterator[tuple[str, Any]]:
-    """Yield the place (file and line) and the record of every line that is not blank.
+    """Yield the place (file and line) and the record of every line of `path` that is not blank.
 
-    Parameters
-    ----------
-    path : path
-    error : type of ValueError
-        Class of errors to raise.
-
-    Raises
-    ------
-    error
-        The file cannot be read, or a line is not JSON; the message names file and line.
+    Raises `error`, with file and line, if the file cannot be read, or a line is not JSON.
     """
     try:
         # `str.splitlines` would also split at characters that names may contain, such as U+2028.
@@ -50,10 +41,7 @@ def records(path: str | Path, error: type[ValueError]) -> Iterator[tuple[str, An
 def decode(line: bytes) -> Any:
     """Decode a line of JSON.
 
-    Raises
-    ------
-    ValueError
-        The line is not JSON or nested too deeply; the message names the problem and the column.
+    Raises ValueError, with problem and column, if it is not JSON or nested too deeply.
     """
     if _nested(line) > MOST_NESTED and _nested(_STRING.sub(b"", line)) > MOST_NESTED:
         raise ValueError(f"brackets are nested more than {MOST_NESTED} deep")
@@ -76,21 +64,9 @@ def _nested(line: bytes) -> int:
 
 
 def field(record: dict[str, Any], key: str, kind: type, called: str) -> Any:
-    """Return the value of a key, checked for its type.
+    """Return the value of a `key` of a `record`, which is of a `kind`, `called` so in errors.
 
-    Parameters
-    ----------
-    record : dict
-    key : str
-    kind : type
-        Type that the value must have.
-    called : str
-        Name of that type in the error message.
-
-    Raises
-    ------
-    ValueError
-        The key is missing, or its value is of another type.
+    Raises ValueError if the key is missing, or its value is of another type.
     """
     if not isinstance(record.get(key), kind):
         there = f"not {record[key]!r:.60}" if key in record else "and is missing"
@@ -99,19 +75,10 @@ def field(record: dict[str, Any], key: str, kind: type, called: str) -> Any:
 
 
 def numbers(record: dict[str, Any], key: str, low: float, high: float) -> list[float]:
-    """Return the list of numbers of a key, checked for its range.
+    """Return the list of numbers from `low` to `high` that a `record` has under a `key`.
 
-    Parameters
-    ----------
-    record : dict
-    key : str
-    low, high : float
-        Smallest and largest number allowed.
-
-    Raises
-    ------
-    ValueError
-        The value is not a list, or has an element that is not a number in the range.
+    Raises ValueError if the value is not a list, or has an element that is not a number in the
+    range.
     """
     found: list[float] = field(record, key, list, "a list")
     for k, value in enumerate(found):

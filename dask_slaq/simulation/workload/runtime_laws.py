@@ -86,22 +86,10 @@ class Law(Protocol):
 
 
 def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
-    """Return the iterations per second of jobs on possibly fractional threads.
+    """Return the iterations per second (n,) of `jobs` by a `law` on fractional `threads` (n,).
 
     A job holds a fraction of a thread for that fraction of the time, so rates are linear between
-    whole numbers of threads.
-
-    Parameters
-    ----------
-    law : Law
-    jobs : (n,) array of int
-        Indices of the jobs.
-    threads : (n,) array
-        Threads of each job.
-
-    Returns
-    -------
-    (n,) array
+    whole numbers of threads. `jobs` (n,) are indices.
     """
     low = np.floor(threads + ROUNDING)
     part = threads - low
@@ -112,18 +100,9 @@ def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
 
 
 def fastest(law: Law, cores: int) -> FloatArray:
-    """Return the threads on which each job is fastest, to 1 part in 30.
+    """Return the threads (n_jobs,), of `cores`, on which a `law` makes jobs fastest, to 1 in 30.
 
-    Parameters
-    ----------
-    law : Law
-    cores : int
-        Most threads to consider.
-
-    Returns
-    -------
-    (n_jobs,) array
-        The fewest threads, if several counts are equally fast.
+    The fewest threads, if several counts are equally fast.
     """
     every = np.arange(len(law.width))
     counts = np.unique(np.round(np.geomspace(1, cores, COUNTS)))
@@ -239,20 +218,10 @@ SCALINGS = tuple(_LAWS)
 
 
 def law(name: str, jobs: Sequence[SimulatedJob], seed: int = 0) -> Law:
-    """Make a law of running times by name.
+    """Make the law of running times of `jobs` by its `name` in `SCALINGS`.
 
-    Parameters
-    ----------
-    name : str
-        One of `SCALINGS`.
-    jobs : sequence of SimulatedJob
-    seed : int
-        Seed of what the law draws for each job.
-
-    Raises
-    ------
-    InvalidSetting
-        No law has this name; the message lists the names.
+    The `seed` is of what the law draws for each job. Raises `InvalidSetting`, which lists the
+    names.
     """
     if name not in _LAWS:
         raise InvalidSetting(f"scaling must be one of {', '.join(SCALINGS)}, not {name!r}")

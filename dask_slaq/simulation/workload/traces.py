@@ -54,13 +54,7 @@ class Trace:
     gpus: FloatArray
 
     def first(self, jobs: int) -> Trace:
-        """Return a trace of the first `jobs` jobs.
-
-        Raises
-        ------
-        TraceError
-            The trace has fewer jobs.
-        """
+        """Return a trace of the first `jobs` jobs. Raises `TraceError` if there are fewer."""
         if jobs > len(self.arrivals):
             raise TraceError(
                 f"{self.place}: trace {self.name!r} has {len(self.arrivals)} jobs, fewer than "
@@ -76,19 +70,10 @@ class Trace:
 
 
 def read_trace(path: str | Path, name: str | None = None) -> Trace:
-    """Read one trace from a file.
+    """Read a trace from the file at `path`: that with a `name`, required if there are several.
 
-    Parameters
-    ----------
-    path : path
-    name : str, optional
-        Name of the trace; required if the file has several.
-
-    Raises
-    ------
-    TraceError
-        The file cannot be read or is empty, a line is not a trace, or not exactly one trace
-        matches; the message names file and line, or lists the traces.
+    Raises `TraceError`, with file and line, if the file cannot be read or is empty, or a line is
+    not a trace; with the names if not exactly one trace matches.
     """
     found = [_parse(record, place) for place, record in records(path, TraceError)]
     if not found:
@@ -142,30 +127,12 @@ def follow(
     work: float,
     cores_per_gpu: float | None = None,
 ) -> list[SimulatedJob]:
-    """Give jobs the arrivals and relative sizes of the first jobs of a trace.
+    """Give copies of `jobs` the arrivals and relative sizes of the first jobs of a `trace`.
 
-    Parameters
-    ----------
-    jobs : sequence of SimulatedJob
-    trace : Trace
-        A trace of at least as many jobs.
-    interarrival : float
-        Mean seconds between two arrivals, to which the trace is stretched or squeezed.
-    work : float
-        Mean core-seconds of a job; the work of each is in proportion to its duration times GPUs.
-    cores_per_gpu : float, optional
-        Most threads that a job can use per GPU that it had; unlimited by default.
-
-    Returns
-    -------
-    list of SimulatedJob
-        Copies of `jobs`, otherwise unchanged.
-
-    Raises
-    ------
-    TraceError
-        The trace has fewer jobs, or its jobs arrive all at once and cannot be scaled to a mean
-        gap above 0.
+    The trace is stretched or squeezed to a mean `interarrival` in seconds. The work of each job is
+    in proportion to its duration times GPUs, `work` core-seconds on average. A job can use
+    `cores_per_gpu` threads per GPU that it had; by default any number. Raises `TraceError` if the
+    trace has fewer jobs, or they arrive all at once and cannot be scaled to a mean gap above 0.
     """
     trace = trace.first(len(jobs))
     if trace.gap == 0 and len(jobs) > 1 and interarrival > 0:
@@ -184,18 +151,9 @@ def follow(
 
 
 def about(trace: Trace, settings: Settings) -> dict[str, Any]:
-    """Describe a trace in the settings of a result.
+    """Describe a `trace`, of the jobs that were simulated, in the `settings` of a result.
 
-    Parameters
-    ----------
-    trace : Trace
-        Only the jobs that were simulated, see `Trace.first`.
-    settings : Settings
-
-    Returns
-    -------
-    dict
-        ``trace``: name, place and means; ``assumption``: a sentence on what is assumed.
+    ``trace`` has name, place and means; ``assumption`` is a sentence on what is assumed.
     """
     caps = "without caps"
     if settings.cores_per_gpu is not None:
