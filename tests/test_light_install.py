@@ -58,7 +58,8 @@ def try_cluster(folder: Path) -> dict[str, set[str]]:
     ]
     with ExitStack() as stack:
         for command in commands:
-            process = stack.enter_context(subprocess.Popen([sys.executable, "-m", "dask", *command]))
+            command = [sys.executable, "-m", "dask", *command]
+            process = stack.enter_context(subprocess.Popen(command))
             stack.callback(process.terminate)
         return drive(stack.enter_context(Client(scheduler_file=at[1], timeout=300)))
 

@@ -1,4 +1,4 @@
-"""README's Python blocks run, in their order; ``python tests/test_readme.py`` tries an installation."""
+"""README's Python blocks run. ``python tests/test_readme.py`` tries them on an installation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ SEEN = """
 assert all(future.result().loss < 1 for future in futures)
 assert {trial["iteration"] for trial in search.trials()} == {40}
 seen = slaq.history(client).iteration.max("epoch")
-print(*(f"{name}: {int(seen.sel(job=name))} reports" for name in ("logreg-C0.1", "mine")), sep="\\n")
+for name in ("logreg-C0.1", "mine"):
+    print(f"{name}: {int(seen.sel(job=name))} reports")
 client.close()
 """
 
