@@ -121,9 +121,8 @@ def test_files_name_the_same_addresses():
 def test_workflows_run_phases_of_the_script_on_the_pythons_we_name():
     script = (ROOT / ".ci" / "run").read_text()
     phases = set(re.findall(r"^run_(\w+)\(\)", script, re.MULTILINE))
-    matrix = read(ROOT / ".github" / "workflows" / "tests.yaml")["jobs"]["phase"]["strategy"][
-        "matrix"
-    ]
+    workflows = ROOT / ".github" / "workflows"
+    matrix = read(workflows / "tests.yaml")["jobs"]["phase"]["strategy"]["matrix"]
     assert {*matrix["phase"], *(each["phase"] for each in matrix["include"])} == phases - {"main"}
     assert ".ci/run main" in (workflows / "nightly.yaml").read_text()
     project = pyproject()["project"]
