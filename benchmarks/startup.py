@@ -40,8 +40,8 @@ def done(step):
 
 async def start(preload):
     done("import distributed")
-    options = {"host": "127.0.0.1", "port": 0, "dashboard": False, "preload": preload}
-    async with Scheduler(**options):
+    options = {"host": "127.0.0.1", "port": 0, "dashboard_address": "127.0.0.1:0"}
+    async with Scheduler(**options, preload=preload):
         done("start the scheduler")
     print(json.dumps(steps))
 
