@@ -1,0 +1,79 @@
+"""README's Python blocks run. ``python tests/test_readme.py`` tries them on an installation."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+#: What README's blocks take as given.
+GIVEN = """
+from functools import partial
+
+import dask.array as da
+import dask_ml.linear_model
+from distributed import Client
+
+LogisticRegression = partial(dask_ml.linear_model.LogisticRegression, max_iter=5, tol=0.0)
+client = Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None)
+
+
+class make_model:
+    def __init__(self, rate):
+        self.rate, self.loss = rate, 1.0
+
+    def train_one_step(self):
+        self.loss *= 1 - self.rate
+        return self.loss
+
+
+def one_iteration():
+    return next(losses)
+
+
+grid = [{"rate": 0.01 * k} for k in range(1, 9)]
+losses = iter([1 / k for k in range(1, 101)])
+X = da.random.default_rng(0).standard_normal((1_000, 4), chunks=(250, 4))
+y = (X[:, 0] > 0).astype(int)
+"""
+#: What has come of it.
+SEEN = """
+assert all(future.result().loss < 1 for future in futures)
+assert {trial["iteration"] for trial in search.trials()} == {40}
+seen = slaq.history(client).iteration.max("epoch")
+for name in ("logreg-C0.1", "mine"):
+    print(f"{name}: {int(seen.sel(job=name))} reports")
+client.close()
+"""
+
+
+def program() -> str:
+    """Return README's Python blocks as one program."""
+    blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3, "a block came or went: say here what it takes as given"
+    search, jobs, looking = blocks
+    # A job can be explained while it is open.
+    jobs += "\n".join(f"    {line}" for line in looking.splitlines())
+    return "\n".join([GIVEN, search, jobs, SEEN])
+
+
+def run(folder: str | Path) -> list[str]:
+    """Run the program in a folder without a checkout, and return its last lines."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program()],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-2:]
+
+
+def test_readme_runs(tmp_path):
+    fit, loop = run(tmp_path)
+    assert fit.startswith("logreg-C0.1: ") and loop == "mine: 100 reports"
+
+
+if __name__ == "__main__":
+    print(*run("."), sep="\n")
