@@ -406,7 +406,7 @@ class ScheduledJobs:
         self.goals.check()
         self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names, now = self.names(), time()
-        running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+        running = seconds_of_running_tasks(self.scheduler, self.pools)
         self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
@@ -425,7 +425,7 @@ class ScheduledJobs:
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""
         if name in self.reports:
-            running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+            running = seconds_of_running_tasks(self.scheduler, self.pools)
             self.epochs.end(name, self._values([name], running))
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:

@@ -180,6 +180,30 @@ async def test_threads_count_tasks_that_still_run(c, s, a):
         assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)
 
 
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, a):
+    plugin = await start_plugin(c, s)
+
+    def train(_):
+        while True:
+            time.sleep(0.01)
+            slaq.report(1.0)
+
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(train, range(2), pure=False)
+        running = plugin.searches.running["grid"]
+        await until(lambda: len(running.trials.alive) == 2)
+        await search.pause()
+        await until(lambda: running.trials.waiting == 2)
+        for _ in range(3):
+            await a.heartbeat()
+            plugin.run_once()
+            plugin.jobs.record()
+            shown = plugin.jobs.epochs.table(600)[2]["core_seconds"][0, -1]
+            assert shown == pytest.approx(plugin.engine.jobs["grid"].runtime.attained)
+        await c.cancel(futures)
+
+
 async def newest(scheduler):
     """The data of the board, computed anew."""
     data_module._cache.clear()
