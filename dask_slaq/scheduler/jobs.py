@@ -295,8 +295,8 @@ class ScheduledJobs:
         self.reports[job] += 1
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
+        self.memory.report(job, loss)  # it may begin the job anew
         now = monotonic()
-        self.memory.report(job, loss)
         self.engine.report(job, loss, now)
         if (pace := self.pace.get(job)) is None:
             pace = self.pace[job] = Pace(now)
