@@ -37,6 +37,12 @@ def refused(result, *words):
         assert word in result.output
 
 
+def test_an_end_that_was_expected_before_now_is_no_negative_time():
+    ends = {"low": -0.1, "expected": 4.0, "high": 90.0}
+    (column,) = (column for column in JOB_COLUMNS if column.heading == "ends in")
+    assert column.text("a", {"ends": ends}) == "4 s (0.0 s to 1.5 min)"
+
+
 def test_jobs_are_listed_with_their_owners_and_reasons(run, training):
     result = run("jobs")
     assert result.exit_code == 0
