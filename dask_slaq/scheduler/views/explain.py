@@ -132,8 +132,8 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         threads = plugin.pools.dispatcher.threads_of(gang)
         if pool.group is not None and threads > pool.group.most:
             most = pool.group.most
-            needs = "a thread" if threads == 1 else f"{threads} threads at once"
-            return f"waits: it needs {needs}, above its owner's limit of {most:g}"
+            wanted = "a thread" if threads == 1 else f"{threads} threads at once"
+            return f"waits: it needs {wanted}, above its owner's limit of {most:g}"
         free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
         return f"waits until {free} (gang)"
     if pool.kinds and not any(kind.allows(ws) for kind in pool.kinds for ws in running):
