@@ -233,7 +233,8 @@ def test_what_ended_and_what_was_changed_is_told(run, training):
         job.report(0.25)
         assert run("set", "over", "--weight", "2").exit_code == 0
         refused(run("stop", "over", by="eve@desk"), "eve@desk", "operators")
-    heading, *rows = run("jobs", "--ended").output.splitlines()
+    heading, *rows, _, period = run("jobs", "--ended").output.splitlines()
+    assert period.startswith("jobs that ended since the scheduler's start at 20")
     assert heading.split()[:3] == ["job", "owner", "outcome"]
     (row,) = (row.split() for row in rows if row.startswith("over"))
     assert row[1:5] == ["bob@lab", "done", "1", "0.25"]
