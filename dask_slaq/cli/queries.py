@@ -36,11 +36,10 @@ def jobs(where: Where, ended: bool, as_json: bool) -> None:
     from dask_slaq.cli.connection import ask
     from dask_slaq.cli.status_tables import ended_table, jobs_table
     from dask_slaq.cli.text import as_json as to_json
-    from dask_slaq.client import ended as ask_ended
 
     if ended:
-        over: Any = ask(where, lambda client: ask_ended(client))
-        click.echo(to_json(over) if as_json else ended_table(over))
+        over, since = ask(where, _ended)
+        click.echo(to_json(over) if as_json else ended_table(over, since))
         return
     found = _status(where)
     click.echo(to_json(found) if as_json else jobs_table(found, width=_width()))
@@ -155,6 +154,14 @@ async def _audit(client: Client) -> list[dict[str, Any]]:
         events: Any = await client.get_events(AUDIT_TOPIC)  # type: ignore[misc]
         found = [event for _, event in events]
     return found
+
+
+async def _ended(client: Client) -> tuple[list[dict[str, Any]], float]:
+    """Return the jobs that ended, and the Unix time at which the scheduler started."""
+    from dask_slaq.client import ended
+
+    over: Any = ended(client)
+    return await over, (await client.scheduler.identity())["started"]
 
 
 def _status(where: Where) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_slaq.cli.text import aligned, duration, number, printable
+from dask_slaq.core.usage import DAY
 
 __all__ = [
     "JOB_COLUMNS",
@@ -188,10 +189,21 @@ def _cut(line: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def ended_table(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """Return jobs that ended as a readable table; see `dask_slaq.ended`."""
+def ended_table(jobs: Sequence[Mapping[str, Any]], started: float) -> str:
+    """Return jobs that ended as a readable table.
+
+    Parameters
+    ----------
+    jobs : sequence of mappings
+        See `dask_slaq.ended`.
+    started : float
+        Unix time at which the scheduler started, which knows no jobs of earlier ones.
+    """
+    young = time.time() - started < DAY
+    begin = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started))
+    period = f"since the scheduler's start at {begin}" if young else "within a day"
     if not jobs:
-        return "no job has ended within a day"
+        return f"no job has ended {period}"
     cells = [["job", "owner", "outcome", "iterations", "loss", "time", "core-s", "ended"]]
     for job in jobs:
         names = [printable(job["job"]), printable(job["owner"]) or "-", job["event"]]
@@ -199,7 +211,7 @@ def ended_table(jobs: Sequence[Mapping[str, Any]]) -> str:
         took = [duration(job["seconds"]), number(job["core_seconds"])]
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["ended"]))
         cells.append([*names, *numbers, *took, at])
-    return "\n".join(aligned(cells, left=(0, 1, 2)))
+    return "\n".join([*aligned(cells, left=(0, 1, 2)), "", f"jobs that ended {period}"])
 
 
 def owners_table(owners: Mapping[str, Mapping[str, Any]]) -> str:

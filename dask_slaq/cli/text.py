@@ -64,14 +64,17 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in the largest unit that fits, such as ``3.5 min``; ``?`` for None."""
+    """Return a duration in the largest unit that fits, such as ``3.5 min``; ``?`` for None.
+
+    What is over by now, less than 0, is ``0.0 s``.
+    """
     if seconds is None or not math.isfinite(seconds):
         return "?"
     for size, unit in _UNITS:
         if seconds >= size:
             value = seconds / size
             return f"{value:.1f} {unit}" if value < 10 and unit != "s" else f"{value:.0f} {unit}"
-    return f"{seconds:.1f} s"
+    return f"{max(seconds, 0.0):.1f} s"
 
 
 def as_json(found: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["check_plugin", "check_started", "current_client", "go_without", "request"]
 
 logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at a client that connects again.
+RECONNECTING = 0.05
 
 # Clients that were warned that their scheduler does not run the plugin.
 _warned: WeakSet[Client] = WeakSet()
@@ -67,8 +72,16 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     SlaqError
         The client is closed.
     """
+    await reconnected(client)
     await check_plugin(client)
     return await getattr(client.scheduler, operation)(**arguments)
+
+
+async def reconnected(client: Client) -> None:
+    """Wait while a client that lost its scheduler connects again, as what it submits does."""
+    until = monotonic() + client._timeout + 1  # Dask closes the client before
+    while client.status == "connecting" and client.scheduler_comm is None and monotonic() < until:
+        await asyncio.sleep(RECONNECTING)
 
 
 async def check_plugin(client: Client) -> None:

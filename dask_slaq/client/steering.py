@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+#: Milliseconds between two looks at whether a client has connected again.
+RECONNECTED = 500
+
+
 def owner_of_client() -> str:
     """Return to whom the jobs of this process belong: ``slaq.owner``, or ``user@host``."""
     configured = dask.config.get("slaq.owner", None)
@@ -45,9 +49,28 @@ def owner_of_client() -> str:
 
 
 async def introduce(client: Client) -> None:
-    """Tell the scheduler, if it runs the plugin, to whom the client's tasks outside jobs belong."""
-    with contextlib.suppress(SlaqError):
-        await request(client, "slaq_introduce", client=client.id, owner=owner_of_client())
+    """Tell the scheduler, if it runs the plugin, to whom the client's tasks outside jobs belong.
+
+    It is told again when the client connects again: another scheduler may run there by then.
+    """
+    from tornado.ioloop import PeriodicCallback
+
+    owner, told = owner_of_client(), client.scheduler_comm
+
+    async def tell() -> None:
+        with contextlib.suppress(SlaqError, OSError):
+            await request(client, "slaq_introduce", client=client.id, owner=owner)
+
+    async def look() -> None:
+        nonlocal told
+        if client.status == "running" and client.scheduler_comm is not told:
+            told = client.scheduler_comm
+            await tell()
+
+    await tell()
+    # Dask has no hook for it. It stops these callbacks when the client closes.
+    again = client._periodic_callbacks["slaq-introduce"] = PeriodicCallback(look, RECONNECTED)
+    again.start()
 
 
 def explain(job: str, client: Client | None = None) -> dict[str, Any]:

@@ -230,20 +230,11 @@ class Accounts:
 
     def _running(self) -> Iterator[tuple[TaskState, Pool | None, float]]:
         """Yield the running tasks, and their core-seconds that are not charged yet."""
-        tracker, now = self._tracker, time()
+        tracker = self._tracker
         for ws in self._scheduler.workers.values():
             for ts, seconds in ws.executing.items():
-                if ts.processing_on is not ws:
-                    continue  # it has ended since the heartbeat
-                pool = tracker.owner.get(ts.key)
-                if ts.key in tracker.seceded_at:
-                    seconds = tracker.seceded_at[ts.key][1]
-                elif ts.key in tracker.charged_until:
-                    since = tracker.charged_until[ts.key]
-                    seconds = 0.0 if since is None else max(now - since, 0.0)
-                elif pool is not None and tracker.gangs.of(ts) is not None:
-                    seconds = 0.0  # gangs are charged while they run
-                yield ts, pool, seconds
+                if ts.processing_on is ws:  # it has not ended since the heartbeat
+                    yield ts, tracker.owner.get(ts.key), tracker.uncharged(ts, seconds)
 
     def _write(self) -> None:
         """Write what is new. What falls short of what was charged ahead is kept until it does not.

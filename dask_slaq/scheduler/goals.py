@@ -29,7 +29,7 @@ _ENDS = {
     "done": "ended",
     "stopped": "was stopped",
     "failed": "failed",
-    "lost": "was lost with its client or the plugin",
+    "lost": "was lost with its client, the scheduler or the plugin",
 }
 
 

@@ -295,8 +295,8 @@ class ScheduledJobs:
         self.reports[job] += 1
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
+        self.memory.report(job, loss)  # it may begin the job anew
         now = monotonic()
-        self.memory.report(job, loss)
         self.engine.report(job, loss, now)
         if (pace := self.pace.get(job)) is None:
             pace = self.pace[job] = Pace(now)
@@ -406,7 +406,7 @@ class ScheduledJobs:
         self.goals.check()
         self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names, now = self.names(), time()
-        running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+        running = seconds_of_running_tasks(self.scheduler, self.pools)
         self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
@@ -425,7 +425,7 @@ class ScheduledJobs:
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""
         if name in self.reports:
-            running = seconds_of_running_tasks(self.scheduler, self.pools.tracker.owner)
+            running = seconds_of_running_tasks(self.scheduler, self.pools)
             self.epochs.end(name, self._values([name], running))
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:

@@ -37,6 +37,12 @@ def refused(result, *words):
         assert word in result.output
 
 
+def test_an_end_that_was_expected_before_now_is_no_negative_time():
+    ends = {"low": -0.1, "expected": 4.0, "high": 90.0}
+    (column,) = (column for column in JOB_COLUMNS if column.heading == "ends in")
+    assert column.text("a", {"ends": ends}) == "4 s (0.0 s to 1.5 min)"
+
+
 def test_jobs_are_listed_with_their_owners_and_reasons(run, training):
     result = run("jobs")
     assert result.exit_code == 0
@@ -227,7 +233,8 @@ def test_what_ended_and_what_was_changed_is_told(run, training):
         job.report(0.25)
         assert run("set", "over", "--weight", "2").exit_code == 0
         refused(run("stop", "over", by="eve@desk"), "eve@desk", "operators")
-    heading, *rows = run("jobs", "--ended").output.splitlines()
+    heading, *rows, _, period = run("jobs", "--ended").output.splitlines()
+    assert period.startswith("jobs that ended since the scheduler's start at 20")
     assert heading.split()[:3] == ["job", "owner", "outcome"]
     (row,) = (row.split() for row in rows if row.startswith("over"))
     assert row[1:5] == ["bob@lab", "done", "1", "0.25"]

@@ -180,6 +180,30 @@ async def test_threads_count_tasks_that_still_run(c, s, a):
         assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)
 
 
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, a):
+    plugin = await start_plugin(c, s)
+
+    def train(_):
+        while True:
+            time.sleep(0.01)
+            slaq.report(1.0)
+
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(train, range(2), pure=False)
+        running = plugin.searches.running["grid"]
+        await until(lambda: len(running.trials.alive) == 2)
+        await search.pause()
+        await until(lambda: running.trials.waiting == 2)
+        for _ in range(3):
+            await a.heartbeat()
+            plugin.run_once()
+            plugin.jobs.record()
+            shown = plugin.jobs.epochs.table(600)[2]["core_seconds"][0, -1]
+            assert shown == pytest.approx(plugin.engine.jobs["grid"].runtime.attained)
+        await c.cancel(futures)
+
+
 async def newest(scheduler):
     """The data of the board, computed anew."""
     data_module._cache.clear()
@@ -301,8 +325,11 @@ async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
 async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, a):
-    plugin = await start_plugin(c, s)
-    assert not data_of(s).usage["top"]
+    from dask_slaq.scheduler.board.pages import Usage
+
+    plugin, plot = await start_plugin(c, s), Usage(s)
+    plot.update()
+    assert not data_of(s).usage["top"] and not plot.root.legend.visible
     today, ledger = int(time.time() // DAY), plugin.jobs.accounts._ledger
     for day, owner, seconds in ((today, "ann", 3.0), (today, "bob", 6.0), (today - 1, "ann", 2.0)):
         ledger.of(day, owner, "", "").core_seconds += seconds
@@ -311,6 +338,8 @@ async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, a):
     boxes = zip(*(usage[key] for key in ("owner", "bottom", "top")), strict=True)
     assert list(boxes) == [("ann", 0.0, 2.0), ("bob", 0.0, 6.0), ("ann", 6.0, 9.0)]
     assert usage["left"][0] < usage["right"][0] < usage["left"][1] == today * DAY * 1000
+    plot.update()
+    assert plot.root.legend.visible and plot.root.legend.items[0].label.field == "owner"
     for n in range(100):
         ledger.of(today, f"owner-{n}", "", "").core_seconds += 0.1
     await until(lambda: len(data_of(s).usage["top"]) > 3, timeout=5)

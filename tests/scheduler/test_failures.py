@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 
+import dask
 import pytest
 from distributed import Client, Event, Nanny, Variable, Worker
 from distributed.utils_test import captured_logger, inc
@@ -271,6 +273,43 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
             await until(lambda: running == {"a": 1})
         with pytest.raises(SlaqError, match="its block was left already"):
             await mine.__aexit__(None, None, None)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_job_waits_for_its_client_to_connect_again(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+        connect, may_connect = other._ensure_connected, asyncio.Event()
+
+        async def connect_later(timeout=None):
+            await may_connect.wait()
+            await connect(timeout)
+
+        other._ensure_connected = connect_later
+        other.scheduler_comm.comm.abort()
+        await until(lambda: other.status == "connecting" and other.id not in s.client_comms)
+        job = slaq.job("a", client=other)
+        opening = asyncio.create_task(job.__aenter__())
+        await slaq.status(c)  # what comes later is answered
+        assert not opening.done() and not plugin.jobs.reports
+        may_connect.set()
+        await opening
+        assert list(plugin.jobs.reports) == ["a"]
+        await job.__aexit__(None, None, None)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    with dask.config.set({"slaq.owner": "ann", "distributed.client.preload": ["dask_slaq"]}):
+        other = await Client(s.address, asynchronous=True, set_as_default=False)
+    async with other:
+        assert plugin.jobs.owner_of(other.id) == "ann"
+        await c.unregister_scheduler_plugin("slaq")
+        plugin = await start_plugin(c, s)  # as on a scheduler that was started again
+        assert plugin.jobs.owner_of(other.id).startswith("unknown@")
+        other.scheduler_comm.comm.abort()
+        await until(lambda: plugin.jobs.owner_of(other.id) == "ann")
 
 
 @gen_cluster(client=True, nthreads=TWO)

@@ -138,7 +138,7 @@ def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
             await asyncio.sleep(3)
             seen.append(used(plugin)["ann"])
             reason = (await slaq.status(one))["jobs"]["a"]["reason"]
-            assert "at its limit of max-threads" in reason
+            assert reason.endswith(": its owner is at its limit of max-threads (1)")
             async with slaq.job("b", owner="bob", client=two):
                 more = await many_tasks(two, "b", 0.1, 300)
                 await asyncio.sleep(8)
@@ -294,12 +294,29 @@ async def test_tasks_outside_jobs_belong_to_somebody(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, a):
+    plugin = await start_plugin(c, s, owners={"ann": {"weight": 2}})
+
+    async def deserved():
+        return (await slaq.status(c))["owners"]["ann"]["deserved"]
+
+    async with slaq.job("a", owner="ann", client=c):
+        held = c.submit(wait_for, "go")
+        await until(lambda: plugin.pools.pools["a"].running)
+        plugin.run_once()
+        assert await deserved() == 1
+        await Event("go").set()
+        await held
+    assert await deserved() is None
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, a):
     await start_plugin(c, s)
 
     async def counts():
         found = await slaq.explain("a", client=c)
-        assert f"{found['running']} tasks run, {found['ready']} are ready" in found["text"]
+        assert f"tasks: {found['running']} running, {found['ready']} ready" in found["text"]
         return found["running"], found["ready"]
 
     async with slaq.job("a", client=c):

@@ -120,8 +120,12 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         "target": _number(-1e300, 1e300, null=True), "reports": _FLAG,
     },
     # Tasks of a job that ended since its last `tasks` event: their number, their core-seconds in
-    # all, and the most tasks that were ready or running at once.
-    "tasks": {"job": _TEXT, "count": _whole(0, 10**12), "seconds": _COUNT, "at_once": _COUNT},
+    # all, and the most tasks that were ready or running at once. Negative seconds correct those of
+    # gangs, which were charged while they ran.
+    "tasks": {
+        "job": _TEXT, "count": _whole(0, 10**12), "seconds": _number(-1e12, 1e12),
+        "at_once": _COUNT,
+    },
     # The loss of an iteration.
     "report": {"time": _TIME, "job": _TEXT, "loss": _LOSS},
     # Only up to version 3: a job was inspected, which changed decisions at the time.

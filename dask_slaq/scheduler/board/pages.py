@@ -172,7 +172,9 @@ class Usage(DashboardComponent):  # type: ignore[misc]
         kwargs = {"x_axis_type": "datetime", "x_axis_label": "day (UTC)", **kwargs}
         self.root = _figure("Core-seconds used per day by each owner", **kwargs)
         at = {key: key for key in ("left", "right", "bottom", "top", "color")}
-        boxes = self.root.quad(**at, line_width=0, source=self.source)
+        small = {"label_text_font_size": "11px", "glyph_height": 12, "spacing": 0, "padding": 2}
+        self.root.add_layout(BokehLegend(border_line_alpha=0, **small), "right")
+        boxes = self.root.quad(**at, line_width=0, legend_field="owner", source=self.source)
         tips = [("owner", "@owner"), ("day", "@day{%F}"), ("up to", "@top{0} core-seconds")]
         hover = HoverTool(renderers=[boxes], tooltips=tips, formatters={"@day": "datetime"})
         self.root.add_tools(hover)
@@ -181,6 +183,7 @@ class Usage(DashboardComponent):  # type: ignore[misc]
         """Read the newest data."""
         columns = data_of(self.scheduler).usage
         if columns is not self.shown:
+            self.root.legend.visible = bool(columns["owner"])
             self.shown = self.source.data = columns
 
 

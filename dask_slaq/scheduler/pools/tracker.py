@@ -350,6 +350,24 @@ class TaskTracker:
                 pool.charge(seconds)
                 self._charge(pool.name, seconds, pool.demand)
 
+    def uncharged(self, ts: TaskState, seconds: float) -> float:
+        """Return the core-seconds of a running task for which nobody was charged yet.
+
+        Parameters
+        ----------
+        ts : distributed.scheduler.TaskState
+        seconds : float
+            Seconds since it began, as of its worker's heartbeat.
+        """
+        if ts.key in self.seceded_at:
+            return self.seceded_at[ts.key][1]
+        if ts.key in self.charged_until:
+            since = self.charged_until[ts.key]
+            return 0.0 if since is None else max(time() - since, 0.0)
+        if ts.key in self.owner and self.gangs.of(ts) is not None:
+            return 0.0  # gangs are charged while they run
+        return seconds
+
     # Tasks that give up their thread, or are moved
 
     def seceded(self, key: Any) -> None:

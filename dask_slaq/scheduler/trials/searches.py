@@ -104,7 +104,16 @@ class Search:
             "wait in their report": self.trials.waiting,
             "have not begun": ready,
         }
-        shown = (f"{n} {what}" for what, n in counts.items() if n or what == "done")
+        one = {
+            "train": "trains",
+            "wait in their report": "waits in its report",
+            "have not begun": "has not begun",
+        }
+        shown = (
+            f"{n} {one.get(what, what) if n == 1 else what}"
+            for what, n in counts.items()
+            if n or what == "done"
+        )
         return "search: " + ", ".join(shown)
 
 

@@ -132,14 +132,17 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         threads = plugin.pools.dispatcher.threads_of(gang)
         if pool.group is not None and threads > pool.group.most:
             most = pool.group.most
-            return f"waits: it needs {threads} threads at once, above its owner's limit of {most:g}"
-        return f"waits until {threads} threads are free at once (gang)"
+            wanted = "a thread" if threads == 1 else f"{threads} threads at once"
+            return f"waits: it needs {wanted}, above its owner's limit of {most:g}"
+        free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
+        return f"waits until {free} (gang)"
     if pool.kinds and not any(kind.allows(ws) for kind in pool.kinds for ws in running):
         needs = plugin.jobs.resources.get(pool.name)
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
-        return f"waits: its owner uses {pool.group.running:g} threads, at its limit of max-threads"
+        doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
+        return f"{doing}: its owner is at its limit of max-threads ({pool.group.most:g})"
     last = ahead or len(pool.running) >= pool.most
     if last and plugin.jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -216,7 +219,7 @@ def _text(found: dict[str, Any]) -> str:
     lines = [f"{found['job']} ({found['owner'] or 'no owner'}): {found['reason']}"]
     lines.append(
         f"  granted {found['share']:.3g} threads by {found['policy']}: {found['why']}; "
-        f"{found['running']} tasks run, {found['ready']} are ready"
+        f"tasks: {found['running']} running, {found['ready']} ready"
     )
     if found["next_thread"] is not None:
         line = f"  another thread would lower its loss by {found['next_thread']:.2g} in an epoch"

@@ -48,7 +48,7 @@ def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None
         ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
         ``eta`` (None, or low, expected and high seconds to the target), ``latest`` (factor of its
         fair time, None for that of all), ``ends`` (see `ends_of`), ``owner``, ``state``
-        (``running``, ``waiting`` for a slot or the end of another job of its owner, ``idle`` while
+        (``running``, ``waiting`` for a thread or the end of another job, ``idle`` while
         its driver computes, ``paused``, ``stopping``), ``kind`` (None for unowned tasks),
         ``like_runs`` (past runs of like kind on which its forecast rests), ``why`` (reason for the
         grant, as text).
@@ -97,7 +97,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
         return "waiting"
     if pool.running:
         return "running"
-    return "waiting" if pool.ready else "idle"
+    return "waiting" if pool.ready or pool.waiting else "idle"
 
 
 def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | None]]:
@@ -145,9 +145,10 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     known = {**usage, **running}
     without_host = {owner.partition("@")[0] for owner in known}
     terms = () if engine.owners is None else engine.owners.terms
+    standings = engine.grants.owners if jobs.pools.pools else {}  # else those of the last job
     for owner in (*known, *(name for name in terms if name not in without_host | known.keys())):
         own = OwnerTerms() if engine.owners is None else engine.owners.of(owner)
-        grant = engine.grants.owners.get(owner)
+        grant = standings.get(owner)
         standing: dict[str, Any] = dict.fromkeys(
             ("deserved", "got", "lent", "borrowed", "factor", "lately")
         )

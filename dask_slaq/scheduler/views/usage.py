@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask_slaq.core.usage import OTHERS, Usage
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-    from dask_slaq.scheduler.pools import Pool
+    from dask_slaq.scheduler.pools import Pools
 
 __all__ = ["UnownedUsage", "UsageByOwner", "in_short", "seconds_of_running_tasks"]
 
@@ -82,19 +81,19 @@ class UnownedUsage:
         self.epochs.append((now, total + grown))
 
 
-def seconds_of_running_tasks(scheduler: Scheduler, owner: Mapping[Any, Pool]) -> dict[str, float]:
-    """Return the seconds that the running tasks of each job have computed, as of the heartbeats.
+def seconds_of_running_tasks(scheduler: Scheduler, pools: Pools) -> dict[str, float]:
+    """Return the core-seconds of running tasks for which their jobs were not charged yet, by job.
 
     Parameters
     ----------
     scheduler : distributed.Scheduler
-    owner : mapping of key to Pool
-        Pool of each task.
+    pools : Pools
     """
     found: defaultdict[str, float] = defaultdict(float)
+    tracker = pools.tracker
     for ws in scheduler.workers.values():
         for ts, seconds in ws.executing.items():
             # A task may have ended since the heartbeat; then it was charged.
-            if ts.processing_on is ws and (pool := owner.get(ts.key)) is not None:
-                found[pool.name] += seconds
+            if ts.processing_on is ws and (pool := tracker.owner.get(ts.key)) is not None:
+                found[pool.name] += tracker.uncharged(ts, seconds)
     return found

@@ -281,6 +281,19 @@ def test_task_times_are_summed_up_until_the_engine_is_told():
     assert (tasks["count"], tasks["at_once"]) == (3, 5)
 
 
+def test_seconds_that_a_gang_was_charged_too_many_are_replayed():
+    recording = Recording("max-total")
+    engine = recording.engine
+    engine.add_job("a", 10.0)
+    for now, seconds in ((11.0, 3.0), (12.0, -1.5)):  # while it runs, and when it ends
+        engine.observe_task("a", seconds, 2)
+        engine.observe_demand("a", 2)
+        engine.reallocate({"w": 2}, now)
+    charged = [event["seconds"] for event in recording.events if event["event"] == "tasks"]
+    assert charged == [3.0, -1.5]
+    assert replay(recording.events).reproduced == 2
+
+
 def test_a_recording_without_its_beginning_is_skipped():
     made = Recording("fair")
     drive(made.engine)

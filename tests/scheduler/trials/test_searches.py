@@ -8,9 +8,18 @@ import time
 
 import dask
 import pytest
-from distributed import Client, Worker, as_completed
+from distributed import Client, Event, Worker, as_completed
 from distributed.utils_test import captured_logger
-from driving import assert_nothing_left, gen_cluster, jobs, start_plugin, tasks_of, until
+from driving import (
+    Fixed,
+    assert_nothing_left,
+    gen_cluster,
+    jobs,
+    start_plugin,
+    tasks_of,
+    until,
+    wait_for,
+)
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
@@ -271,11 +280,34 @@ async def test_a_search_is_a_job_to_everybody_else(c, s, a):
         assert (status["weight"], status["owner"], status["max_iter"]) == (2, "ann", 3 * STEPS)
         assert status["iteration"] > 0 and status["reason"].startswith("search: ")
         explained = await slaq.explain("grid", client=c)
-        assert "wait in their report" in explained["text"]
+        assert " in their report" in explained["text"] or " in its report" in explained["text"]
         await slaq.set("grid", weight=3, client=c)
         await c.gather(futures)
     await until(lambda: not plugin.searches.running)
     assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == 1
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_search_whose_models_wait_is_waiting(c, s, a):
+    plugin = await start_plugin(c, s, policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
+
+    def train_long():
+        while not Event("enough").is_set():
+            slaq.report(1.0)
+
+    async with slaq.job("other", client=c), slaq.search("grid", client=c):
+        future = c.submit(train_long)
+        running = plugin.searches.running["grid"]
+        await until(lambda: running.trials.alive)
+        with tasks_of("other"):
+            held = c.map(wait_for, ["go"] * 2, range(2), pure=False)
+        await until(lambda: running.trials.waiting and plugin.pools.pools["other"].running)
+        found = (await slaq.status(c))["jobs"]["grid"]
+        assert found["state"] == "waiting"
+        assert found["reason"] == "search: 0 done, 1 waits in its report"
+        await Event("enough").set()
+        await Event("go").set()
+        await c.gather([*held, future])
 
 
 @gen_cluster(client=True, nthreads=ONE)
