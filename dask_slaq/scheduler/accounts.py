@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 #: Seconds between two looks at running tasks, after which usage is written, and for which a query
 #: waits until it is.
 PERIOD, PATIENCE = 5.0, 2.0
-#: Maximum number of steps to a task that a client wants, and of groups of tasks remembered.
-MOST_STEPS, MOST_GROUPS = 1000, 10_000
+#: Maximum number of tasks whose client is remembered, and of steps from one to its client.
+MOST_TASKS = 10_000
 #: Days of which usage is in memory, for the board.
 RECENT = 14
 
@@ -60,8 +60,6 @@ class Accounts:
 
     Attributes
     ----------
-    totals : UsageByOwner
-        All usage, with that in the store.
     loaded : bool
         Whether the usage in the store is part of it.
     broken : str or None
@@ -80,18 +78,21 @@ class Accounts:
         self._scheduler, self._tracker, self._store = scheduler, pools.tracker, store
         self._payer_of, self._owner_of = payer_of, owner_of
         self.broken: str | None = None
-        self.totals = UsageByOwner()
+        self._totals = UsageByOwner()
         self.loaded = store is None
         self._begin = self._faded = time()
         self.half_life = half_life
         self._lately: defaultdict[str, float] = defaultdict(float)
         self._ledger = Ledger()
+        # Core-seconds that are not in the ledger yet: by payer, and outside of jobs by client.
+        self._new: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        self._outside: defaultdict[str | None, float] = defaultdict(float)
         self._written = UsageByOwner()
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
         self._days: defaultdict[tuple[int, str], float] = defaultdict(float)  # written of late
         self._ahead: dict[Any, float] = {}  # charged of running tasks, by key
         self._waits: dict[str, float] = {}  # jobs that wait, and until when that was counted
-        self._clients: dict[str, str | None] = {}  # of groups of tasks
+        self._clients: dict[Any, str | None] = {}  # of tasks that none wants itself, by key
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.tick, PERIOD * 1000)
         self._timer.start()
@@ -110,7 +111,7 @@ class Accounts:
     def _load(self, found: asyncio.Future[dict[tuple[Any, ...], Usage] | None]) -> None:
         """Add what the store has."""
         for (owner, day), usage in (found.result() or {}).items():
-            self.totals.of(owner).add(usage)
+            self._totals.of(owner).add(usage)
             self._keep(day, owner, usage)
             if self.half_life is not None:
                 used = decayed([(day, usage.core_seconds)], self._faded, self.half_life)
@@ -126,15 +127,31 @@ class Accounts:
     # Charging
 
     def _add(self, payer: tuple[str, str, str], what: str, amount: float) -> None:
-        for usage in (self._ledger.of(int(time() // DAY), *payer), self.totals.of(payer[0])):
+        for usage in (self._ledger.of(int(time() // DAY), *payer), self._totals.of(payer[0])):
             setattr(usage, what, getattr(usage, what) + amount)
-        if what == "core_seconds" and self.half_life is not None:
-            self._lately[payer[0]] += amount
+
+    @safely
+    def settle(self) -> None:
+        """Enter the core-seconds of tasks into the ledger: for all at once, since each takes µs."""
+        new, self._new = self._new, defaultdict(float)
+        outside, self._outside = self._outside, defaultdict(float)
+        for client, seconds in outside.items():
+            new["unknown" if client is None else self._owner_of(client), "", ""] += seconds
+        for payer, seconds in new.items():
+            self._add(payer, "core_seconds", seconds)
+            if self.half_life is not None:
+                self._lately[payer[0]] += seconds
+
+    @property
+    def totals(self) -> UsageByOwner:
+        """All usage, with that in the store."""
+        self.settle()
+        return self._totals
 
     @safely
     def charge(self, name: str, seconds: float) -> None:
         """Charge the pool `name` for core-seconds that its tasks have computed."""
-        self._add(self._payer_of(name), "core_seconds", seconds)
+        self._new[self._payer_of(name)] += seconds
 
     @safely
     def task_ended(self, key: Any, startstops: Iterable[Any], followed: bool) -> None:
@@ -148,16 +165,17 @@ class Accounts:
         followed : bool
             Whether the pools follow tasks.
         """
-        ahead = self._ahead.pop(key, 0.0)
-        computed = [run for run in startstops if run["action"] == "compute"]
-        if not computed:
+        ahead, seconds = self._ahead.pop(key, 0.0), None
+        for run in startstops:
+            if run["action"] == "compute":
+                seconds = run["stop"] - run["start"]
+        if seconds is None:
             return  # it used what it was charged for, and is lost
-        pool, seconds = self._tracker.owner.get(key) if followed else None, 0.0
-        if pool is None:
-            seconds = max(computed[-1]["stop"] - computed[-1]["start"], 0.0)
+        pool = self._tracker.owner.get(key) if followed else None
+        seconds = max(seconds, 0.0) if pool is None else 0.0
         if seconds != ahead:
-            ts = self._scheduler.tasks.get(key)
-            self._add(self._payer(ts, pool), "core_seconds", seconds - ahead)
+            self._charge(self._scheduler.tasks.get(key), pool, seconds - ahead)
+        self._clients.pop(key, None)
 
     @safely
     def job_ended(self, name: str, outcome: str, loss_reduction: float) -> None:
@@ -184,32 +202,38 @@ class Accounts:
         for name in self._waits.keys() & before.keys():
             self._add(self._payer_of(name), "waited", now - before[name])
 
-    def _payer(self, ts: TaskState | None, pool: Pool | None) -> tuple[str, str, str]:
-        """Return the owner, kind and job that pay for a task."""
+    def _charge(self, ts: TaskState | None, pool: Pool | None, seconds: float) -> None:
+        """Charge the job, or the client, that pays for a task."""
         if pool is not None:
-            return self._payer_of(pool.name)
-        client = self._client_of(ts)
-        return "unknown" if client is None else self._owner_of(client), "", ""
+            self._new[self._payer_of(pool.name)] += seconds
+        else:
+            self._outside[self._client_of(ts)] += seconds
 
     def _client_of(self, ts: TaskState | None) -> str | None:
-        """Return the client that wants a task, or one that depends on it."""
+        """Return the client that wants a task, or one that depends on it.
+
+        It is remembered for all tasks in between until they end, so that a chain is walked once.
+        """
+        if ts is not None and ts.who_wants is not None and len(ts.who_wants) == 1:
+            return next(iter(ts.who_wants)).client_key  # as nearly always
+        between: list[Any] = []
+        while ts is not None and not ts.who_wants and ts.key not in self._clients:
+            if len(between) >= MOST_TASKS:
+                ts = None
+                break
+            between.append(ts.key)
+            ts = next(iter(ts.dependents), None)
         if ts is None:
-            return None
-        if ts.who_wants:
-            return min(client.client_key for client in ts.who_wants)
-        name = ts.group.name
-        if name not in self._clients:
-            if len(self._clients) >= MOST_GROUPS:
+            client = None
+        elif ts.who_wants:
+            client = min(one.client_key for one in ts.who_wants)
+        else:
+            client = self._clients[ts.key]
+        if between:
+            if len(self._clients) + len(between) > MOST_TASKS:
                 self._clients.clear()
-            self._clients[name] = None
-            above: TaskState | None = ts
-            for _ in range(MOST_STEPS):
-                if above is None or above.who_wants:
-                    break
-                above = next(iter(above.dependents), None)
-            if above is not None and above.who_wants:
-                self._clients[name] = min(client.client_key for client in above.who_wants)
-        return self._clients[name]
+            self._clients.update(dict.fromkeys(between, client))
+        return client
 
     # Now and then
 
@@ -220,11 +244,12 @@ class Accounts:
         for ts, pool, seconds in self._running():
             self._ahead[ts.key] = seconds
             if more := seconds - before.pop(ts.key, 0.0):
-                self._add(self._payer(ts, pool), "core_seconds", more)
+                self._charge(ts, pool, more)
         for key, seconds in before.items():
             known = self._scheduler.tasks.get(key)
             if known is not None and known.processing_on is not None:
                 self._ahead[key] = seconds
+        self.settle()
         if self.loaded:
             self._write()
 
@@ -294,6 +319,7 @@ class Accounts:
 
     def by_day(self) -> dict[tuple[int, str], float]:
         """Return the core-seconds of the last days by day and owner."""
+        self.settle()
         found = defaultdict(float, self._days)
         for (day, owner), usage in sum_by(self._ledger.rows.items(), ("day", "owner")).items():
             if int(day) > time() // DAY - RECENT:
@@ -304,6 +330,7 @@ class Accounts:
         """Return the core-seconds that `owners` used, halved for each half-life since."""
         if self.half_life is None:
             return {}
+        self.settle()
         now = time()
         if now > self._faded:
             rest = 2.0 ** -((now - self._faded) / self.half_life)

@@ -145,6 +145,7 @@ class PluginHooks(SchedulerPlugin):
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the jobs of a client that left or died, after a failure too."""
+        self.jobs.accounts.settle()  # while it is known who it was
         try:
             for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
                 self.end_job(name)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ScheduledJobs"]
 
-#: Jobs that ended and are remembered.
-MOST_ENDED = 10_000
+#: Jobs that ended and are remembered, and clients of which those that left are still known.
+MOST_ENDED, MOST_CLIENTS = 10_000, 1000
 
 
 @lru_cache(1000)  # called for each task outside of jobs
@@ -156,7 +156,8 @@ class ScheduledJobs:
             given["latest"] = self._latest_of(owner)
         self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)
         self.goals.begin(name, **goal)
-        self._owner_of_client[client] = self.owner[name] = owner
+        self.owner[name] = owner
+        self._know(client, owner)
         self.epochs.begin(name, time())
         self.resources[name] = resources
         self.reports[name] = 0
@@ -174,8 +175,9 @@ class ScheduledJobs:
 
     def admit(self) -> None:
         """Let waiting jobs begin, oldest first, as far as their owners may have more at once."""
+        full: set[str] = set()  # owners that may have no other one, so that each is counted once
         for name in [name for name in self.reports if name in self.queued]:
-            if not self._must_wait(name):
+            if not self._must_wait(name, full):
                 self.queued.discard(name)
                 self._hold_back(name)
 
@@ -197,13 +199,17 @@ class ScheduledJobs:
         outer = self._within.get(name)
         return outer in self.reports and self.owner[outer] == self.owner[name]
 
-    def _must_wait(self, name: str) -> bool:
+    def _must_wait(self, name: str, full: set[str]) -> bool:
         if name in self.stopping:  # it ends at its next report
             return False
         if self._is_nested(name):
             return self._within[name] in self.queued
-        count, most = self.jobs_at_once(self.owner[name])
-        return count >= most
+        if (owner := self.owner[name]) not in full:
+            count, most = self.jobs_at_once(owner)
+            if count < most:
+                return False
+            full.add(owner)
+        return True
 
     def _hold_back(self, name: str) -> None:
         """Hold the tasks of a job that is paused or waits for its owner, or no longer."""
@@ -343,7 +349,16 @@ class ScheduledJobs:
 
     def introduce(self, client: str, owner: str) -> None:
         """Record the owner of a client that has opened no job."""
-        self._owner_of_client.setdefault(client, owner)
+        if client not in self._owner_of_client:
+            self._know(client, owner)
+
+    def _know(self, client: str, owner: str) -> None:
+        if self._owner_of_client.get(client) != owner:
+            self.accounts.settle()  # what it has used until now
+        if len(self._owner_of_client) >= MOST_CLIENTS:
+            for gone in self._owner_of_client.keys() - self.scheduler.clients.keys():
+                del self._owner_of_client[gone]
+        self._owner_of_client[client] = owner
 
     def owner_of(self, client: str) -> str:
         """Return the owner of a client's jobs; by its machine if the client has said none.

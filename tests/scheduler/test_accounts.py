@@ -8,7 +8,7 @@ import time
 
 import dask
 import pytest
-from distributed import Event
+from distributed import Client, Event
 from distributed.utils_test import captured_logger, inc
 from driving import (
     LATE,
@@ -255,6 +255,39 @@ async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, a, b):
     assert log.getvalue().count("usage is no longer counted") == 1
     assert plugin.failed is None
     assert "ZeroDivisionError" in (await slaq.usage(client=c))["note"]
+
+
+@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
+async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with Client(s.address, asynchronous=True) as other:
+        for client, owner in ((c, "ann"), (other, "bob")):
+            plugin.jobs.introduce(client.id, owner)
+            for _ in range(3):
+                step = dask.delayed(time.sleep)(0.02)
+                for _ in range(3):
+                    step = dask.delayed(_sleep_after)(step)
+                await client.compute(step)
+        found = by(await slaq.usage(client=c), "owner")
+    assert found.keys() == {"ann", "bob"}
+    for owner in found:
+        assert found[owner]["core_seconds"] == pytest.approx(of_dask(s) / 2, rel=0.4)
+    assert not plugin.jobs.accounts._clients
+
+
+def _sleep_after(before):
+    time.sleep(0.02)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_few_clients_that_left_are_remembered(c, s, a, b, monkeypatch):
+    monkeypatch.setattr("dask_slaq.scheduler.jobs.MOST_CLIENTS", 10)
+    plugin = await start_plugin(c, s)
+    plugin.jobs.introduce(c.id, "ann")
+    for n in range(100):
+        plugin.jobs.introduce(f"gone-{n}", f"bob-{n}")
+    assert len(plugin.jobs._owner_of_client) <= 10
+    assert plugin.jobs.owner_of(c.id) == "ann"
 
 
 @gen_cluster(client=True, nthreads=TWO)

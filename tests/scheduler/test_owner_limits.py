@@ -11,7 +11,18 @@ import dask
 import pytest
 from distributed import Client, Event
 from distributed.utils_test import inc
-from driving import gen_cluster, jobs, ready, start_plugin, state_of, tasks_of, until, wait_for
+from driving import (
+    gen_cluster,
+    jobs,
+    on_virtual_clock,
+    ready,
+    start_plugin,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    work,
+)
 
 import dask_slaq as slaq
 from dask_slaq.client.job_block import running_job
@@ -145,6 +156,69 @@ async def test_a_waiting_job_can_be_steered_and_lost(c, s, a, b):
             assert ready(plugin, "b") == 1
             await block.stop()  # otherwise it could never report, and so never end
             assert await future == 2
+
+
+@pytest.mark.parametrize("threads", [[1] * 16, [2] * 8])
+def test_tasks_that_take_longer_than_before_stay_within_the_limit(threads):
+    seen = []
+
+    async def scenario(client, cluster, plugin):
+        async with slaq.job("a", owner="ann", client=client):
+            await client.gather(client.map(work, [0.5] * 8, pure=False))
+            futures = client.map(work, [60.0] * 40, pure=False)
+            for _ in range(20):
+                await asyncio.sleep(0.25)
+                workers = cluster.scheduler.workers.values()
+                seen.append(sum(len(ws.processing) for ws in workers))
+            await client.cancel(futures)
+
+    on_virtual_clock(scenario, threads, owners={"ann": {"max-threads": 4}})
+    assert max(seen) == 4
+
+
+def test_several_jobs_stay_within_the_limit_of_their_owner_together():
+    seen = []
+
+    async def scenario(client, cluster, plugin):
+        names = "abcdef"
+        async with jobs(client, *names, owner="ann"):
+            await asyncio.sleep(2)  # the first decision has been made
+            futures = []
+            for name in names:
+                with tasks_of(name):
+                    futures += client.map(work, [3.3] * 4, pure=False)
+            for _ in range(20):
+                await asyncio.sleep(0.25)
+                workers = cluster.scheduler.workers.values()
+                seen.append(sum(len(ws.processing) for ws in workers))
+            await client.cancel(futures)
+
+    on_virtual_clock(scenario, [1] * 16, owners={"ann": {"max-threads": 2}})
+    assert max(seen) == 2
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, a, b):
+    plugin = await start_plugin(c, s, owners={"ann": {"max-threads": 1}})
+    async with slaq.job("a", owner="ann", client=c):
+        plugin.run_once()
+        assert await c.submit(inc, 1) == 2
+        assert plugin.pools.holding
+    assert not plugin.pools.holding and "is_rootish" not in vars(s)
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, a, b, monkeypatch):
+    plugin = await start_plugin(c, s, owners=ONE_JOB)
+    counted = []
+    count = plugin.jobs.jobs_at_once
+    monkeypatch.setattr(plugin.jobs, "jobs_at_once", lambda o: counted.append(o) or count(o))
+    async with contextlib.AsyncExitStack() as stack:
+        blocks = [await stack.enter_async_context(elsewhere(c, f"job-{n}")) for n in range(9)]
+        counted.clear()
+        await blocks[0].end()
+        assert len(counted) <= 2
+        assert len(plugin.jobs.queued) == 7
 
 
 @gen_cluster(client=True, nthreads=FOUR)

@@ -90,7 +90,7 @@ class Dispatcher:
         later jobs that wait on its worker.
         """
         group, running = pool.group, len(pool.running)
-        if pool.paused or not (group is None or self._has_room(group)):
+        if pool.paused or not self._has_room(group, self._open.values()):
             return None
         # What a job is owed comes out of its owner's share, and not out of that of others.
         lag, owner_lag = 0.0, 0.0 if group is None else group.lag
@@ -136,14 +136,16 @@ class Dispatcher:
         """Return whether the label of a kind of tasks has room for another one."""
         return self.limits.is_open(kind.label)
 
-    def _has_room(self, group: Group) -> bool:
-        """Return whether an owner may start another task, or may when one ends in a moment."""
-        if group.has_room():
+    def _has_room(self, group: Group | None, workers: Iterable[WorkerState]) -> bool:
+        """Return whether an owner may start another task, or send one to wait for one of its own.
+
+        The latter only while no thread is free: Dask would move it to that, above the limit.
+        """
+        if group is None or group.has_room():
             return True
-        running = [sent for pool in group.pools for sent in pool.running.values()]
-        now, soon = monotonic(), self.sent.ahead
-        ending = (s.threads for s in running if s.start is not None and s.left(now) <= soon)
-        return group.has_room(1.0 - sum(ending))
+        if any(map(has_thread, self._open.values())):
+            return False
+        return any(self.sent.ends_for(group, ws) for ws in workers)
 
     def dispatch(self, pools: Collection[Pool], addresses: Iterable[str]) -> None:
         """Send tasks to those of some workers that have slots, until slots or tasks run out."""
@@ -167,6 +169,7 @@ class Dispatcher:
             if self._open:
                 self._serve(pools, ANYWHERE)
         self.left |= self._open.keys()
+        self._open = {}
 
     def _serve(self, pools: Collection[Pool], stage: int) -> None:
         """Serve the jobs in turn, one task per turn."""
@@ -176,6 +179,8 @@ class Dispatcher:
         heapq.heapify(queue)
         while queue and self._open:
             key, i, pool = heapq.heappop(queue)
+            if not self._has_room(pool.group, self._open.values()):
+                continue  # another job of its owner was served meanwhile
             if stage is AT_HOME and pool.passed:
                 # Workers that go on with tasks that Dask has sent: it is their turn as well.
                 self._leave(a for a in pool.passed if self._has_backlog(a))
@@ -309,6 +314,8 @@ class Dispatcher:
 
     def _may(self, pool: Pool, kind: Kind, entry: Entry, ws: WorkerState) -> bool:
         """Return whether a task may take a slot of a worker."""
+        if not self._has_room(pool.group, [ws]):
+            return False
         if not self.lend and ws.address not in pool.workers:
             # Tasks whose ``workers=`` are all outside the worker set would never run in it.
             known = self.scheduler.workers

@@ -53,6 +53,9 @@ def check_all(pools: Pools) -> None:
         passed = sum(not sent.ours for sent in pool.running.values())
         assert pool.passed.total() == passed, f"tasks of {name} that Dask sent"
         assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
+    for who, group in pools.groups.items():
+        threads = sum(pool.threads for pool in group.pools)
+        assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
     pools.sent.check()
     for records in (pools.tracker.seceded_at, pools.tracker.charged_until):
         assert records.keys() <= owner.keys(), "a record of an unknown task"

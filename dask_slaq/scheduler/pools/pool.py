@@ -37,6 +37,7 @@ class Group:
     deserved: float = 1.0  # threads
     tokens: float = 0.0  # core-seconds to be served before any index
     pools: list[Pool] = field(default_factory=list)
+    running: float = 0.0  # threads that the tasks on workers use
 
     def has_room(self, threads: float = 1.0) -> bool:
         """Return whether tasks that use so many threads may start."""
@@ -46,11 +47,6 @@ class Group:
     def lag(self) -> float:
         """Seconds for which the owner waits for what it is owed; 0 if it is owed nothing."""
         return max(self.tokens, 0.0) / self.deserved if self.deserved else 0.0
-
-    @property
-    def running(self) -> float:
-        """Threads that the tasks on workers use."""
-        return sum(pool.threads for pool in self.pools)
 
 
 @dataclass(eq=False)
@@ -152,6 +148,12 @@ class Pool:
         """Credit the guarantee of some seconds, up to that of `most` seconds."""
         if self.balance < most * self.rate:
             self.balance = min(self.balance + seconds * self.rate, most * self.rate)
+
+    def use(self, threads: float) -> None:
+        """Count threads of tasks that came to a worker; negative if they left it."""
+        self.threads += threads
+        if self.group is not None:
+            self.group.running += threads
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""

@@ -119,6 +119,7 @@ class Pools:
             pool.group.pools.remove(pool)
         if not self.pools:
             self.wakeups.cancel()
+            self.groups = {}  # the limits of owners hold no tasks without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
         if heir is None:
@@ -221,6 +222,7 @@ class Pools:
         for name, pool in self.pools.items() if self.groups else ():
             pool.group = group = self.groups[owner_of[name]]
             group.pools.append(pool)
+            group.running += pool.threads
             group.tokens -= sum(sent.ahead for sent in pool.running.values())
         self.wakeups.soon()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.scheduler.pools.durations import Like
-    from dask_slaq.scheduler.pools.pool import Pool
+    from dask_slaq.scheduler.pools.pool import Group, Pool
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +171,15 @@ class SentTasks:
             if sent.start is None and sent.ours:
                 heapq.heapreplace(ends, ends[0] + sent.expected)
         return ends[0]
+
+    def ends_for(self, group: Group, ws: WorkerState) -> bool:
+        """Return whether a task of an owner is about to end on a worker, and none waits for it."""
+        theirs = [
+            s for s in self._on.get(ws.address, _NOTHING).tasks.values() if s.pool.group is group
+        ]
+        now, waiting = monotonic(), sum(s.start is None for s in theirs)
+        ending = sum(s.start is not None and s.left(now) <= self.ahead for s in theirs)
+        return ending > waiting
 
     def next_end(self, ws: WorkerState) -> float:
         """Return the expected seconds until a worker has a free thread, ignoring waiting tasks."""

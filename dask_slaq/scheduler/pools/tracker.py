@@ -264,7 +264,7 @@ class TaskTracker:
         ws = ts.processing_on
         assert ws is not None
         sent.pool, pool.running[ts] = pool, sent
-        pool.threads += sent.threads
+        pool.use(sent.threads)
         if not sent.ours:
             pool.passed[ws.address] += 1
         self.sent.put(ts, ws, sent)
@@ -275,7 +275,7 @@ class TaskTracker:
         if sent is not None:
             pool = sent.pool
             del pool.running[ts]
-            pool.threads -= sent.threads
+            pool.use(-sent.threads)
             if not sent.ours:
                 pool.passed[sent.worker] -= 1
                 if not pool.passed[sent.worker]:

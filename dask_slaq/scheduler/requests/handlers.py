@@ -289,6 +289,10 @@ class Messages:
         """Change the limit of a label, for the user `by` of a `client`. See `set_limit`."""
         self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the limits of labels")
+        if self.plugin.failed is not None:
+            raise InvalidSetting(
+                f"no limit is in force, because {self.plugin.failed}: register the plugin again"
+            )
         set_limit(self.plugin.jobs, label, most)
         self.plugin.changed()
 

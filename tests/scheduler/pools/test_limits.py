@@ -26,6 +26,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
 
 FOUR = [("127.0.0.1", 2)] * 2
 LIMITS = {"database": 2, "licence": 1}
@@ -245,6 +246,16 @@ async def test_without_the_plugin_all_go_to_dask(c, s, a, b, how):
     assert "is_rootish" not in vars(s)
     await Event("go").set()
     await c.gather(futures)
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_no_limit_is_put_into_force_after_a_failure(c, s, a, b):
+    plugin = await start_plugin(c, s, limits={"licence": 1})
+    plugin.fall_back(ValueError("as it should"))
+    with pytest.raises(InvalidSetting, match=r"no limit is in force, because .* as it should"):
+        await slaq.set_limit("licence", 1, client=c)
+    with labelled("licence"):
+        assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
 
 
 @gen_cluster(client=True, nthreads=FOUR)
