@@ -45,10 +45,10 @@ NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cl
 COLUMNS = (
     ("job", "job", 280),
     ("owner", "owner", 130),
-    ("state", "state", 150),
+    ("state", "state", 170),
     ("iteration", "iteration", 70),
-    ("loss", "loss", 90),
-    ("eta", "time to target", 190),
+    ("loss", "loss", 100),
+    ("eta", "time to target", 160),
     ("ends", "end", 540),
     ("reason", "what it does or waits for", 500),
 )
