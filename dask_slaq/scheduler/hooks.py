@@ -207,6 +207,8 @@ class StreamHooks:
 
     def _keep_waiting(self) -> None:
         """Run before Dask looks for tasks that no worker can run."""
+        if self._plugin.pools.limits and not self._plugin.registered:
+            self._plugin.run_once()  # gives back what waits for a label, although no job runs
         if self._plugin.scheduler.no_workers_timeout is not None:
             self._plugin.pools.keep_waiting()
 

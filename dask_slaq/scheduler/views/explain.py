@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +130,11 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     running = plugin.scheduler.running
     for gang in plugin.pools.tracker.gangs.waiting(pool):
-        threads = plugin.pools.dispatcher.threads_of(gang)
+        threads, limits = plugin.pools.dispatcher.threads_of(gang), plugin.pools.limits
+        for label, count in Counter(map(limits.label_of, gang.members)).items():
+            if label is not None and count > limits.most[label]:
+                together = f"waits: {count} tasks labelled {label} start together"
+                return f"{together}, above its limit of {limits.most[label]}"
         if pool.group is not None and threads > pool.group.most:
             most = pool.group.most
             wanted = "a thread" if threads == 1 else f"{threads} threads at once"

@@ -231,7 +231,7 @@ async def test_an_unknown_label_is_no_limit_and_said_once(c, s, a, b):
         assert plugin.failed is None
 
 
-@pytest.mark.parametrize("how", ["unregistered", "failed"])
+@pytest.mark.parametrize("how", ["unregistered", "removed", "failed"])
 @gen_cluster(client=True, nthreads=FOUR)
 async def test_without_the_plugin_all_go_to_dask(c, s, a, b, how):
     plugin = await start_plugin(c, s, limits={"licence": 1})
@@ -240,6 +240,8 @@ async def test_without_the_plugin_all_go_to_dask(c, s, a, b, how):
     await until(lambda: len(held(s)) == 3)
     if how == "unregistered":
         await c.unregister_scheduler_plugin("slaq")
+    elif how == "removed":
+        s.remove_plugin("slaq")  # nobody is told of it
     else:
         plugin.fall_back(ValueError("as it should"))
     await until(lambda: not held(s))
@@ -313,6 +315,22 @@ async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all
         await Event("go").set()
         await c.gather(gang)
     assert peak.most["database"] == 3
+
+
+@gen_cluster(client=True, nthreads=FOUR)
+async def test_a_gang_above_the_limit_of_its_label_is_said_to_be(c, s, a, b):
+    await start_plugin(c, s, limits={"licence": 1})
+    async with jobs(c, "a", "b"):
+        gang = {"slaq_gang": "g", "slaq_gang_size": 2}
+        with labelled("licence", **gang), tasks_of("a"):
+            futures = [c.submit(inc, 1, pure=False, workers=[w.address]) for w in (a, b)]
+        await until(lambda: len(held(s)) == 2)
+        found = await slaq.explain("a", client=c)
+        assert found["reason"] == (
+            "waits: 2 tasks labelled licence start together, above its limit of 1"
+        )
+        await slaq.set_limit("licence", 2, client=c)
+        assert await c.gather(futures) == [2, 2]
 
 
 @pytest.mark.parametrize("seed", range(4))
