@@ -73,8 +73,8 @@ def measure(
         ExitStack() as blocks,
     ):
         register(plugin, policy)
-        with plugin.as_current():
-            _open_jobs(blocks, names, plugin)
+        blocks.enter_context(plugin.as_current())  # until the jobs have ended, not only begun
+        _open_jobs(blocks, names, plugin)
         for client in (plain, plugin):  # which also makes `same` known
             _run(client, names, tasks, "same")
         for repetition in range(repetitions):

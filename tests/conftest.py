@@ -31,6 +31,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("behaviour")
 
 from distributed import Client, LocalCluster  # noqa: E402
+from distributed.client import _current_client  # noqa: E402
 from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401
 
 #: Module whose tests take longest. All other tests would end minutes before the last of them.
@@ -76,11 +77,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def same_default_scheduler() -> Iterator[None]:
-    """A test leaves Dask's default scheduler as it found it, for all that follow."""
-    before = dask.config.get("scheduler", None)
+    """A test leaves Dask's default scheduler and client as it found them, for all that follow."""
+    before = dask.config.get("scheduler", None), _current_client.get()
     yield
-    after = dask.config.get("scheduler", None)
-    dask.config.set(scheduler=before)
+    after = dask.config.get("scheduler", None), _current_client.get()
+    dask.config.set(scheduler=before[0])
+    _current_client.set(before[1])
     assert after == before
 
 
