@@ -2,9 +2,10 @@
 
 `Dispatcher.key` is the order. Jobs that are owed, or whose owner is, come first, those that wait
 longest for it before; then jobs within their cap, by index, and by service among equals; then jobs
-over their cap. The
-cost of a place is the time to move a task's inputs there: a task waits for its home, the workers
-that have them, for as long as that is expected to be sooner.
+over their cap.
+
+The cost of a place is the time to move a task's inputs there: a task waits for its home, the
+workers that have them, for as long as that is expected to be sooner.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Dispatcher:
         later jobs that wait on its worker.
         """
         group, running = pool.group, len(pool.running)
-        if pool.paused or not self._has_room(group, self._open.values()):
+        if pool.paused or not self._owner_has_room(group, self._open.values()):
             return None
         # What a job is owed comes out of its owner's share, and not out of that of others.
         lag, owner_lag = 0.0, 0.0 if group is None else group.lag
@@ -132,11 +133,11 @@ class Dispatcher:
         others = (p for p in pools if p.owner == pool.owner and p.user_priority() > mine)
         return min([key, *(k._replace(name="") for p in others if (k := self.key(p)) is not None)])
 
-    def has_room(self, kind: Kind) -> bool:
+    def label_has_room(self, kind: Kind) -> bool:
         """Return whether the label of a kind of tasks has room for another one."""
         return self.limits.is_open(kind.label)
 
-    def _has_room(self, group: Group | None, workers: Iterable[WorkerState]) -> bool:
+    def _owner_has_room(self, group: Group | None, workers: Iterable[WorkerState]) -> bool:
         """Return whether an owner may start another task, or send one to wait for one of its own.
 
         The latter only while no thread is free: Dask would move it to that, above the limit.
@@ -179,7 +180,7 @@ class Dispatcher:
         heapq.heapify(queue)
         while queue and self._open:
             key, i, pool = heapq.heappop(queue)
-            if not self._has_room(pool.group, self._open.values()):
+            if not self._owner_has_room(pool.group, self._open.values()):
                 continue  # another job of its owner was served meanwhile
             if stage is AT_HOME and pool.passed:
                 # Workers that go on with tasks that Dask has sent: it is their turn as well.
@@ -259,7 +260,7 @@ class Dispatcher:
         """Return the job's first task, in Dask's order, that may take a slot."""
         best: tuple[Entry, WorkerState, str] | None = None
         for kind, ready in list(pool.kinds.items()):
-            if (stage is SCARCE and kind is ANY) or not self.has_room(kind):
+            if (stage is SCARCE and kind is ANY) or not self.label_has_room(kind):
                 continue
             homes, slots = ready.homes, self._open
             few, many = (homes, slots) if len(homes) < len(slots) else (slots, homes)
@@ -279,11 +280,9 @@ class Dispatcher:
         if best is None:
             return None
         entry, ws, place = best
-        turn = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")[
-            key.turn
-        ]
+        turns = ("it is owed core-seconds", "its owner is owed", "its turn", "over its cap")
         lent = "" if ws.address in pool.workers else "lent, "
-        return Choice(pool, entry, ws, key, f"{lent}{turn}: {place}")
+        return Choice(pool, entry, ws, key, f"{lent}{turns[key.turn]}: {place}")
 
     def _least_loaded(
         self, pool: Pool, key: Key, kind: Kind, entry: Entry, stage: int
@@ -314,7 +313,7 @@ class Dispatcher:
 
     def _may(self, pool: Pool, kind: Kind, entry: Entry, ws: WorkerState) -> bool:
         """Return whether a task may take a slot of a worker."""
-        if not self._has_room(pool.group, [ws]):
+        if not self._owner_has_room(pool.group, [ws]):
             return False
         if not self.lend and ws.address not in pool.workers:
             # Tasks whose ``workers=`` are all outside the worker set would never run in it.

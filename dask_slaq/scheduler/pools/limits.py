@@ -1,4 +1,4 @@
-"""Limits by label: at most so many tasks of ``dask.annotate(slaq_limit=LABEL)`` run at once.
+"""Limits by label: a maximum of tasks in ``dask.annotate(slaq_limit=LABEL)`` that run at once.
 
 A task counts from when it is sent to a worker until it leaves it. One that is ready while its label
 is full waits in state ``no-worker``: in the pool of its job, where the dispatcher passes it over,
