@@ -13,10 +13,9 @@ from driving import PATIENCE
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run(name: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=PATIENCE
-    )
+def run(name: str, *options: str) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -90,7 +89,7 @@ def test_acceleration_saves_sweeps():
 
 def test_every_example_is_run():
     text = Path(__file__).read_text()
-    assert all(f'run("{example.name}")' in text for example in EXAMPLES.glob("*.py"))
+    assert all(f'run("{example.name}"' in text for example in EXAMPLES.glob("*.py"))
 
 
 @pytest.mark.slow
@@ -109,3 +108,14 @@ def test_an_optuna_study_is_a_search():
     counts, best = run("optuna_search.py").splitlines()
     assert counts == "12 trials, 180 reports"
     assert float(re.search(r"loss (\S+) with", best)[1]) < 0.5
+
+
+@pytest.mark.slow
+def test_late_predictions_are_reconstructed():
+    found = re.findall(
+        r"(\w+): (\d+) of 400 reconstructed, accuracy (\S+) .* score (\S+)",
+        run("coded_predictions.py", "--queries", "400"),
+    )
+    assert [name for name, *_ in found] == ["linear", "network"]
+    assert all(int(count) > 0 and float(accuracy) > 0.7 for _, count, accuracy, _ in found)
+    assert float(found[0][-1]) < 1e-9  # exactly
