@@ -2,9 +2,9 @@
 
 Run it with ``python examples/coded_predictions.py``. Queries arrive one by one, each is a task,
 and one task in fifty takes twenty times as long. Every two queries are followed by a parity query,
-their sum, to a parity model that answers with the sum of both answers. So if one answer is late, it is
-what the parity model answers minus the other answer: exactly for a linear model, approximately for
-a network (ParM, Kosaian et al., SOSP 2019).
+their sum, to a parity model that answers with the sum of both answers. So if one answer is late,
+it is what the parity model answers minus the other answer: exactly for a linear model,
+approximately for a network (ParM, Kosaian et al., SOSP 2019).
 """
 
 from __future__ import annotations
