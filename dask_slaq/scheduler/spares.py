@@ -46,16 +46,22 @@ class _Running:
 
     worker: str
     times: deque[float]  # of similar tasks, in seconds
-    start: float | None  # monotonic seconds, estimated; None while it waits on the worker
+    sent: float  # in monotonic seconds
+    ahead: int  # tasks that must end on its thread before it starts
+    start: float | None  # estimated; None while it waits on the worker
     copied: bool = False
     copy: str = ""  # worker of the copy, until it fails
 
     def due(self) -> float:
-        """Return when the task is late, in monotonic seconds; infinite if unknown."""
-        if self.start is None or len(self.times) < LEAST:
+        """Return when the task is late, in monotonic seconds; infinite if unknown.
+
+        A task that waits on a worker is expected to start as if similar ones were ahead of it.
+        """
+        if len(self.times) < LEAST:
             return math.inf
         usual = sorted(self.times)[math.ceil(0.75 * len(self.times)) - 1]
-        return self.start + max(LATE * usual, usual + SOON)
+        start = self.sent + self.ahead * usual if self.start is None else self.start
+        return start + max(LATE * usual, usual + SOON)
 
 
 class Spares:
@@ -106,8 +112,9 @@ class Spares:
             ws = ts.processing_on
             if ws is not None and not ts.actor and (ts.annotations or {}).get(ANNOTATION):
                 times = self._times[ts.prefix.name, input_bytes(ts).bit_length() // 2]
-                now = monotonic() if load(ws) <= ws.nthreads else None
-                self.running[key] = running = _Running(ws.address, times, now)
+                now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
+                starts = None if ahead > 0 else now
+                self.running[key] = running = _Running(ws.address, times, now, ahead, starts)
                 self._look_at(key, running.due())
 
     def _observe(self, times: deque[float], startstops: Any) -> None:
