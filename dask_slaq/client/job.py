@@ -34,6 +34,7 @@ def job(
     stop: bool = False,
     kind: str | Mapping[str, Any] | None = None,
     owner: str | None = None,
+    spare: bool = False,
     client: Client | None = None,
 ) -> Job:
     """Create a job: a block of code whose Dask tasks and losses belong to one training run.
@@ -75,6 +76,9 @@ def job(
         it automatically. Defaults to the job's name without its numbers.
     owner : str, optional
         Who the job belongs to. Defaults to the ``slaq.owner`` setting, or else ``user@host``.
+    spare : bool
+        Whether a task that runs late gets a second copy on an idle thread; the first result counts.
+        Only for tasks that may run twice.
     client : distributed.Client, optional
         Client of the job. Defaults to the current client.
 
@@ -123,6 +127,7 @@ def job(
         "stop": stop,
         "kind": check_kind(kind),
         "resources": check_resources(resources),
+        "spare": bool(spare),
     }
     return Job(name, settings, check_owner(owner), client)
 

@@ -69,6 +69,7 @@ class Job:
         self.name = name
         self.iteration = 0
         self._settings = settings
+        self._spare = settings.pop("spare", False)
         self.owner = owner
         self._given_client = client
         self._client: Client | None = None
@@ -311,6 +312,8 @@ class Job:
         # A nested job needs its own resources, not those of the outer job.
         if self._settings["resources"] or (outer and outer._settings["resources"]):
             annotations["resources"] = self._settings["resources"]
+        if self._spare:
+            annotations["slaq_spare"] = True
         self._client = client
         self._connection = client.scheduler_comm
         self.iteration = self._fits = 0

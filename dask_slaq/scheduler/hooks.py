@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.notices import Notices
     from dask_slaq.scheduler.plugin import SlaqPlugin
     from dask_slaq.scheduler.pools import Pools, TaskOwners
+    from dask_slaq.scheduler.spares import Spares
     from dask_slaq.scheduler.trials import Searches
 
 logger = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class PluginHooks(SchedulerPlugin):
     task_owners: TaskOwners
     scaling: Scaling
     hooks: StreamHooks
+    spares: Spares
     activity: Activity | None
     notices: Notices
     failed: str | None
@@ -108,6 +110,11 @@ class PluginHooks(SchedulerPlugin):
         if start == "processing":
             ran = kwargs.get("startstops") or ()
             self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
+        if "processing" in (start, finish) and self.failed is None:
+            try:
+                self.spares.transition(key, start, finish, kwargs)
+            except Exception as error:
+                self.fall_back(error)
         limits = self.pools.limits.most
         if not (self.jobs.reports or limits) or self.failed is not None:
             return
@@ -140,6 +147,7 @@ class PluginHooks(SchedulerPlugin):
     ) -> None:
         """Reallocate soon after a worker left."""
         self.pools.forget_worker(worker)
+        self.spares.forget_worker(worker)
         if self.jobs.reports:
             self.changed()
 

@@ -34,6 +34,7 @@ from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
 from dask_slaq.scheduler.registration import others_to_replace, watch, with_settings_of_machine
 from dask_slaq.scheduler.requests import Messages
+from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_json, add_metrics
 
@@ -147,6 +148,9 @@ class SlaqPlugin(PluginHooks):
             self.memory,
             identity.of_client,
         )
+        self.spares = Spares(
+            scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back
+        )
         self.searches = Searches(self)
         self.task_owners = TaskOwners(self.jobs)
         self.adoption = Adoption(self.jobs, self.task_owners, self.fall_back)
@@ -231,6 +235,7 @@ class SlaqPlugin(PluginHooks):
         self.timer.cancel()
         self.adoption.cancel()
         self.searches.release_all()
+        self.spares.stop()
         self.pools.hold(False)
         self.pools.set_limits({})
         self.jobs.accounts.stop()
@@ -245,6 +250,7 @@ class SlaqPlugin(PluginHooks):
         self.timer.stop()
         self.timer.cancel()
         self.searches.release_all()
+        self.spares.stop()
         self.jobs.accounts.stop()
         await self.memory.close()
         await self.notices.close()
@@ -267,6 +273,7 @@ class SlaqPlugin(PluginHooks):
             self.timer.stop()
             self.adoption.cancel()
             self.searches.release_all()
+            self.spares.stop()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
             self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.

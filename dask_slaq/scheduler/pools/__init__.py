@@ -5,7 +5,9 @@ from dask_slaq.scheduler.pools.limits import LABEL
 from dask_slaq.scheduler.pools.ownership import Adoption, TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.pools import Pools
+from dask_slaq.scheduler.pools.ready import input_bytes
 from dask_slaq.scheduler.pools.sent import blocked, load
+from dask_slaq.scheduler.pools.task_control import TaskControl
 
 __all__ = [
     "LABEL",
@@ -14,8 +16,10 @@ __all__ = [
     "Group",
     "Pool",
     "Pools",
+    "TaskControl",
     "TaskOwners",
     "blocked",
     "check_task",
+    "input_bytes",
     "load",
 ]

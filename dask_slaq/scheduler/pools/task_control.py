@@ -105,6 +105,45 @@ class TaskControl:
         self.scheduler.check_idle_saturated(ws)
         return True
 
+    def allowed(self, ts: TaskState) -> set[WorkerState] | None:
+        """Return the running workers on which the user allows a task; None for all."""
+        mine = ts.worker_restrictions, ts.loose_restrictions
+        if self.has(ts):
+            _, ts.worker_restrictions, ts.loose_restrictions = self._sent[ts]
+        try:
+            return None if ts.loose_restrictions else self.scheduler.valid_workers(ts)
+        finally:
+            ts.worker_restrictions, ts.loose_restrictions = mine
+
+    def send_copy(self, ts: TaskState, ws: WorkerState) -> None:
+        """Have another worker compute a task that runs, in the same run."""
+        run = ts.run_id
+        message = self.scheduler._task_to_msg(ts)  # a new run, of which the first would not know
+        message["run_id"] = ts.run_id = run
+        self.scheduler.worker_send(ws.address, message)
+
+    def move(self, ts: TaskState, ws: WorkerState) -> None:
+        """Move a task that runs to the worker of its copy; its first worker drops it."""
+        before = ts.processing_on
+        assert before is not None
+        stealing = self.scheduler.extensions.get("stealing")
+        if stealing is not None:
+            stealing.remove_key_from_stealable(ts)
+        self.scheduler.release_resources(ts, before)
+        before.remove_from_processing(ts)
+        ts.processing_on = ws
+        ws.add_to_processing(ts)
+        self.scheduler.acquire_resources(ts, ws)
+        for each in (before, ws):
+            self.scheduler.check_idle_saturated(each)
+        self.free(ts.key, before.address)
+
+    def free(self, key: Any, worker: str) -> None:
+        """Have a worker drop a task, and discard its result if it computes."""
+        if worker in self.scheduler.workers:
+            message = {"op": "free-keys", "keys": [key], "stimulus_id": f"slaq-spare-{time()}"}
+            self.scheduler.worker_send(worker, message)
+
     def release(self, tasks: Iterable[TaskState], why: str) -> None:
         """Release tasks that are ready but on no worker, so that Dask decides on them again."""
         self._transitions([ts for ts in tasks if ts.state in self.WAITING], "released", why)

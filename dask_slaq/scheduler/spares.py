@@ -1,0 +1,261 @@
+"""Spare copies of late tasks: a second worker computes the same task, and the first result counts.
+
+Dask computes a key on one worker. A copy is the same run of the same task, sent to a worker where
+the scheduler does not expect it. If it ends first, the task is moved there, as work stealing moves
+tasks, before Dask reads the message. If the copy fails or its worker is lost, nothing has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import heapq
+import logging
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.pools import TaskControl, input_bytes, load
+
+if TYPE_CHECKING:
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
+
+__all__ = ["ANNOTATION", "Spares"]
+
+logger = logging.getLogger(__name__)
+
+#: Annotation of tasks that may get a copy.
+ANNOTATION = "slaq_spare"
+#: A task is late after this many times the upper quartile of the compute times of similar tasks.
+LATE = 3.0
+#: Seconds that a task is overdue before it is late: about what a copy takes to begin.
+SOON = 0.1
+#: Compute times kept of similar tasks, and how many must be known.
+KEPT, LEAST = 32, 4
+#: Seconds between two looks for an idle thread for a late task.
+LOOK = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """Task on a worker that may get a copy."""
+
+    worker: str
+    times: deque[float]  # of similar tasks, in seconds
+    sent: float  # in monotonic seconds
+    ahead: int  # tasks that must end on its thread before it starts
+    start: float | None  # estimated; None while it waits on the worker
+    copied: bool = False
+    copy: str = ""  # worker of the copy, until it fails
+
+    def due(self) -> float:
+        """Return when the task is late, in monotonic seconds; infinite if unknown.
+
+        A task that waits on a worker is expected to start as if similar ones were ahead of it.
+        """
+        if len(self.times) < LEAST:
+            return math.inf
+        usual = sorted(self.times)[math.ceil(0.75 * len(self.times)) - 1]
+        start = self.sent + self.ahead * usual if self.start is None else self.start
+        return start + max(LATE * usual, usual + SOON)
+
+
+class Spares:
+    """Spare copies of the late tasks of a scheduler.
+
+    `moving` is entered with the key of a task around its move to the worker of its copy.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        control: TaskControl,
+        moving: Callable[[Any], AbstractContextManager[None]],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.scheduler, self.made, self.won = scheduler, 0, 0
+        self._control, self._moving, self._fail = control, moving, fail
+        self.running: dict[Any, _Running] = {}
+        self._on: Counter[str] = Counter()  # copies by worker
+        self._times: dict[tuple[str, int], deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._due: list[tuple[float, int, Any]] = []
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        for op, first in (("task-finished", self._finished), ("task-erred", self._erred)):
+            _filter(scheduler, op, first)
+
+    def stop(self) -> None:
+        """Drop all copies."""
+        for key, running in self.running.items():
+            self._drop(key, running)
+        self.running.clear()
+        self._on.clear()
+        self._due.clear()
+        self._set_timer()
+
+    def transition(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
+        """Follow one transition of any task; `kwargs` are those of the plugin's hook."""
+        if start == "processing":
+            running = self.running.pop(key, None)
+            if running is not None:
+                self._drop(key, running)
+                if finish == "memory":
+                    self._observe(running.times, kwargs.get("startstops") or ())
+            if self.running:
+                self._thread_freed(str(kwargs.get("worker")))
+        if finish == "processing":
+            ts = self.scheduler.tasks[key]
+            ws = ts.processing_on
+            if ws is not None and not ts.actor and (ts.annotations or {}).get(ANNOTATION):
+                times = self._times[ts.prefix.name, input_bytes(ts).bit_length() // 2]
+                now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
+                starts = None if ahead > 0 else now
+                self.running[key] = running = _Running(ws.address, times, now, ahead, starts)
+                self._look_at(key, running.due())
+
+    def _observe(self, times: deque[float], startstops: Any) -> None:
+        times.extend(s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
+        if len(times) == LEAST:  # it is known from now on when its like are late
+            for key, running in self.running.items():
+                if running.times is times:
+                    self._look_at(key, running.due())
+
+    def _thread_freed(self, worker: str) -> None:
+        for key, running in self.running.items():
+            if running.worker == worker and running.start is None:
+                running.start = monotonic()
+                self._look_at(key, running.due())
+                return
+
+    def _look_at(self, key: Any, when: float) -> None:
+        if when < math.inf:
+            self._count += 1
+            heapq.heappush(self._due, (when, self._count, key))
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            delay = max(self._due[0][0] - monotonic(), 0.0) + 1e-6
+            self._timer = asyncio.get_running_loop().call_later(delay, self._rang)
+
+    def _rang(self) -> None:
+        self._timer, now = None, monotonic()
+        try:
+            while self._due and self._due[0][0] <= now:
+                _, _, key = heapq.heappop(self._due)
+                running = self.running.get(key)
+                if running is None or running.copied:
+                    continue
+                ts = self.scheduler.tasks[key]
+                there = ts.processing_on
+                if there is not None and there.address != running.worker:  # stolen
+                    running.worker, running.start = there.address, now
+                if running.due() > now:  # its like have taken longer since
+                    self._look_at(key, running.due())
+                elif not self._copy(ts, running):
+                    self._look_at(key, now + LOOK)
+        except Exception as error:
+            self._fail(error)
+        self._set_timer()
+
+    def _copy(self, ts: TaskState, running: _Running) -> bool:
+        """Send a copy of a late task to an idle thread. Returns whether there was one."""
+        idle = list(self._idle(ts, running.worker))
+        if not idle:
+            return False
+        ws = min(idle, key=lambda ws: (-_bytes_there(ts, ws), ws.address))
+        running.copied, running.copy = True, ws.address
+        self._on[ws.address] += 1
+        self.made += 1
+        self._control.send_copy(ts, ws)
+        return True
+
+    def _idle(self, ts: TaskState, there: str) -> Iterator[WorkerState]:
+        """Yield workers with a thread for a task, except those with late tasks of their own."""
+        slow = {running.worker for running in self.running.values() if running.copied}
+        allowed = self._control.allowed(ts)
+        for ws in self.scheduler.running if allowed is None else allowed:
+            free = ws.nthreads - load(ws) - self._on[ws.address]
+            if free > 0 and ws.address not in {*slow, there} and _supplies(ws, ts):
+                yield ws
+
+    def _drop(self, key: Any, running: _Running) -> None:
+        """Release a copy whose result is not used."""
+        if running.copy:
+            self._on[running.copy] -= 1
+            ts, ws = self.scheduler.tasks.get(key), self.scheduler.workers.get(running.copy)
+            if ts is None or ws not in (ts.who_has or ()):
+                self._control.free(key, running.copy)
+
+    def forget_worker(self, worker: str) -> None:
+        """Forget the copies on a worker that left. Their tasks may get another one."""
+        self._on.pop(worker, None)
+        for key, running in self.running.items():
+            if running.copy == worker:
+                running.copied, running.copy = False, ""
+                self._look_at(key, monotonic())
+
+    # Messages of workers
+
+    def _finished(self, key: Any, worker: str, run_id: int | None = None, **_: Any) -> bool:
+        """Move a task whose copy has ended to the worker of the copy. Returns whether to go on."""
+        ts = self.scheduler.tasks.get(key)
+        if ts is not None and self._is_copy(ts, worker, run_id):
+            with self._moving(key):
+                self._control.move(ts, self.scheduler.workers[worker])
+            self.won += 1
+        return True
+
+    def _erred(self, key: Any, worker: str, run_id: int | None = None, **_: Any) -> bool:
+        """Ignore the failure of a copy: the first run goes on, and tells."""
+        ts = self.scheduler.tasks.get(key)
+        if ts is None or not self._is_copy(ts, worker, run_id):
+            return True
+        self._control.free(key, worker)
+        if (running := self.running.get(key)) is not None and running.copy == worker:
+            self._on[worker] -= 1
+            running.copy = ""
+        return False
+
+    def _is_copy(self, ts: TaskState, worker: str, run_id: int | None) -> bool:
+        there = ts.processing_on
+        return (
+            ts.state == "processing"
+            and ts.run_id == run_id
+            and there is not None
+            and there.address != worker
+            and worker in self.scheduler.workers
+        )
+
+
+def _bytes_there(ts: TaskState, ws: WorkerState) -> int:
+    return sum(dep.nbytes for dep in ts.dependencies if ws in (dep.who_has or ()))
+
+
+def _supplies(ws: WorkerState, ts: TaskState) -> bool:
+    """Return whether a worker has the resources of a task free."""
+    return all(
+        ws.resources.get(name, 0) - ws.used_resources.get(name, 0) >= needed
+        for name, needed in (ts.resource_restrictions or {}).items()
+    )
+
+
+def _filter(scheduler: Scheduler, op: str, first: Callable[..., bool]) -> None:
+    """Call a stream handler only if `first` returns True. Replaces an earlier plugin's."""
+    handlers = scheduler.stream_handlers
+    handler = getattr(handlers[op], "filtered", handlers[op])
+
+    @functools.wraps(handler)
+    def filtered(**message: Any) -> None:
+        if first(**message):
+            handler(**message)
+
+    filtered.filtered = handler  # type: ignore[attr-defined]
+    handlers[op] = filtered

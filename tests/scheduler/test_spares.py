@@ -1,0 +1,152 @@
+"""Spare copies of late tasks: the first result counts, none is lost and none comes twice."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from threading import Event
+
+import dask
+from distributed import Worker, get_worker
+from distributed.utils_test import gen_cluster
+from driving import start_plugin, until
+
+from benchmarks.spares import measure
+
+
+def test_one_slow_worker_of_eight_delays_less():
+    for ways in measure(12).values():
+        without, spare = ways["without"], ways["spare"]
+        assert spare["p99_s"] < 0.5 * without["p99_s"]
+        assert spare["core_seconds"] < 1.05 * without["core_seconds"]
+
+
+#: Events that runs wait for, by name of the task and of the worker.
+MAY_END: defaultdict[str, Event] = defaultdict(Event)
+
+
+def hold(name: str) -> str:
+    """A task that ends at once if it has no name, else when its run on this worker may end.
+
+    It returns the name of the worker.
+    """
+    worker = get_worker().name
+    if name:
+        MAY_END[f"{name}-{worker}"].wait(60)
+        if name == "fails" and worker == "copy":
+            raise ValueError("the copy fails")
+    return worker
+
+
+def with_copy(test):
+    """Run a test with a task that computes on the worker "first" and, in a copy, on "copy"."""
+
+    @gen_cluster(client=True, nthreads=[], timeout=60)
+    async def run(client, scheduler):
+        plugin = await start_plugin(client, scheduler)
+        names = ("first", "copy")
+        async with (
+            Worker(scheduler.address, nthreads=1, name="first") as first,
+            Worker(scheduler.address, nthreads=1, name="copy") as copy,
+        ):
+            workers = dict(zip(names, (first, copy), strict=True))
+            with dask.annotate(slaq_spare=True):
+                await client.gather([client.submit(hold, "", pure=False) for _ in range(8)])
+                kind = "fails" if "fails" in test.__name__ else "task"
+                future = client.submit(hold, kind, workers=["first"], allow_other_workers=True)
+            ends = {name: MAY_END[f"{kind}-{name}"] for name in names}
+            for event in ends.values():
+                event.clear()
+            try:
+                await until(lambda: plugin.spares.made == 1, 5)
+                there = workers["copy"].state.tasks
+                await until(lambda: future.key in there and there[future.key].state == "executing")
+                await test(client, scheduler, plugin, future, workers, ends)
+            finally:
+                for event in ends.values():
+                    event.set()
+            await future.cancel()
+            alive = [w for w in (first, copy) if w.status.name == "running"]
+            await until(lambda: not any(future.key in w.state.tasks for w in alive))
+            assert future.key not in scheduler.tasks
+            assert not plugin.spares.running
+            assert plugin.failed is None
+            scheduler.validate_state()
+
+    run.__name__ = test.__name__
+    return run
+
+
+@with_copy
+async def test_a_copy_that_ends_first_counts(client, scheduler, plugin, future, workers, ends):
+    ends["copy"].set()
+    assert await future == "copy"
+    assert await client.submit(str.upper, future) == "COPY"
+    (there,) = scheduler.tasks[future.key].who_has
+    assert there.name == "copy"
+    ends["first"].set()
+    await until(lambda: future.key not in workers["first"].state.tasks)
+
+
+@with_copy
+async def test_a_task_that_ends_before_its_copy_counts(
+    client, scheduler, plugin, future, workers, ends
+):
+    ends["first"].set()
+    assert await future == "first"
+    ends["copy"].set()
+    await until(lambda: future.key not in workers["copy"].state.tasks)
+    await until(lambda: [w.name for w in scheduler.tasks[future.key].who_has] == ["first"])
+
+
+@with_copy
+async def test_both_may_end_at_once(client, scheduler, plugin, future, workers, ends):
+    # Both results are on their way before the scheduler reads one of them.
+    for event in ends.values():
+        event.set()
+    assert await future in ("first", "copy")
+    assert await client.submit(len, future) > 0
+
+
+@with_copy
+async def test_nothing_is_lost_with_the_worker_of_the_copy(
+    client, scheduler, plugin, future, workers, ends
+):
+    await workers["copy"].close(executor_wait=False)
+    ends["first"].set()
+    assert await future == "first"
+
+
+@with_copy
+async def test_nothing_is_lost_with_the_first_worker(
+    client, scheduler, plugin, future, workers, ends
+):
+    ends["copy"].set()
+    await workers["first"].close(executor_wait=False)
+    assert await future == "copy"
+
+
+@with_copy
+async def test_the_first_run_goes_on_if_the_copy_fails(
+    client, scheduler, plugin, future, workers, ends
+):
+    ends["copy"].set()
+    await until(lambda: future.key not in workers["copy"].state.tasks)
+    assert future.status == "pending"
+    ends["first"].set()
+    assert await future == "first"
+
+
+@with_copy
+async def test_a_cancelled_task_ends_on_both(client, scheduler, plugin, future, workers, ends):
+    await future.cancel()
+    await until(lambda: future.key not in scheduler.tasks)
+
+
+@with_copy
+async def test_copies_end_with_the_plugin(client, scheduler, plugin, future, workers, ends):
+    await client.unregister_scheduler_plugin("slaq")
+    plugin.stop()
+    ends["copy"].set()
+    await until(lambda: future.key not in workers["copy"].state.tasks)
+    ends["first"].set()
+    assert await future == "first"
