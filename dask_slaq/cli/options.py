@@ -23,15 +23,7 @@ __all__ = [
 
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Reject a file that cannot be written, before minutes are spent on computing its content.
-
-    See the ``callback`` parameter of `click.Option`.
-
-    Raises
-    ------
-    click.BadParameter
-        The file is a directory, lies in a missing directory, or is not writable.
-    """
+    """Reject a file that cannot be written, before minutes are spent on computing its content."""
     if name is None or name == "-":
         return name
     path = Path(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import dask
@@ -170,6 +171,6 @@ def search(
         "max_share": max_share,
         "latest": latest,
         "resources": check_resources(resources),
-        "search": {name: getattr(options, name) for name in options.__dataclass_fields__},
+        "search": asdict(options),
     }
     return Search(name, settings, check_owner(owner), client)

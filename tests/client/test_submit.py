@@ -13,7 +13,7 @@ from distributed import LocalCluster
 from distributed.utils_test import inc
 
 import dask_slaq as slaq
-from dask_slaq.client.status_html import Status
+from dask_slaq.client.live import Status
 
 
 @pytest.fixture(scope="module")

@@ -49,14 +49,7 @@ _of_schedulers: WeakKeyDictionary[Scheduler, Colors] = WeakKeyDictionary()
 
 
 def color_of(scheduler: Scheduler, name: str) -> str:
-    """Return the color of a job on the board of a scheduler.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    name : str
-        Name of the job, or of the pool of a client's unowned tasks.
-    """
+    """Return the color of a job, or pool of unowned tasks, on the board of a scheduler."""
     if name.startswith("other:"):
         return UNOWNED
     colors = _of_schedulers.get(scheduler)

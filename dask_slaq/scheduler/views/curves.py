@@ -17,18 +17,10 @@ __all__ = ["CurveToCome", "curves_to_come"]
 
 
 class CurveToCome(NamedTuple):
-    """Predicted loss of a job at its present pace.
+    """Predicted raw loss of a job, ``(n_horizons,)`` seconds from now, at its present pace.
 
-    Attributes
-    ----------
-    seconds : (n_horizons,) array
-        Seconds from now.
-    loss : (n_horizons,) array
-        Predicted raw loss.
-    low, high : (n_horizons,) array or None
-        Edges of the band that holds 80 % of the reports to come; None if unknown.
-    best, span : float
-        Predicted final loss, and whole predicted range of the loss.
+    `low` and `high` are the band that holds 80 % of the reports to come, None if unknown; `best`
+    is the predicted final loss, and `span` the whole predicted range.
     """
 
     seconds: NDArray[np.float64]
@@ -40,22 +32,14 @@ class CurveToCome(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, which fit into a message."""
-        arrays = self._asdict()
         return {
             key: value.tolist() if isinstance(value, np.ndarray) else value
-            for key, value in arrays.items()
+            for key, value in self._asdict().items()
         }
 
 
 def curves_to_come(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, CurveToCome]:
-    """Return the predicted curves of those jobs that have one.
-
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    names : iterable of str
-        Names of running jobs that report.
-    """
+    """Return the predicted curves of those jobs that have one; all `names` report."""
     predictor, pace = jobs.engine._predictor, jobs.pace
     known = [name for name in names if name in pace and pace[name].seconds > 0]
     if not known:

@@ -21,20 +21,11 @@ FOREVER = 1e8
 
 
 def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
-    """Return when a job ends; None if its length is unknown.
+    """Return when a job ends, in seconds from now; None if its length is unknown.
 
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    name : str
-        Name of a running job.
-
-    Returns
-    -------
-    dict or None
-        Seconds from now: ``fair``, on a cluster that shares fairly; ``promised``, at the latest
-        (None without a promise); ``expected``, and the 80 % band ``low`` to ``high``. ``late`` is
-        the reason if the promise has moved since a fifth of the work was done, or None.
+    ``fair`` is on a cluster that shares fairly, ``promised`` at the latest (None without a
+    promise), ``expected`` in the 80 % band ``low`` to ``high``. ``late`` is the reason if the
+    promise has moved since a fifth of the work was done, or None.
     """
     found: dict[str, Any] | None = jobs.engine.end_of(name, monotonic())
     if found is None:
@@ -42,8 +33,7 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
     if found["high"] is None:
         found.update(low=None, expected=None)
-    late = _late(jobs, name, found)
-    return {**{key: found[key] for key in TOLD}, "late": late}
+    return {**{key: found[key] for key in TOLD}, "late": _late(jobs, name, found)}
 
 
 def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> str | None:
@@ -65,18 +55,7 @@ def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> 
 
 
 def in_words(ends: Mapping[str, Any] | None) -> str:
-    """Return when a job ends as text; empty if its length is unknown.
-
-    Parameters
-    ----------
-    ends : mapping, optional
-        See `ends_of`.
-
-    Examples
-    --------
-    >>> in_words(None)
-    ''
-    """
+    """Return what `ends_of` found as text, in local time; empty for None."""
     if ends is None:
         return ""
     parts = []

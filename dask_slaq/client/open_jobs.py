@@ -1,4 +1,4 @@
-"""Stop requests from the scheduler, which end a training loop at its next report."""
+"""Jobs in whose blocks a client is, which the scheduler may ask to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dask_slaq.core.settings import STEER_TOPIC
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dask_slaq.client.job import Job
+    from dask_slaq.client.job_block import Job
 
 __all__ = ["find", "listen"]
 
@@ -19,16 +19,7 @@ _running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDict
 
 
 def listen(client: Client, run: str, job: Job) -> None:
-    """Call `job.ask_to_stop` when the scheduler asks for it.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the job.
-    run : str
-        Identifier of the job's block.
-    job : Job
-    """
+    """Call `job.ask_to_stop` when the scheduler asks this `run` of its block for it."""
     jobs = _running.get(client)
     if jobs is None:
         jobs = _running[client] = WeakValueDictionary()
