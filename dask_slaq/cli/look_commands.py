@@ -5,6 +5,8 @@ Those that change owners and limits are in `dask_slaq.cli.change_commands`.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -164,7 +166,4 @@ def _status(where: Where) -> dict[str, Any]:
 
 def _width() -> int | None:
     """Return the width of the terminal, or None if the output goes elsewhere."""
-    import shutil
-    import sys
-
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

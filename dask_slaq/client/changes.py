@@ -1,19 +1,22 @@
-"""Changes of running jobs, owners, limits and the policy."""
+"""Changes of running jobs, owners, limits and the policy; and stops that the scheduler asks for."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
-from dask_slaq.client.open_jobs import find
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.settings import check_job_settings
+from dask_slaq.core.settings import STEER_TOPIC, check_job_settings
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from dask_slaq.client.job_block import Job
+
 __all__ = [
+    "listen",
     "pause",
     "resume",
     "set_job",
@@ -22,6 +25,9 @@ __all__ = [
     "set_policy",
     "stop",
 ]
+
+# Jobs in their blocks by run, for each client.
+_running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
 
 
 def set_job(
@@ -185,7 +191,7 @@ async def _steer_or_go_without(
     try:
         await request(client, "slaq_steer", job=job, what=what, **who, **settings)
     except NoPlugin as error:
-        block = find(client, job)
+        block = _find(client, job)
         if block is None:
             raise
         go_without(client, error)
@@ -195,3 +201,24 @@ async def _steer_or_go_without(
             block.ask_to_stop()
         if "target" in settings:
             block.aim_at(settings["target"])
+
+
+def listen(client: Client, run: str, job: Job) -> None:
+    """Call `job.ask_to_stop` when the scheduler asks this `run` of its block for it."""
+    jobs = _running.get(client)
+    if jobs is None:
+        jobs = _running[client] = WeakValueDictionary()
+        client.subscribe_topic(STEER_TOPIC, lambda event, jobs=jobs: _handle(jobs, event))
+    jobs[run] = job
+
+
+def _find(client: Client, name: str) -> Job | None:
+    """Return the job of this name in whose block `client` is now, or None."""
+    jobs = list(_running.get(client, {}).values())
+    return next((job for job in jobs if job.name == name and job.is_open), None)
+
+
+def _handle(jobs: WeakValueDictionary[str, Job], event: Any) -> None:
+    _, message = event
+    if message.get("what") == "stop" and (job := jobs.get(message.get("run"))) is not None:
+        job.ask_to_stop()

@@ -22,9 +22,8 @@ from dask.utils import parse_timedelta
 from dask_slaq.adapters import observing
 from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.observing import Mailbox, ReportSession
-from dask_slaq.client.changes import pause, resume, set_job, stop
+from dask_slaq.client.changes import listen, pause, resume, set_job, stop
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
-from dask_slaq.client.open_jobs import listen
 from dask_slaq.client.plotting import plot
 from dask_slaq.client.queries import explain
 from dask_slaq.core.errors import (

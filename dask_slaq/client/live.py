@@ -247,4 +247,4 @@ def _printer() -> Callable[[dict[str, Any]], object]:
 
 
 def _line(alert: dict[str, Any]) -> str:
-    return f"{alert['event']}: {alert['message']}"
+    return printable(f"{alert['event']}: {alert['message']}")

@@ -158,7 +158,7 @@ async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_beh
     assert found == [colors.color_of(s, f"job-{n}") for n in range(200)]
     for n in range(5000):
         colors.color_of(s, f"short-{n}")
-    assert len(colors._of_schedulers[s]._colors) == colors.REMEMBERED
+    assert colors._of_schedulers[s].cache_info().currsize == colors.REMEMBERED
 
 
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)

@@ -78,5 +78,5 @@ async def test_the_board_follows_the_table(c, s, a):
         table.update()
     shown = names(lambda column: column.board)
     assert [column.field for column in table.root.columns] == ["color", *shown]
-    assert set(shown) <= table.source.data.keys()
-    assert table.source.data["job"] == ["a"]
+    assert set(shown) <= table.sources[0].data.keys()
+    assert table.sources[0].data["job"] == ["a"]

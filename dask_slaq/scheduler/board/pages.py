@@ -54,67 +54,59 @@ COLORS = {"deserved": "#bbbbbb", "got": "#1f77b4", "lent": "#98df8a", "borrowed"
 
 
 class _Plot(DashboardComponent):  # type: ignore[misc]
-    """Part of the board that shows one of the columns of `BoardData`, called `shows`."""
+    """Part of the board that shows some columns of `BoardData`."""
 
-    shows: str
+    shows: tuple[str, ...]
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self.scheduler = scheduler
-        self.source = ColumnDataSource(getattr(BoardData(), self.shows))
-        self.shown: object = None  # the first update brings the data
+        self.scheduler, data = scheduler, BoardData()
+        self.sources = [ColumnDataSource(getattr(data, name)) for name in self.shows]
+        self.shown: BoardData | None = None  # the first update brings the data
 
     def update(self) -> None:
         """Read the newest data."""
         data = data_of(self.scheduler)
-        columns = getattr(data, self.shows)
-        if columns is not self.shown:
-            self.shown = columns
-            self.show(data, columns)
+        if data is not self.shown:
+            self.shown = data
+            self._show(data)
 
-    def show(self, data: BoardData, columns: dict[str, list[Any]]) -> None:
-        """Bring newer data."""
-        self.source.data = columns
+    def _show(self, data: BoardData) -> None:
+        for name, source in zip(self.shows, self.sources, strict=True):
+            source.data = getattr(data, name)
 
 
 class Losses(_Plot):
     """Normalized loss of each job, with its forecast and an 80 % band."""
 
-    shows = "losses"
+    shows = ("losses", "forecasts", "bands")
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         super().__init__(scheduler)
-        self.forecasts = ColumnDataSource(BoardData().forecasts)
-        self.bands = ColumnDataSource(BoardData().bands)
+        losses, forecasts, bands = self.sources
         kwargs = {"x_range": DataRange1d(default_span=20), **kwargs}
         self.root = _figure("Remaining loss of each job, and its forecast", **kwargs)
         # With no job there is nothing to scale to.
         self.root.y_range = Range1d(-0.05, 1.1)
         self.root.line([0, 0], [-0.05, 1.1], color="#888888", line_dash="dotted")  # now
         at = {"xs": "x", "ys": "y", "color": "color"}
-        self.root.patches(**at, fill_alpha=0.12, line_alpha=0.0, source=self.bands)
-        self.root.multi_line(**at, line_dash="dashed", alpha=0.7, source=self.forecasts)
-        lines = self.root.multi_line(**at, line_width=2, source=self.source)
+        self.root.patches(**at, fill_alpha=0.12, line_alpha=0.0, source=bands)
+        self.root.multi_line(**at, line_dash="dashed", alpha=0.7, source=forecasts)
+        lines = self.root.multi_line(**at, line_width=2, source=losses)
         self.root.add_tools(HoverTool(renderers=[lines], tooltips=[("job", "@job")]))
         self.root.yaxis.axis_label = "part of its range"
-
-    def show(self, data: BoardData, columns: dict[str, list[Any]]) -> None:
-        """Bring newer data."""
-        self.source.data = columns
-        self.forecasts.data = data.forecasts
-        self.bands.data = data.bands
 
 
 class Threads(_Plot):
     """Threads that each job used over time, stacked."""
 
-    shows = "threads"
+    shows = ("threads",)
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         super().__init__(scheduler)
         title = "Threads used by each job (core-seconds per second over ten epochs, stacked)"
         self.root = _figure(title, x_range=DataRange1d(default_span=20), **kwargs)
         areas = self.root.patches(
-            xs="x", ys="y", color="color", fill_alpha=0.8, line_width=0, source=self.source
+            xs="x", ys="y", color="color", fill_alpha=0.8, line_width=0, source=self.sources[0]
         )
         self.root.add_tools(HoverTool(renderers=[areas], tooltips=[("job", "@job")]))
         self.root.yaxis.axis_label = "threads"
@@ -123,36 +115,35 @@ class Threads(_Plot):
         # Now, which gives an empty plot its axes.
         self.now = self.root.line([0, 0], [0, 0], color="#888888", line_dash="dotted")
 
-    def show(self, data: BoardData, columns: dict[str, list[Any]]) -> None:
-        """Bring newer data."""
+    def _show(self, data: BoardData) -> None:
+        super()._show(data)
         if self.all.location != data.capacity:
             self.all.location = data.capacity
             self.now.data_source.data = {"x": [0, 0], "y": [0, data.capacity]}
-        self.source.data = columns
 
 
 class Shares(_Plot):
     """Threads that each owner, or job, deserves, got, lent and borrowed."""
 
-    shows = "shares"
+    shows = ()
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         super().__init__(scheduler)
-        self.source = ColumnDataSource(_bars(BoardData().shares))
+        self.bars = ColumnDataSource(_bars(BoardData().shares))
         self.names = FactorRange(factors=[])
         kwargs = {"x_axis_label": "threads", **kwargs}
         self.root = _figure("Deserved, got, lent and borrowed", y_range=self.names, **kwargs)
         self.root.add_layout(BokehLegend(border_line_alpha=0), "right")
         # One glyph for all of them: each one more makes the page slower to open.
         at = {"y": "y", "right": "right", "color": "color", "legend_field": "what"}
-        self.root.hbar(**at, height=0.18, source=self.source)
+        self.root.hbar(**at, height=0.18, source=self.bars)
 
-    def show(self, data: BoardData, columns: dict[str, list[Any]]) -> None:
-        """Bring newer data."""
-        if self.names.factors != columns["name"][::-1]:
-            self.names.factors = columns["name"][::-1]
-        self.root.legend.visible = bool(columns["name"])
-        self.source.data = _bars(columns)
+    def _show(self, data: BoardData) -> None:
+        names = data.shares["name"][::-1]
+        if self.names.factors != names:
+            self.names.factors = names
+        self.root.legend.visible = bool(names)
+        self.bars.data = _bars(data.shares)
 
 
 def _bars(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -169,7 +160,7 @@ def _bars(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
 class Usage(_Plot):
     """Core-seconds of each owner per day, stacked."""
 
-    shows = "usage"
+    shows = ("usage",)
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         super().__init__(scheduler)
@@ -178,21 +169,20 @@ class Usage(_Plot):
         at = {key: key for key in ("left", "right", "bottom", "top", "color")}
         small = {"label_text_font_size": "11px", "glyph_height": 12, "spacing": 0, "padding": 2}
         self.root.add_layout(BokehLegend(border_line_alpha=0, **small), "right")
-        boxes = self.root.quad(**at, line_width=0, legend_field="owner", source=self.source)
+        boxes = self.root.quad(**at, line_width=0, legend_field="owner", source=self.sources[0])
         tips = [("owner", "@owner"), ("day", "@day{%F}"), ("up to", "@top{0} core-seconds")]
         hover = HoverTool(renderers=[boxes], tooltips=tips, formatters={"@day": "datetime"})
         self.root.add_tools(hover)
 
-    def show(self, data: BoardData, columns: dict[str, list[Any]]) -> None:
-        """Bring newer data."""
-        self.root.legend.visible = bool(columns["owner"])
-        self.source.data = columns
+    def _show(self, data: BoardData) -> None:
+        self.root.legend.visible = bool(data.usage["owner"])
+        super()._show(data)
 
 
 class Jobs(_Plot):
     """Table of all jobs with the reason why each has what it has."""
 
-    shows = "jobs"
+    shows = ("jobs",)
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         super().__init__(scheduler)
@@ -205,15 +195,14 @@ class Jobs(_Plot):
         )
         columns = [TableColumn(field="color", title="", width=25, formatter=swatch)]
         for each in COLUMNS:
-            title = each.title or each.name
-            columns.append(
-                TableColumn(field=each.name, title=title, width=each.board, formatter=text)
-            )
-        self.root = DataTable(source=self.source, columns=columns, index_position=None, **kwargs)
+            about = {"field": each.name, "title": each.title or each.name, "width": each.board}
+            columns.append(TableColumn(**about, formatter=text))
+        data = self.sources[0]
+        self.root = DataTable(source=data, columns=columns, index_position=None, **kwargs)
 
 
 class _Text(DashboardComponent):  # type: ignore[misc]
-    """Part of the board that is HTML, made by `text`."""
+    """Part of the board that is HTML, made by `_text`."""
 
     styles: ClassVar[dict[str, str]]
 
@@ -224,12 +213,11 @@ class _Text(DashboardComponent):  # type: ignore[misc]
 
     def update(self) -> None:
         """Read the newest data."""
-        text = self.text(data_of(self.scheduler))
+        text = self._text(data_of(self.scheduler))
         if self.root.text != text:
             self.root.text = text
 
-    def text(self, data: BoardData) -> str:
-        """Return the HTML."""
+    def _text(self, data: BoardData) -> str:
         raise NotImplementedError
 
 
@@ -238,8 +226,7 @@ class Note(_Text):
 
     styles: ClassVar = {"padding": "4px 12px"}
 
-    def text(self, data: BoardData) -> str:
-        """Return the HTML."""
+    def _text(self, data: BoardData) -> str:
         note = escape(data.note)
         if data.broken:
             note = f'<b style="color:{RED}" role="alert">{note}</b>'
@@ -255,8 +242,7 @@ class Legend(_Text):
 
     styles: ClassVar = {"padding": "0 12px", "max-height": "120px", "overflow-y": "auto"}
 
-    def text(self, data: BoardData) -> str:
-        """Return the HTML."""
+    def _text(self, data: BoardData) -> str:
         parts, before = [], ""
         for name, owner, color, outcome in zip(*data.legend.values(), strict=True):
             if owner != before:

@@ -1,8 +1,7 @@
 """What people and programs read of running jobs: status, reasons, usage, metrics, pages."""
 
-from dask_slaq.scheduler.views.curves import curves_to_come
-from dask_slaq.scheduler.views.ends import in_words
 from dask_slaq.scheduler.views.explain import explain, positions, reason
+from dask_slaq.scheduler.views.forecasts import curves_to_come, in_words
 from dask_slaq.scheduler.views.metrics import add_metrics
 from dask_slaq.scheduler.views.status import (
     etas,

@@ -11,7 +11,7 @@ from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.job_columns import time_to_target
 from dask_slaq.core.settings import shown
 from dask_slaq.core.usage import DAY
-from dask_slaq.scheduler.views.ends import in_words
+from dask_slaq.scheduler.views.forecasts import in_words
 from dask_slaq.scheduler.views.status import status_of_jobs
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.usage import Usage
-from dask_slaq.scheduler.views.ends import ends_of
+from dask_slaq.scheduler.views.forecasts import ends_of
 from dask_slaq.scheduler.views.usage import in_short
 
 if TYPE_CHECKING:
