@@ -20,7 +20,7 @@ from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.workload import CurveError, TraceError
 
-__all__ = ["rows", "show", "show_replay", "table", "tell"]
+__all__ = ["show", "show_replay", "tell"]
 
 #: Heading, key and number of decimals of each column.
 COLUMNS = (
@@ -79,7 +79,7 @@ def show(
             )
     except (SlaqError, CurveError, TraceError) as error:
         raise click.ClickException(str(error)) from None
-    tell(found, table(found), json_file)
+    tell(found, _table(found), json_file)
 
 
 def show_replay(
@@ -102,7 +102,7 @@ def show_replay(
             f"What if: {s['jobs']} jobs, {s['cores']} cores, {RECORDED!r} under {found['policy']}; "
             f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
         )
-        lines += ["", table(found, title)]
+        lines += ["", _table(found, title)]
     tell(found, "\n".join(lines), json_file)
     return bool(found["difference"] is None)
 
@@ -121,8 +121,8 @@ def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
     click.echo(text)
 
 
-def rows(found: Mapping[str, Any]) -> list[list[str]]:
-    """Return the cells of the table of a study, one list per row, heading first."""
+def _table(found: Mapping[str, Any], title: str | None = None) -> str:
+    """Return the result of a study as a table, by default below a summary of its settings."""
     cells = [["policy", *(heading for heading, _, _ in COLUMNS)]]
     for name, figures in found["policies"].items():
         line = [name]
@@ -132,23 +132,12 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
                 value *= 1e3
             line.append("-" if value is None else f"{value:.{digits}f}")
         cells.append(line)
-    return cells
-
-
-def table(found: Mapping[str, Any], title: str | None = None) -> str:
-    """Return the result of a study as a table, by default below a summary of its settings."""
-    lines = aligned(rows(found))
-    return "\n".join([title or _title(found["settings"]), "", *lines, "", _legend(found)])
-
-
-def _legend(found: Mapping[str, Any]) -> str:
-    """Return a description of the columns and, with a trace, of the assumption made."""
-    assumption = found["settings"].get("assumption")
-    return _LEGEND + (f"\n{fill(assumption, 100)}" if assumption else "")
-
-
-def _title(s: Mapping[str, Any]) -> str:
-    return (
+    s = found["settings"]
+    title = title or (
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
+    legend = [_LEGEND]
+    if assumption := s.get("assumption"):  # with a trace
+        legend.append(fill(assumption, 100))
+    return "\n".join([title, "", *aligned(cells), "", *legend])

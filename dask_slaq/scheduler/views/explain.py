@@ -90,9 +90,8 @@ def _full_label(plugin: SlaqPlugin, pool: Pool) -> str | None:
         labels = {limits.label_of(ts) for ts in pool.unfinished if ts.state == "no-worker"}
     if not labels or any(limits.room(label) for label in labels):
         return None
-    doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
     full = (f"{limits.used[n]} of {limits.most[n]} tasks labelled {n} run" for n in labels if n)
-    return f"{doing}: {', '.join(full)}"
+    return f"{_doing(pool)}: {', '.join(full)}"
 
 
 def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
@@ -115,8 +114,7 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
-        doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
-        return f"{doing}: its owner is at its limit of max-threads ({pool.group.most:g})"
+        return f"{_doing(pool)}: its owner is at its limit of max-threads ({pool.group.most:g})"
     last = ahead or len(pool.running) >= pool.most
     if last and plugin.jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -125,11 +123,14 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         return f"runs {_tasks(len(pool.running))}, at its cap {cap}"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
-    doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
     if ahead:
         others = "job is" if ahead == 1 else "jobs are"
-        return f"{doing}: {ahead} {others} served first when a thread is free"
-    return f"{doing}: its next task gets the next free thread that it may use"
+        return f"{_doing(pool)}: {ahead} {others} served first when a thread is free"
+    return f"{_doing(pool)}: its next task gets the next free thread that it may use"
+
+
+def _doing(pool: Pool) -> str:
+    return f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
 
 
 def _tasks(count: int) -> str:
