@@ -16,8 +16,8 @@ from distributed import Client
 
 import dask_slaq
 from benchmarks.suites.observed import seen
+from dask_slaq.client import Job
 from dask_slaq.client.connection import request
-from dask_slaq.client.job import Job
 
 _jobs: dict[str, list[Job]] = {}
 _library = {name: vars(Client)[name] for name in ("start", "__await__", "_close", "close")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
@@ -33,13 +34,7 @@ class Where:
     timeout: float = 5.0
 
     def find(self) -> str:
-        """Return the address of the scheduler.
-
-        Raises
-        ------
-        click.ClickException
-            None is given, or the scheduler file cannot be read.
-        """
+        """Return the address of the scheduler. Raises ClickException if none is given."""
         import dask
 
         if self.scheduler_file is not None:
@@ -54,8 +49,6 @@ class Where:
 
 
 def _address_in(file: str) -> str:
-    import json
-
     try:
         return str(json.loads(Path(file).read_text(encoding="utf-8"))["address"])
     except OSError as error:
@@ -71,16 +64,8 @@ def _address_in(file: str) -> str:
 def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
     """Connect to a scheduler, ask it one thing, and return the answer.
 
-    Parameters
-    ----------
-    where : Where
-    question : callable
-        Coroutine function of an asynchronous client.
-
-    Raises
-    ------
-    click.ClickException
-        There is no scheduler, it does not answer, or it refuses.
+    `question` gets an asynchronous client. Raises ClickException where there is no scheduler, or it
+    does not answer, or refuses.
     """
     address = where.find()
 
@@ -88,7 +73,7 @@ def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
         with explained(address, where.timeout):
             client = await connect(address, where.timeout)
             try:
-                return await asyncio.wait_for(_await(question(client)), where.timeout)
+                return await asyncio.wait_for(question(client), where.timeout)
             finally:
                 await close(client)
 
@@ -96,26 +81,14 @@ def ask(where: Where, question: Callable[[Client], Awaitable[T]]) -> T:
         return asyncio.run(run())
 
 
-async def _await(answer: Awaitable[T]) -> T:
-    return await answer
-
-
 async def connect(address: str, timeout: float) -> Client:
-    """Return an asynchronous client, which is nobody's default.
-
-    Parameters
-    ----------
-    address : str
-        Address of the scheduler.
-    timeout : float
-        Seconds to wait for it.
-    """
+    """Return an asynchronous client, which is nobody's default, within `timeout` seconds."""
     from distributed import Client
 
     client = Client(address, timeout=timeout, asynchronous=True, set_as_default=False)
     try:
         # Dask's own timeout does not cover what accepts a connection and then says nothing.
-        return await asyncio.wait_for(_await(client), timeout)
+        return await asyncio.wait_for(client, timeout)
     except BaseException:
         await close(client)
         raise
@@ -129,19 +102,7 @@ async def close(client: Client) -> None:
 
 @contextmanager
 def explained(address: str, timeout: float) -> Iterator[None]:
-    """Turn the errors of a connection and the refusals of the plugin into one line.
-
-    Parameters
-    ----------
-    address : str
-        Address of the scheduler.
-    timeout : float
-        Seconds that it was given.
-
-    Raises
-    ------
-    click.ClickException
-    """
+    """Turn the errors of a connection and the refusals of the plugin into one line."""
     try:
         yield
     except SlaqError as error:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import click
 
 from dask_slaq.cli.advise import advise
+from dask_slaq.cli.change_commands import pause, policy, resume, set_job, set_limit, set_owner, stop
 from dask_slaq.cli.demo import demo
+from dask_slaq.cli.look_commands import audit, explain, jobs, limits, owners
 from dask_slaq.cli.memory import memory
-from dask_slaq.cli.queries import audit, explain, jobs, limits, owners
 from dask_slaq.cli.replay import replay
 from dask_slaq.cli.simulate import simulate
-from dask_slaq.cli.steering import pause, policy, resume, set_job, set_limit, set_owner, stop
 from dask_slaq.cli.top import top
 from dask_slaq.cli.usage import usage
 

@@ -13,7 +13,8 @@ import click
 
 __all__ = ["Progress", "bars", "spinner"]
 
-#: Called with what is done now, how much of it was done since the last call, and how much there is.
+#: Called with what is done now, how much of it was done since the last call, and how much there is,
+#: 0 if nobody knows.
 Progress = Callable[[str, int, int], object]
 #: Seconds after which a bar appears.
 PATIENCE = 1.0
@@ -21,13 +22,7 @@ PATIENCE = 1.0
 
 @contextmanager
 def bars() -> Iterator[Progress | None]:
-    """Show a bar for each thing that is done, one after another.
-
-    Yields
-    ------
-    Progress or None
-        None if standard error is not a terminal. How much there is is 0 if nobody knows.
-    """
+    """Show a bar for each thing that is done, one after another; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -40,18 +35,7 @@ def bars() -> Iterator[Progress | None]:
 
 @contextmanager
 def spinner(what: str) -> Iterator[Callable[[], None] | None]:
-    """Show that something is done, of which nobody knows how long it takes.
-
-    Parameters
-    ----------
-    what : str
-        What is done.
-
-    Yields
-    ------
-    callable or None
-        To be called now and then; None if standard error is not a terminal.
-    """
+    """Show that something is done, for how long nobody knows; None without a terminal."""
     with bars() as progress:
         yield None if progress is None else partial(progress, what, 1, 0)
 

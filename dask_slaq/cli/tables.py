@@ -20,7 +20,7 @@ from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
 from dask_slaq.simulation.workload import CurveError, TraceError
 
-__all__ = ["rows", "show", "show_replay", "table", "tell"]
+__all__ = ["show", "show_replay", "tell"]
 
 #: Heading, key and number of decimals of each column.
 COLUMNS = (
@@ -56,31 +56,10 @@ def show(
     processes: int | None = None,
     json_file: str | None = None,
 ) -> None:
-    """Simulate, print a table, and write the figures as JSON if a file is given.
+    """Simulate, print a table, and write the figures as JSON to `json_file` if it is given.
 
-    Parameters
-    ----------
-    policies : sequence of str
-        Names of policies or oracles.
-    curves : sequence of str
-        Files of loss curves; if empty, curves are generated from the seed.
-    settings : Mapping
-        Fields of `dask_slaq.simulation.settings.Settings`.
-    memory : sequence of core.memory.Run
-        Past runs; see `dask_slaq.simulation.study.simulate`.
-    arrivals : str, optional
-        File of cluster traces.
-    trace : str, optional
-        Name of the trace in the file.
-    processes : int, optional
-        Number of parallel runs. Defaults to one per core, or 1 for a small study.
-    json_file : str, optional
-        File for the figures; see `tell`.
-
-    Raises
-    ------
-    click.ClickException
-        Settings, curves or a trace are invalid.
+    `settings` are those of `simulation.settings.Settings`; see `simulation.study.simulate` for the
+    rest. By default, a large study has a process per core.
     """
     try:
         chosen = Settings(**settings)
@@ -100,34 +79,16 @@ def show(
             )
     except (SlaqError, CurveError, TraceError) as error:
         raise click.ClickException(str(error)) from None
-    tell(found, table(found), json_file)
+    tell(found, _table(found), json_file)
 
 
 def show_replay(
     log: str, policies: Sequence[str], *, memory: Sequence[Run] = (), json_file: str | None = None
 ) -> bool:
-    """Replay a log, print the result, and write its figures as JSON if a file is given.
+    """Replay a log, print the result, and write its figures as JSON to `json_file` if it is given.
 
-    Parameters
-    ----------
-    log : str
-        Newest file of the log.
-    policies : sequence of str
-        Names of policies or oracles to simulate on the recorded jobs.
-    memory : sequence of core.memory.Run
-        Past runs; see `replay_log`.
-    json_file : str, optional
-        File for the figures; see `tell`.
-
-    Returns
-    -------
-    bool
-        Whether every decision that could be replayed was reproduced.
-
-    Raises
-    ------
-    click.ClickException
-        The log or a policy is invalid.
+    `policies` are simulated on the recorded jobs. Returns whether every decision that could be
+    replayed was reproduced.
     """
     try:
         with bars() as progress:
@@ -141,22 +102,15 @@ def show_replay(
             f"What if: {s['jobs']} jobs, {s['cores']} cores, {RECORDED!r} under {found['policy']}; "
             f"{100 * found['overhead']:.0f} % of the work is overhead of tasks"
         )
-        lines += ["", table(found, title)]
+        lines += ["", _table(found, title)]
     tell(found, "\n".join(lines), json_file)
     return bool(found["difference"] is None)
 
 
 def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
-    """Print a text, and write figures as JSON if a file is given.
+    """Write figures as JSON to a file if one is given, and print a text.
 
-    Parameters
-    ----------
-    found : Mapping
-        Figures.
-    text : str
-        Text, which is not printed if the figures go to standard output.
-    json_file : str or None
-        File for the figures; ``"-"`` for standard output.
+    ``-`` is standard output, on which the text is left out.
     """
     figures = json.dumps(found, indent=2) + "\n"
     if json_file == "-":
@@ -167,8 +121,8 @@ def tell(found: Mapping[str, Any], text: str, json_file: str | None) -> None:
     click.echo(text)
 
 
-def rows(found: Mapping[str, Any]) -> list[list[str]]:
-    """Return the cells of the table of a study, one list per row, heading first."""
+def _table(found: Mapping[str, Any], title: str | None = None) -> str:
+    """Return the result of a study as a table, by default below a summary of its settings."""
     cells = [["policy", *(heading for heading, _, _ in COLUMNS)]]
     for name, figures in found["policies"].items():
         line = [name]
@@ -178,31 +132,12 @@ def rows(found: Mapping[str, Any]) -> list[list[str]]:
                 value *= 1e3
             line.append("-" if value is None else f"{value:.{digits}f}")
         cells.append(line)
-    return cells
-
-
-def table(found: Mapping[str, Any], title: str | None = None) -> str:
-    """Return the result of a study as a readable table.
-
-    Parameters
-    ----------
-    found : Mapping
-        Result of `dask_slaq.simulation.study.simulate`.
-    title : str, optional
-        First line. Defaults to a summary of the settings.
-    """
-    lines = aligned(rows(found))
-    return "\n".join([title or _title(found["settings"]), "", *lines, "", _legend(found)])
-
-
-def _legend(found: Mapping[str, Any]) -> str:
-    """Return a description of the columns and, with a trace, of the assumption made."""
-    assumption = found["settings"].get("assumption")
-    return _LEGEND + (f"\n{fill(assumption, 100)}" if assumption else "")
-
-
-def _title(s: Mapping[str, Any]) -> str:
-    return (
+    s = found["settings"]
+    title = title or (
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
+    legend = [_LEGEND]
+    if assumption := s.get("assumption"):  # with a trace
+        legend.append(fill(assumption, 100))
+    return "\n".join([title, "", *aligned(cells), "", *legend])

@@ -1,9 +1,12 @@
-"""Requests to the plugin on the scheduler, with a clear error where the plugin is missing."""
+"""Requests to the plugin on the scheduler, and to whom the tasks of a client belong."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import getpass
 import logging
+import socket
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -16,7 +19,15 @@ from dask_slaq.core.settings import NOT_STARTED
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["check_plugin", "check_started", "current_client", "go_without", "request"]
+__all__ = [
+    "check_plugin",
+    "check_started",
+    "current_client",
+    "go_without",
+    "introduce",
+    "owner_of_client",
+    "request",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +39,7 @@ _warned: WeakSet[Client] = WeakSet()
 
 
 def current_client(client: Client | None = None) -> Client:
-    """Return the client passed in, or the current client of this thread or task.
-
-    Raises
-    ------
-    NoPlugin
-        There is no current client.
-    """
+    """Return the client passed in, or else the current one. Raises NoPlugin if there is none."""
     from distributed import get_client
 
     if client is not None:
@@ -49,35 +54,18 @@ def current_client(client: Client | None = None) -> Client:
 
 
 async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
-    """Send a request to the plugin and return its response.
+    """Send a request, such as ``"slaq_status"``, to the plugin, and return its response.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    operation : str
-        Name of the request handler, such as ``"slaq_status"``.
-    **arguments
-        Arguments of the handler.
-
-    Returns
-    -------
-    object
-        The value that the handler returns. An error that the handler raises is raised here.
-
-    Raises
-    ------
-    NoPlugin
-        The scheduler does not run the plugin. This is checked first, because Dask never responds
-        to a request without a handler.
-    SlaqError
-        The client is closed.
+    An error that the handler raises is raised here; `NoPlugin` if the scheduler does not run the
+    plugin, which is checked first, because Dask never responds to a request without a handler; and
+    `SlaqError` if the client is closed.
     """
-    await reconnected(client)
+    await _reconnected(client)
     await check_plugin(client)
     return await getattr(client.scheduler, operation)(**arguments)
 
 
-async def reconnected(client: Client) -> None:
+async def _reconnected(client: Client) -> None:
     """Wait while a client that lost its scheduler connects again, as what it submits does."""
     until = monotonic() + client._timeout + 1  # Dask closes the client before
     while client.status == "connecting" and client.scheduler_comm is None and monotonic() < until:
@@ -98,12 +86,7 @@ async def check_plugin(client: Client) -> None:
 
 
 async def check_started(client: Client) -> None:
-    """Raise `NoPlugin` with the reason if the scheduler was to run the plugin, and cannot.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    """
+    """Raise `NoPlugin` with the reason if the scheduler was to run the plugin, and cannot."""
     why = await client.scheduler.get_metadata(keys=[NOT_STARTED], default=None)
     if why is not None:
         raise NoPlugin(
@@ -115,19 +98,51 @@ async def check_started(client: Client) -> None:
 def go_without(client: Client, error: NoPlugin) -> None:
     """Accept that the scheduler does not run the plugin, with one warning per client.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    error : NoPlugin
-        What the request raised.
-
-    Raises
-    ------
-    NoPlugin
-        ``slaq.require-plugin`` is set.
+    With ``slaq.require-plugin``, the error is raised instead.
     """
     if dask.config.get("slaq.require-plugin", False):
         raise error
     if client not in _warned:
         _warned.add(client)
         logger.warning("jobs run under plain Dask: %s", error)
+
+
+#: Milliseconds between two looks at whether a client has connected again.
+RECONNECTED = 500
+
+
+def owner_of_client() -> str:
+    """Return to whom the jobs of this process belong: ``slaq.owner``, or ``user@host``."""
+    configured = dask.config.get("slaq.owner", None)
+    if configured is not None:
+        return str(configured)
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a user without an entry in the password database
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"[:256]
+
+
+async def introduce(client: Client) -> None:
+    """Tell the scheduler, if it runs the plugin, to whom the client's tasks outside jobs belong.
+
+    It is told again when the client connects again: another scheduler may run there by then.
+    """
+    from tornado.ioloop import PeriodicCallback
+
+    owner, told = owner_of_client(), client.scheduler_comm
+
+    async def tell() -> None:
+        with contextlib.suppress(SlaqError, OSError):
+            await request(client, "slaq_introduce", client=client.id, owner=owner)
+
+    async def look() -> None:
+        nonlocal told
+        if client.status == "running" and client.scheduler_comm is not told:
+            told = client.scheduler_comm
+            await tell()
+
+    await tell()
+    # Dask has no hook for it. It stops these callbacks when the client closes.
+    again = client._periodic_callbacks["slaq-introduce"] = PeriodicCallback(look, RECONNECTED)
+    again.start()

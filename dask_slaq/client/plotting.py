@@ -24,25 +24,9 @@ AVERAGED = 10
 
 
 def plot(job: str, client: Client | None = None) -> Any:
-    """Draw the loss of a job with its forecast and 80 % band, and the threads that it used.
+    """Return a Matplotlib figure of a job that runs or is remembered; see `Job.plot`.
 
-    Parameters
-    ----------
-    job : str
-        Name of a job that runs, or that the scheduler remembers.
-    client : distributed.Client, optional
-        Defaults to the current client. With an asynchronous client, an awaitable is returned.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        A notebook shows it if it is the value of a cell.
-
-    Raises
-    ------
-    ImportError
-        Matplotlib is not installed.
-    UnknownJob, NoPlugin
+    Raises ImportError without Matplotlib, UnknownJob and NoPlugin.
     """
     try:
         import matplotlib.figure  # noqa: F401
@@ -60,20 +44,7 @@ async def _plot(client: Client, job: str) -> Any:
 
 
 def draw(job: str, history: xarray.Dataset, curve: dict[str, Any] | None) -> Any:
-    """Draw the figure of a job.
-
-    Parameters
-    ----------
-    job : str
-    history : xarray.Dataset
-        History of this job alone, over the epochs.
-    curve : dict or None
-        Predicted curve from the end of the history on; see `scheduler.curves.CurveToCome`.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-    """
+    """Draw the figure of a job from its history, and its predicted curve; see `CurveToCome`."""
     from matplotlib.figure import Figure
 
     ran = np.flatnonzero(np.isfinite(history.iteration.values))

@@ -1,4 +1,4 @@
-"""Queries to the scheduler: current status of the jobs, their history, and task bindings."""
+"""Queries to the scheduler: status and history of jobs, explanations, task bindings, usage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dask.utils import parse_timedelta
 
 from dask_slaq.client.connection import current_client, request
-from dask_slaq.client.status_html import Status
+from dask_slaq.client.live import Status
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import shown
 from dask_slaq.core.usage import check_by
@@ -17,16 +17,6 @@ from dask_slaq.core.usage import check_by
 if TYPE_CHECKING:
     import xarray
     from distributed import Client
-
-_VARIABLES = {
-    "iteration": ("reports received", "1"),
-    "loss": ("last raw loss", "units of the job's loss"),
-    "normalized_loss": ("remaining loss over the whole predicted range, 1 to 0", "1"),
-    "predicted": ("predicted fall of the normalized loss by the next epoch", "1"),
-    "share": ("threads granted", "threads"),
-    "running": ("tasks that hold a slot", "tasks"),
-    "core_seconds": ("core-seconds used so far", "s"),
-}
 
 
 def status(client: Client | None = None) -> Status:
@@ -42,8 +32,8 @@ def status(client: Client | None = None) -> Status:
     Status
         A dict, which notebooks show as a table: ``policy``; ``epoch`` (seconds); ``capacity``
         (threads); ``holding`` (whether tasks are held in pools now); ``failed`` (why the plugin
-        left all tasks to plain Dask, or None); ``jobs``, a dict per job by name: see
-        `dask_slaq.scheduler.views.status.status_of_job`; ``owners``, a dict per owner.
+        left all tasks to plain Dask, or None); ``jobs``, a dict per job by name, whose keys
+        `dask_slaq.core.job_columns.JOB_COLUMNS` describes; ``owners``, a dict per owner.
 
     Raises
     ------
@@ -52,6 +42,39 @@ def status(client: Client | None = None) -> Status:
     """
     client = current_client(client)
     return client.sync(_status, client)
+
+
+def explain(job: str, client: Client | None = None) -> dict[str, Any]:
+    """Return why a job has the threads that it has, or waits.
+
+    Parameters
+    ----------
+    job : str
+        Name of a running job.
+    client : distributed.Client, optional
+        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+
+    Returns
+    -------
+    dict
+        ``text`` is for people. The rest is the job's `status` and ``policy``, ``epoch``,
+        ``next_slot`` (expected seconds until a thread is free, None if unknown), ``next_thread``
+        (predicted fall of the normalized loss in one epoch by one more thread, None without a
+        forecast), ``rival`` (the job with the best use of another thread: ``job`` and
+        ``next_thread``, or None), ``yields`` (how its owner's weight counts because of what it used
+        lately, or None), ``last_sent`` (why its newest running task went to its worker, or None)
+        and ``would_change`` (what would give it more threads, as sentences).
+
+    Raises
+    ------
+    UnknownJob, NoPlugin
+
+    Examples
+    --------
+    >>> print(explain("logreg-C0.1")["text"])  # doctest: +SKIP
+    """
+    client = current_client(client)
+    return client.sync(request, client, "slaq_explain", job=job)
 
 
 def ended(client: Client | None = None) -> list[dict[str, Any]]:
@@ -102,26 +125,11 @@ def history(client: Client | None = None) -> xarray.Dataset:
 
 
 def bindings(client: Client | None = None) -> list[dict[str, Any]]:
-    """Return the task bindings that the scheduler remembers, oldest first.
+    """Return the task bindings that the scheduler remembers, oldest first, a dict per task sent.
 
-    Parameters
-    ----------
-    client : distributed.Client, optional
-        Defaults to the current client. With an asynchronous client, an awaitable is returned.
-
-    Returns
-    -------
-    list of dict
-        One dict per task sent to a worker: ``time`` (unix seconds), ``key``, ``job``, ``worker``
-        (address), and ``reason``: ``granted``, ``floor`` (the job was behind its floor), ``lent``
-        (the worker is outside the job's worker set), or ``passed`` (the task was not held, such
-        as a pinned task, or any task while there is no contention); and ``why``, the reason in
-        words.
-
-    Raises
-    ------
-    NoPlugin
-        There is no client, or its scheduler does not run the plugin.
+    ``time`` is in Unix seconds; ``reason`` is ``granted``, ``floor`` (the job was behind its
+    floor), ``lent`` (the worker is outside the job's worker set), or ``passed`` (the task was not
+    held, as a pinned task, or any task without contention); ``why`` says it in words.
     """
     client = current_client(client)
     return client.sync(_bindings, client)
@@ -165,12 +173,7 @@ def usage(
 
 
 def seconds_of(age: object) -> float | None:
-    """Return a time such as ``7d`` in seconds, None for None.
-
-    Raises
-    ------
-    InvalidSetting
-    """
+    """Return a time such as ``7d`` in seconds, None for None. Raises InvalidSetting."""
     if age is None:
         return None
     try:
@@ -211,6 +214,7 @@ def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
     import xarray as xr
 
     from dask_slaq.core.epochs import ROW
+    from dask_slaq.core.job_columns import JOB_COLUMNS
 
     rows = [np.frombuffer(piece["rows"], ROW) for piece in pieces]
     places: dict[str, int] = {}  # row of each job in the dataset, in order of appearance
@@ -218,15 +222,15 @@ def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
     times = np.concatenate([np.array(piece["times"], float) for piece in pieces])
     sizes = np.concatenate([np.array(piece["sizes"], int) for piece in pieces])
     epoch = np.repeat(np.arange(len(sizes)), sizes)
-    values = {}
-    for name in _VARIABLES:
-        values[name] = np.full((len(places), len(sizes)), np.nan)
-        values[name][job, epoch] = np.concatenate([r[name] for r in rows])
+    found = {}
+    for column in JOB_COLUMNS:
+        if column.kept:
+            values = np.full((len(places), len(sizes)), np.nan)
+            values[job, epoch] = np.concatenate([r[column.name] for r in rows])
+            about = {"long_name": column.about, "units": column.unit}
+            found[column.name] = ("job", "epoch"), values, about
     return xr.Dataset(
-        {
-            name: (("job", "epoch"), values[name], {"long_name": text, "units": units})
-            for name, (text, units) in _VARIABLES.items()
-        },
+        found,
         coords={
             "job": np.array(list(places), dtype=object),
             "epoch": np.arange(len(sizes)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import dask
@@ -131,19 +132,8 @@ def search(
     max_waiting : int
         About how many models may have begun and wait: a few per worker may be on their way. Each
         keeps its memory. A worker above 60 % of its memory limit lets no further ones wait.
-    weight : float
-        Relative importance among jobs and searches, > 0.
-    min_share, max_share : float, optional
-        Least threads of the search, and most while other jobs want them.
-    latest : float, optional
-        Factor of its fair time, at least 1, at which the search ends at the latest; inf for no
-        promise. Defaults to the ``slaq.latest`` setting of the scheduler.
-    resources : Mapping of str to float, optional
-        Worker resources that each task needs, such as ``{"GPU": 1}``.
-    owner : str, optional
-        Who the search belongs to. Defaults to the ``slaq.owner`` setting, or else ``user@host``.
-    client : distributed.Client, optional
-        Defaults to the current client.
+    weight, min_share, max_share, latest, resources, owner, client
+        As of `job`; the resources are what each task needs.
 
     Returns
     -------
@@ -170,6 +160,6 @@ def search(
         "max_share": max_share,
         "latest": latest,
         "resources": check_resources(resources),
-        "search": {name: getattr(options, name) for name in options.__dataclass_fields__},
+        "search": asdict(options),
     }
     return Search(name, settings, check_owner(owner), client)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.client.connection import current_client
-from dask_slaq.client.job import Job, job
+from dask_slaq.client.job_block import Job, job
 from dask_slaq.core.errors import StopTraining
 
 if TYPE_CHECKING:
@@ -154,10 +155,7 @@ def submit(
 
 
 #: Settings of `job` that `submit` takes from its keyword arguments.
-SETTINGS = (
-    *("weight", "min_share", "max_share", "latest", "resources", "target", "max_iter", "gang"),
-    *("target_kind", "by", "stop", "kind", "owner"),
-)
+SETTINGS = inspect.signature(job).parameters.keys() - {"name", "client"}
 
 
 def _run(

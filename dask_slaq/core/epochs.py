@@ -9,34 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dask_slaq.core.job_columns import JOB_COLUMNS
+
 __all__ = ["ROW", "VARIABLES", "Epochs", "threads"]
 
-#: Values kept of each job in each epoch: fields of its `Grant`, its number of running tasks, and
-#: the core-seconds that it has used so far.
-VARIABLES = (
-    "iteration",
-    "loss",
-    "normalized_loss",
-    "predicted",
-    "share",
-    "running",
-    "core_seconds",
-)
+_KEPT = {column.name: column.kept for column in JOB_COLUMNS if column.kept}
+#: Values kept of each job in each epoch.
+VARIABLES = tuple(_KEPT)
 #: Values that `Epochs.table` returns.
 SHOWN = ("normalized_loss", "core_seconds")
 #: Record of one job in one epoch. Its name is stored once for all epochs, by the number `job`.
-ROW = np.dtype(
-    [
-        ("job", "<u4"),
-        ("iteration", "<u4"),
-        ("running", "<u4"),
-        ("loss", "<f8"),
-        ("normalized_loss", "<f8"),
-        ("predicted", "<f8"),
-        ("share", "<f8"),
-        ("core_seconds", "<f8"),
-    ]
-)
+ROW = np.dtype([("job", "<u4"), *_KEPT.items()])
 #: Maximum bytes of the history, and bytes after which a piece ends. One hour of 200 jobs in epochs
 #: of one second takes 38 MB.
 MOST_BYTES, PIECE = 60_000_000, 1_000_000

@@ -27,9 +27,8 @@ from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.views import (
     UnownedUsage,
-    etas,
     seconds_of_running_tasks,
-    status_of_job,
+    status_of_jobs,
     values_of_jobs,
 )
 
@@ -451,6 +450,5 @@ class ScheduledJobs:
         return list(self.reports)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return the status of every job and of unowned tasks. See `status_of_job`."""
-        expected = etas(self, self.names())
-        return {name: status_of_job(self, name, expected.get(name)) for name in self.pools.pools}
+        """Return the status of every job and of unowned tasks. See `status_of_jobs`."""
+        return status_of_jobs(self, self.pools.pools)

@@ -36,7 +36,7 @@ from dask_slaq.scheduler.registration import others_to_replace, watch, with_sett
 from dask_slaq.scheduler.requests import Messages
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
-from dask_slaq.scheduler.views import add_json, add_metrics
+from dask_slaq.scheduler.views import add_metrics, add_web_pages
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -166,7 +166,7 @@ class SlaqPlugin(PluginHooks):
         self._started_on = scheduler
         # Once it is registered: it must see the transitions that follow.
         asyncio.get_running_loop().call_soon(self._limit)
-        for add in (add_scaling, add_metrics, add_json, add_pages):
+        for add in (add_scaling, add_metrics, add_web_pages, add_pages):
             try:
                 add(scheduler)
             except Exception:  # nothing that people look at may touch scheduling

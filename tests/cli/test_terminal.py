@@ -18,7 +18,7 @@ from scheduler_process import end, free_port, start_scheduler
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
-from dask_slaq.cli.status_tables import JOB_COLUMNS
+from dask_slaq.cli.status_tables import COLUMNS, cell
 
 HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
 
@@ -39,8 +39,8 @@ def refused(result, *words):
 
 def test_an_end_that_was_expected_before_now_is_no_negative_time():
     ends = {"low": -0.1, "expected": 4.0, "high": 90.0}
-    (column,) = (column for column in JOB_COLUMNS if column.heading == "ends in")
-    assert column.text("a", {"ends": ends}) == "4 s (0.0 s to 1.5 min)"
+    (column,) = (column for column in COLUMNS if column.heading == "ends in")
+    assert cell(column, {"ends": ends}) == "4 s (0.0 s to 1.5 min)"
 
 
 def test_jobs_are_listed_with_their_owners_and_reasons(run, training):
@@ -220,12 +220,13 @@ def test_tls_by_dask_s_own_configuration(run, tmp_path):
         ([30.0, 40.0, None], "40 s (30 s to ?)"),
         ([30.0, None, None], "over 30 s"),
         ([None, None, None], "not in sight"),
+        ([0.0, 0.0, 0.0], "reached"),
     ],
 )
 def test_the_time_to_the_target_has_its_band(eta, text):
-    column = next(c for c in JOB_COLUMNS if c.heading == "to target")
-    assert column.text("a", {"target": 0.1, "eta": eta}) == text
-    assert column.text("a", {"target": None, "eta": None}) == "-"
+    column = next(c for c in COLUMNS if c.heading == "to target")
+    assert cell(column, {"target": 0.1, "eta": eta}) == text
+    assert cell(column, {"target": None, "eta": None}) == "-"
 
 
 def test_what_ended_and_what_was_changed_is_told(run, training):

@@ -9,6 +9,7 @@ import pytest
 from scheduler_process import free_port
 
 import dask_slaq as slaq
+from dask_slaq.core.job_columns import rows
 
 HOSTILE = "red \x1b[31m[bold]"  # as in conftest.py
 
@@ -34,6 +35,10 @@ def top(file, scenario, by="ann@desk", then=None, **options):
 
 def shown(app, name):
     return str(app.query_one(name).render())
+
+
+def ordered(app):
+    return [row["job"] for row in app._ordered(list(rows(app.status["jobs"])))]
 
 
 async def until(pilot, condition):
@@ -197,13 +202,13 @@ def test_top_with_two_hundred_jobs_writes_only_what_has_changed(file, training):
         app._show()
         await pilot.pause()
         assert {cell[:2] for cell in written} == {("job-007", "loss"), ("job-007", "iteration")}
-        assert [row.key.value for row in table.ordered_rows] == app._order(jobs)
+        assert [row.key.value for row in table.ordered_rows] == ordered(app)
         assert (app.job, table.scroll_offset) == (chosen, scroll)
         # Jobs end and begin, also above the chosen one.
         jobs = {name: job for name, job in jobs.items() if name > "job-050"}
         app.status["jobs"] = {**jobs, "new": jobs["job-199"]}
         app._show()
-        assert [row.key.value for row in table.ordered_rows] == app._order(app.status["jobs"])
+        assert [row.key.value for row in table.ordered_rows] == ordered(app)
         assert app.job == chosen
         app.status["jobs"] = {"b": jobs["job-199"]}
         app._show()

@@ -18,7 +18,6 @@ from dask_slaq.core.errors import (
     InvalidSetting,
     NonFiniteLoss,
     NoPlugin,
-    SlaqError,
     UnknownJob,
     UnknownPolicy,
 )
@@ -292,9 +291,3 @@ async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, a):
         for _ in range(3):
             c._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": None})
         job.report(1.0)
-
-
-def test_every_error_is_one_of_the_packages():
-    for error in (DuplicateJob, InvalidSetting, NonFiniteLoss, NoPlugin, UnknownJob, UnknownPolicy):
-        assert issubclass(error, SlaqError)
-        assert str(error("a plain sentence")) == "a plain sentence"

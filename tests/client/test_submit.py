@@ -13,7 +13,7 @@ from distributed import LocalCluster
 from distributed.utils_test import inc
 
 import dask_slaq as slaq
-from dask_slaq.client.status_html import Status
+from dask_slaq.client.live import Status
 
 
 @pytest.fixture(scope="module")
@@ -129,13 +129,14 @@ def test_a_cancelled_future_is_one_of_concurrent_futures(client):
 
 
 def test_progress_ends_with_the_jobs(client, capsys):
-    future = slaq.submit(train, 30, name="seen")
+    name = "[b]\x1b"  # users' text, of which nothing is interpreted
+    future = slaq.submit(train, 30, name=name)
     while not slaq.status(client)["jobs"]:
         time.sleep(0.01)
-    slaq.progress("seen", interval=0.05)
+    slaq.progress(name, interval=0.05)
     assert future.result(60) == 30
     shown = capsys.readouterr().out
-    assert "seen" in shown
+    assert r"[b]\x1b" in shown and "\x1b" not in shown
     assert "done" in shown
     assert "0.03333" in shown, "the last loss is that of the job's last report"
 

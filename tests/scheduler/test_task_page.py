@@ -38,7 +38,7 @@ def test_the_page_of_a_held_task_says_why_it_waits(prefix):
             assert NAME not in html
             # With a fault in it, the page is Dask's own, and nothing else notices.
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("dask_slaq.scheduler.views.task_page.why_it_waits", None)
+                patch.setattr("dask_slaq.scheduler.views.web.why_it_waits", None)
                 broken = await page(held)
             assert "Transition Log" in broken
             assert "<th> Slaq </th>" not in broken

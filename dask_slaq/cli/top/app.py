@@ -12,14 +12,15 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.css.query import NoMatches
+from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from dask_slaq import client as api
 from dask_slaq.cli.connection import Where, close, connect, explained
-from dask_slaq.cli.status_tables import JOB_COLUMNS, owners_table, summary
+from dask_slaq.cli.status_tables import COLUMNS, owners_table, summary
 from dask_slaq.cli.text import printable
-from dask_slaq.cli.top.question import Question
 from dask_slaq.cli.top.table import JobsTable, shortened
+from dask_slaq.core.job_columns import Row, rows
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,18 +31,34 @@ _STEERING = ("pause", "stop")
 _OF_JOBS = (*_STEERING, "explain", "filter", "sort", "reverse")
 
 
-class Top(App[None]):
-    """Live table of the jobs of one scheduler.
+class Question(ModalScreen[bool]):
+    """Dialog that is dismissed with whether the answer was yes."""
 
-    Parameters
-    ----------
-    where : Where
-        Where the scheduler is.
-    interval : float
-        Seconds between two looks at the scheduler.
-    read_only : bool
-        Whether jobs cannot be paused, resumed or stopped.
+    CSS = """
+    Question { align: center middle; }
+    Question > Static { width: auto; max-width: 80%; padding: 1 2; border: thick $error;
+                        background: $surface; }
     """
+    BINDINGS: ClassVar = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape,q", "answer(False)", "No"),
+    ]
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def compose(self) -> ComposeResult:
+        """Show the question."""
+        yield Static(f"{self.text}  [y/n]", markup=False)
+
+    def action_answer(self, yes: bool) -> None:
+        """Close the dialog with an answer."""
+        self.dismiss(yes)
+
+
+class Top(App[None]):
+    """Live table of the jobs of one scheduler, asked every `interval` seconds."""
 
     CSS = """
     #summary { height: auto; padding: 0 1; background: $panel; text-style: bold; }
@@ -138,7 +155,7 @@ class Top(App[None]):
             with explained(self.address, timeout):
                 if self._client is None:
                     self._client = await connect(self.address, timeout)
-                return await asyncio.wait_for(_await(question(self._client)), timeout)
+                return await asyncio.wait_for(question(self._client), timeout)
         except click.ClickException:
             if self._client is not None and self._client.status != "running":
                 await self._disconnect()
@@ -167,12 +184,12 @@ class Top(App[None]):
         self.query_one("#owners-text", Static).update(owners_table(status.get("owners", {})))
         table = self.query_one("#jobs", JobsTable)
         text = self.query_one("#filter", Input).value.casefold()
-        jobs = {
-            name: job
-            for name, job in status["jobs"].items()
-            if text in name.casefold() or text in job["owner"].casefold()
-        }
-        table.show(jobs, self._order(jobs), self.sorted_by, self.upwards)
+        jobs = [
+            row
+            for row in rows(status["jobs"])
+            if text in row["job"].casefold() or text in row["owner"].casefold()
+        ]
+        table.show(self._ordered(jobs), self.sorted_by, self.upwards)
         self._show_detail()
 
     def _show_detail(self) -> None:
@@ -181,7 +198,7 @@ class Top(App[None]):
         job = jobs.get(self.job)
         if job is not None:
             owner = f" ({job['owner']})" if job["owner"] else ""
-            text = f"{self.job}{owner}: {job.get('reason') or job.get('why') or '-'}"
+            text = f"{self.job}{owner}: {job['reason']}"
         else:
             text = "no job matches the filter" if jobs else "no job is running"
         detail = self.query_one("#detail", Static)
@@ -189,12 +206,11 @@ class Top(App[None]):
         # The explanation in the pane begins with the same.
         detail.display = self.query_one("#jobs").display and not self.query_one("#pane").display
 
-    def _order(self, jobs: dict[str, Any]) -> list[str]:
-        """Return the names in order: tasks of no job last, ties by name."""
-        key = JOB_COLUMNS[self.sorted_by].key
-        names = sorted(jobs)
-        names.sort(key=lambda name: key(name, jobs[name]), reverse=not self.upwards)
-        return sorted(names, key=lambda name: not jobs[name]["reports"])
+    def _ordered(self, jobs: list[Row]) -> list[Row]:
+        """Return the jobs in order: unowned tasks last, ties by name."""
+        jobs = sorted(jobs, key=lambda row: row["job"])
+        jobs.sort(key=COLUMNS[self.sorted_by].rank, reverse=not self.upwards)
+        return sorted(jobs, key=lambda row: not row["reports"])
 
     @property
     def job(self) -> str | None:
@@ -217,12 +233,12 @@ class Top(App[None]):
 
     def action_sort(self, step: int) -> None:
         """Sort by the next column to the left or right."""
-        self._sort_by((self.sorted_by + step) % len(JOB_COLUMNS))
+        self._sort_by((self.sorted_by + step) % len(COLUMNS))
 
     def _sort_by(self, column: int) -> None:
         self.sorted_by = column
         # Names from the first; of everything that is counted the most first.
-        self.upwards = JOB_COLUMNS[column].left
+        self.upwards = COLUMNS[column].left
         self._show()
 
     def action_reverse(self) -> None:
@@ -302,9 +318,8 @@ class Top(App[None]):
 
         async def answered(yes: bool | None) -> None:
             if yes:
-                await self._steer(
-                    job, lambda client: api.stop(job, client=client), "ends at its next report"
-                )
+                done = "ends at its next report"
+                await self._steer(job, lambda client: api.stop(job, client=client), done)
 
         self.push_screen(Question(f"Stop {shortened(job)} at its next report?"), answered)
 
@@ -315,7 +330,3 @@ class Top(App[None]):
         except click.ClickException as error:
             self._say(error.format_message())
         await self.refresh_status()
-
-
-async def _await(answer: Awaitable[Any]) -> Any:
-    return await answer

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 from textual.widgets import DataTable
 
-from dask_slaq.cli.status_tables import JOB_COLUMNS
+from dask_slaq.cli.status_tables import COLUMNS, cell
 from dask_slaq.cli.text import printable
+from dask_slaq.core.job_columns import Row
 
 __all__ = ["JobsTable", "shortened"]
 
@@ -25,7 +26,7 @@ class _Name(Text):
 
 
 class JobsTable(DataTable[Text]):
-    """Table of jobs, sorted by one of `JOB_COLUMNS`. The chosen job stays chosen where it goes."""
+    """Table of jobs, sorted by one of `COLUMNS`. The chosen job stays chosen where it goes."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(cursor_type="row", zebra_stripes=True, **options)
@@ -40,34 +41,20 @@ class JobsTable(DataTable[Text]):
             return None
         return self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value
 
-    def show(
-        self, jobs: Mapping[str, Any], order: Sequence[str], sorted_by: int, upwards: bool
-    ) -> None:
-        """Show the jobs.
-
-        Parameters
-        ----------
-        jobs : mapping of str to dict
-            Status by job.
-        order : sequence of str
-            Names from the top to the bottom.
-        sorted_by : int
-            Index of the column whose heading is marked.
-        upwards : bool
-            Whether the mark points upwards.
-        """
+    def show(self, jobs: Sequence[Row], sorted_by: int, upwards: bool) -> None:
+        """Show jobs from the top to the bottom, and mark a column's heading."""
         chosen, row, scroll = self.job, self.cursor_row, self.scroll_offset
         if self._heading != (sorted_by, upwards):
             self._heading = sorted_by, upwards
             self._add_columns(sorted_by, upwards)
-        for name in self._texts.keys() - jobs.keys():
+        order = {job["job"]: place for place, job in enumerate(jobs)}
+        for name in self._texts.keys() - order.keys():
             self.remove_row(name)
             del self._texts[name]
-        for name in order:
-            self._show_job(name, jobs[name])
+        for job in jobs:
+            self._show_job(job)
         if [row.key.value for row in self.ordered_rows] != list(order):
-            rank = {name: place for place, name in enumerate(order)}
-            self.sort(JOB_COLUMNS[0].heading, key=lambda cell: rank[cell.job])
+            self.sort(COLUMNS[0].name, key=lambda cell: order[cell.job])
         if order:
             known = chosen is not None and chosen in self._texts
             at = self.get_row_index(chosen) if known else min(row, len(order) - 1)  # type: ignore
@@ -78,28 +65,29 @@ class JobsTable(DataTable[Text]):
     def _add_columns(self, sorted_by: int, upwards: bool) -> None:
         self.clear(columns=True)
         self._texts.clear()
-        self._width = {column.heading: len(column.heading) for column in JOB_COLUMNS}
-        for k, column in enumerate(JOB_COLUMNS):
+        for k, column in enumerate(COLUMNS):
+            heading = column.heading or column.name
+            self._width[column.name] = len(heading)
             mark = (" ▲" if upwards else " ▼") if k == sorted_by else ""
             side = "left" if column.left else "right"
-            self.add_column(Text(column.heading + mark, justify=side), key=column.heading)
+            self.add_column(Text(heading + mark, justify=side), key=column.name)
 
-    def _show_job(self, name: str, job: Mapping[str, Any]) -> None:
-        texts = [column.text(name, job) for column in JOB_COLUMNS]
+    def _show_job(self, job: Row) -> None:
+        name, texts = job["job"], [cell(column, job) for column in COLUMNS]
         before = self._texts.get(name)
         if before is None:
             cells = [_cell(name, k, text) for k, text in enumerate(texts)]
-            for column, cell in zip(JOB_COLUMNS, cells, strict=True):
-                self._width[column.heading] = max(cell.cell_len, self._width[column.heading])
+            for column, new in zip(COLUMNS, cells, strict=True):
+                self._width[column.name] = max(new.cell_len, self._width[column.name])
             self.add_row(*cells, key=name)
         elif before != texts:
             for k, text in enumerate(texts):
                 if text != before[k]:
-                    heading, cell = JOB_COLUMNS[k].heading, _cell(name, k, text)
+                    key, new = COLUMNS[k].name, _cell(name, k, text)
                     # To look for a smaller width, Textual would measure the whole column.
-                    wider = cell.cell_len > self._width[heading]
-                    self._width[heading] = max(cell.cell_len, self._width[heading])
-                    self.update_cell(name, heading, cell, update_width=wider)
+                    wider = new.cell_len > self._width[key]
+                    self._width[key] = max(new.cell_len, self._width[key])
+                    self.update_cell(name, key, new, update_width=wider)
         self._texts[name] = texts
 
 
@@ -111,10 +99,10 @@ def shortened(name: str) -> str:
 
 def _cell(name: str, k: int, text: str) -> Text:
     """Return a cell of column `k`, as Text: markup in a user's names is not interpreted."""
-    column = JOB_COLUMNS[k]
-    if column.heading in ("job", "owner"):
+    column = COLUMNS[k]
+    if column.name in ("job", "owner"):
         text = shortened(text)
-    style = _STYLES.get(text, "") if column.heading == "state" else ""
+    style = _STYLES.get(text, "") if column.name == "state" else ""
     if k == 0:
         first = _Name(text, style, justify="left")
         first.job = name

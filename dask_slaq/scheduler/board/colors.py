@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import colorsys
-from collections import OrderedDict
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -24,42 +25,28 @@ STEP = (5**0.5 - 1) / 2
 TONES = ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
 
 
-class Colors:
-    """Colors by order of appearance, which keeps them further apart than a hash of the names."""
+def _colors() -> Callable[[str], str]:
+    """Return colors by order of appearance, which are further apart than by hashes of names."""
+    numbers = count()
 
-    def __init__(self) -> None:
-        self._colors: OrderedDict[str, str] = OrderedDict()
-        self._number = count()
-
-    def of(self, name: str) -> str:
-        """Return the color of a job, as ``#rrggbb``."""
-        if name in self._colors:
-            self._colors.move_to_end(name)
-            return self._colors[name]
-        number = next(self._number)
+    @lru_cache(REMEMBERED)
+    def of(name: str) -> str:
+        number = next(numbers)
         lightness, saturation = TONES[number % len(TONES)]
         rgb = colorsys.hls_to_rgb(0.58 + number * STEP, lightness, saturation)
-        self._colors[name] = "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
-        if len(self._colors) > REMEMBERED:
-            self._colors.popitem(last=False)
-        return self._colors[name]
+        return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+
+    return of
 
 
-_of_schedulers: WeakKeyDictionary[Scheduler, Colors] = WeakKeyDictionary()
+_of_schedulers: WeakKeyDictionary[Scheduler, Callable[[str], str]] = WeakKeyDictionary()
 
 
 def color_of(scheduler: Scheduler, name: str) -> str:
-    """Return the color of a job on the board of a scheduler.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    name : str
-        Name of the job, or of the pool of a client's unowned tasks.
-    """
+    """Return the color of a job, or pool of unowned tasks, on the board of a scheduler."""
     if name.startswith("other:"):
         return UNOWNED
     colors = _of_schedulers.get(scheduler)
     if colors is None:
-        colors = _of_schedulers[scheduler] = Colors()
-    return colors.of(name)
+        colors = _of_schedulers[scheduler] = _colors()
+    return colors(name)

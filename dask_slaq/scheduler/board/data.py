@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import localtime, monotonic, strftime, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.epochs import threads
+from dask_slaq.core.job_columns import JOB_COLUMNS, Row, rows
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["BoardData", "Plain", "data_of", "empty"]
+__all__ = ["COLUMNS", "GREY", "BoardData", "Plain", "data_of"]
 
 #: Seconds for which data are reused: at least, and per second that it took to compute them.
 FRESH, FRESH_PER_SECOND = 1.9, 60.0
@@ -50,46 +51,47 @@ MOST_NAMED = 100
 UNOWNED_TASKS = "unowned tasks"
 #: Color of texts about jobs that have ended.
 GREY = "#999999"
+#: What lines and areas, bars of shares, and boxes of usage consist of.
+LINE, STANDING = ("x", "y", "job", "color"), ("deserved", "got", "lent", "borrowed")
+BOX = ("left", "right", "bottom", "top")
+#: Columns of the table of jobs.
+COLUMNS = tuple(column for column in JOB_COLUMNS if column.board)
 
 FloatArray = NDArray[np.float64]
+Columns = dict[str, list[Any]]
+
+
+class Plain(list[Any]):
+    """Column that is sent as it is: Bokeh does not look at each of its values, once per page."""
+
+
+def _empty(*names: str) -> Columns:
+    return {name: [] for name in names}
 
 
 @dataclass
 class BoardData:
     """Everything that the pages show; columns are lists, as Bokeh's data sources take them.
 
-    Attributes
-    ----------
-    note : str
-        What to say if there is nothing to show, or something is wrong.
-    head : str
-        What is in force: policy, threads, number of jobs.
-    capacity : int
-        Threads of all workers.
-    broken : bool
-        Whether jobs are not scheduled because of an error, which `note` tells.
-    losses, forecasts, bands, threads, shares, usage, jobs : dict of str to list
-        Columns of the plots and the table.
-    legend : dict of str to list
-        ``name``, ``owner``, ``color`` and ``outcome`` (empty while it runs) of what is plotted.
+    `note` is what to say if there is nothing to show, or something is wrong: jobs are not scheduled
+    if the board is `broken`. `head` is what is in force, `capacity` the threads of all workers. The
+    ``outcome`` in the legend is empty for jobs that run.
     """
 
     note: str = ""
     head: str = ""
     capacity: int = 0
     broken: bool = False
-    losses: dict[str, list[Any]] = field(default_factory=dict)
-    forecasts: dict[str, list[Any]] = field(default_factory=dict)
-    bands: dict[str, list[Any]] = field(default_factory=dict)
-    threads: dict[str, list[Any]] = field(default_factory=dict)
-    shares: dict[str, list[Any]] = field(default_factory=dict)
-    usage: dict[str, list[Any]] = field(default_factory=dict)
-    jobs: dict[str, list[Any]] = field(default_factory=dict)
-    legend: dict[str, list[Any]] = field(default_factory=dict)
-
-
-class Plain(list[Any]):
-    """Column that is sent as it is: Bokeh does not look at each of its values, once per page."""
+    losses: Columns = field(default_factory=lambda: _empty(*LINE))
+    forecasts: Columns = field(default_factory=lambda: _empty(*LINE))
+    bands: Columns = field(default_factory=lambda: _empty(*LINE))
+    threads: Columns = field(default_factory=lambda: _empty(*LINE))
+    shares: Columns = field(default_factory=lambda: _empty("name", *STANDING))
+    usage: Columns = field(default_factory=lambda: _empty(*BOX, "owner", "day", "color"))
+    jobs: Columns = field(
+        default_factory=lambda: _empty("color", "ink", *(c.name for c in COLUMNS))
+    )
+    legend: Columns = field(default_factory=lambda: _empty("name", "owner", "color", "outcome"))
 
 
 # Data of each scheduler, and until when they are reused.
@@ -102,32 +104,11 @@ def data_of(scheduler: Scheduler) -> BoardData:
     cached = _cache.get(scheduler)
     if cached is None or now > cached[0]:
         plugin: Any = scheduler.plugins.get("slaq")
-        data = _columns(plugin) if plugin is not None else _without_plugin(scheduler)
+        data = _data(plugin) if plugin is not None else _without_plugin(scheduler)
         _make_plain(data)
         took = monotonic() - now
         cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data
     return cached[1]
-
-
-def empty(note: str = "") -> BoardData:
-    """Return data of no job, with a note."""
-    return BoardData(
-        note,
-        losses={"x": [], "y": [], "job": [], "color": []},
-        forecasts={"x": [], "y": [], "job": [], "color": []},
-        bands={"x": [], "y": [], "job": [], "color": []},
-        threads={"x": [], "y": [], "job": [], "color": []},
-        shares={"name": [], "deserved": [], "got": [], "lent": [], "borrowed": []},
-        usage={key: [] for key in ("left", "right", "bottom", "top", "owner", "day", "color")},
-        jobs={
-            key: []
-            for key in (
-                *("color", "ink", "job", "owner", "state", "iteration", "loss", "eta", "ends"),
-                "reason",
-            )
-        },
-        legend={"name": [], "owner": [], "color": [], "outcome": []},
-    )
 
 
 def _make_plain(data: BoardData) -> None:
@@ -140,18 +121,15 @@ def _make_plain(data: BoardData) -> None:
 
 def _without_plugin(scheduler: Scheduler) -> BoardData:
     stand_in: Any = scheduler.plugins.get(NOT_STARTED)
-    data = empty("SlaqPlugin is not registered.")
-    data.capacity = scheduler.total_nthreads
+    note = "SlaqPlugin is not registered."
     if stand_in is not None:
-        data.note = f"SlaqPlugin did not start, and plain Dask schedules all tasks: {stand_in.why}"
-        data.broken = True
-    return data
+        note = f"SlaqPlugin did not start, and plain Dask schedules all tasks: {stand_in.why}"
+    return BoardData(note, capacity=scheduler.total_nthreads, broken=stand_in is not None)
 
 
-def _columns(plugin: SlaqPlugin) -> BoardData:
+def _data(plugin: SlaqPlugin) -> BoardData:
     status, running = plugin.messages.status_now(), plugin.jobs.names()
-    data = empty()
-    data.capacity = status["capacity"]
+    data = BoardData(capacity=status["capacity"])
     jobs = "1 job" if len(running) == 1 else f"{len(running)} jobs"
     data.head = f"Policy {status['policy']}, {data.capacity} threads, {jobs}."
     if plugin.failed is not None:
@@ -161,43 +139,33 @@ def _columns(plugin: SlaqPlugin) -> BoardData:
         data.note = "No job is running."
     color = partial(color_of, plugin.scheduler)
     epochs = _recent_epochs(plugin, max(len(running), 1))
-    names, used = epochs.names, epochs.threads
-    for name, line in zip(names, epochs.losses, strict=True):
+    for name, line in zip(epochs.names, epochs.losses, strict=True):
         known = np.flatnonzero(np.isfinite(line))
         if len(known):
             shown = slice(known[0], known[-1] + 1)
-            _append(data.losses, epochs.seconds[shown], line[shown], name, color(name))
+            _add_line(data.losses, epochs.seconds[shown], line[shown], name, color(name))
     _add_threads(data, epochs, color)
-    passed = -epochs.seconds[0] if len(epochs.seconds) else 0.0
-    ahead = min(max(10.0, passed / 2), PAST / 5) if passed else 0.0
-    granted = sorted(running, key=lambda name: -status["jobs"][name]["share"])
-    _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead, color)
-    got = dict(zip([*names, UNOWNED_TASKS], used[:, -1].tolist(), strict=True)) if passed else {}
-    _add_shares(data, status, got)
+    if len(epochs.seconds):
+        passed = -epochs.seconds[0]
+        ahead = min(max(10.0, passed / 2), PAST / 5) if passed else 0.0
+        granted = sorted(running, key=lambda name: -status["jobs"][name]["share"])
+        _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead, color)
+    used = epochs.threads[:, -1].tolist() if len(epochs.seconds) else []
+    _add_shares(data, status, dict(zip([*epochs.names, UNOWNED_TASKS], used, strict=False)))
     _add_usage(data, plugin.jobs.accounts.by_day(), color)
-    for name, job in status["jobs"].items():
-        row = {
-            "color": color(name),
-            "ink": "inherit",
-            "job": name,
-            "owner": job["owner"],
-            "state": job["state"],
-            "iteration": job["iteration"] if job["reports"] else "",
-            "loss": f"{job['loss']:.4g}" if math.isfinite(job["loss"]) else "",
-            "eta": _eta(job["eta"]),
-            "ends": in_words(job["ends"]),
-            "reason": job["reason"],
-        }
-        for key, value in row.items():
-            data.jobs[key].append(value)
+    for row in rows(status["jobs"]):
+        _add_job(data, row, in_words(row["ends"]), color, "inherit")
     ended = _recently_ended(plugin)
-    _add_ended(data, list(ended.values())[:MOST_SHOWN], color)
-    _add_legend(data, plugin, names, ended, color)
+    for job in list(ended.values())[:MOST_SHOWN]:
+        state = f"{job['event']} {_age(time() - job['ended'])}"
+        reason = job["message"].removeprefix(f"{job['job']}: ")
+        end = f"ended at {strftime('%H:%M:%S', localtime(job['ended']))}"
+        _add_job(data, {**job, "state": state, "reason": reason, "ends": None}, end, color, GREY)
+    _add_legend(data, plugin, epochs.names, ended, color)
     return data
 
 
-@dataclass
-class _RecentEpochs:
+class _RecentEpochs(NamedTuple):
     """The last epochs; columns of nan and of zero threads interrupt what is drawn."""
 
     names: list[str]
@@ -249,7 +217,7 @@ def _add_threads(data: BoardData, epochs: _RecentEpochs, color: Callable[[str], 
             part = slice(max(used[0] - 1, 0), used[-1] + 2)
             x, low, high = epochs.seconds[part], bottom[part], top[part]
             x, y = np.concatenate([x, x[::-1]]), np.concatenate([low, high[::-1]])
-            _append(data.threads, x, y, name, ink)
+            _add_line(data.threads, x, y, name, ink)
         bottom = top
 
 
@@ -265,23 +233,12 @@ def _recently_ended(plugin: SlaqPlugin) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _add_ended(data: BoardData, ended: list[dict[str, Any]], color: Callable[[str], str]) -> None:
-    """Add jobs that have ended to the table."""
-    for job in ended:
-        row = {
-            "color": color(job["job"]),
-            "ink": GREY,
-            "job": job["job"],
-            "owner": job["owner"],
-            "state": f"{job['event']} {_age(time() - job['ended'])}",
-            "iteration": job["iteration"],
-            "loss": "" if job["loss"] is None else f"{job['loss']:.4g}",
-            "eta": "",
-            "ends": f"ended at {strftime('%H:%M:%S', localtime(job['ended']))}",
-            "reason": job["message"].removeprefix(f"{job['job']}: "),
-        }
-        for key, value in row.items():
-            data.jobs[key].append(value)
+def _add_job(data: BoardData, row: Row, end: str, color: Callable[[str], str], ink: str) -> None:
+    """Add a job to the table. Iterations stay numbers, by which it can be sorted."""
+    cells: dict[str, Any] = {column.name: column.text(row) for column in COLUMNS}
+    if row.get("reports", True):
+        cells["iteration"] = row["iteration"]
+    _add(data.jobs, {**cells, "ends": end, "color": color(row["job"]), "ink": ink})
 
 
 def _add_legend(
@@ -305,9 +262,7 @@ def _add_legend(
         if ink in (OTHERS, UNOWNED):
             found.append(("", name, ink, ""))
     for owner, name, ink, outcome in found:
-        row = {"owner": owner, "name": name, "color": ink, "outcome": outcome}
-        for key, value in row.items():
-            data.legend[key].append(value)
+        _add(data.legend, {"owner": owner, "name": name, "color": ink, "outcome": outcome})
 
 
 def _add_forecasts(
@@ -322,7 +277,7 @@ def _add_forecasts(
         near = curve.seconds <= seconds
         ahead = curve.seconds[near]
         line = ((curve.loss - curve.best) / curve.span)[near]
-        _append(data.forecasts, ahead, line, name, color(name))
+        _add_line(data.forecasts, ahead, line, name, color(name))
         if curve.low is None or curve.high is None:
             continue
         edges = [
@@ -331,7 +286,7 @@ def _add_forecasts(
         ]
         x = np.concatenate([ahead, ahead[::-1]])
         y = np.concatenate([edges[0], edges[1][::-1]])
-        _append(data.bands, x, y, name, color(name))
+        _add_line(data.bands, x, y, name, color(name))
 
 
 def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float]) -> None:
@@ -359,9 +314,8 @@ def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float
     if others := names[MOST_BARS:]:
         bars.append(others)
     for bar in bars:
-        data.shares["name"].append(bar[0] if len(bar) == 1 else f"{len(bar)} others")
-        for key in ("deserved", "got", "lent", "borrowed"):
-            data.shares[key].append(round(sum(found[name][key] for name in bar), 2))
+        summed = {key: round(sum(found[name][key] for name in bar), 2) for key in STANDING}
+        _add(data.shares, {"name": bar[0] if len(bar) == 1 else f"{len(bar)} others", **summed})
 
 
 def _add_usage(
@@ -390,29 +344,19 @@ def _add_usage(
             "color": OTHERS if owner == OTHER_OWNERS else color(owner),
         }
         at[day] += seconds
-        for key, value in box.items():
-            data.usage[key].append(value)
+        _add(data.usage, box)
 
 
-def _append(
-    columns: dict[str, list[Any]], x: FloatArray, y: FloatArray, name: str, color: str
-) -> None:
-    columns["x"].append(x.round(2).tolist())  # more digits are not seen, but sent
-    columns["y"].append(y.round(5).tolist())
-    columns["job"].append(name)
-    columns["color"].append(color)
+def _add(columns: Columns, row: Mapping[str, Any]) -> None:
+    for key, value in row.items():
+        columns[key].append(value)
+
+
+def _add_line(columns: Columns, x: FloatArray, y: FloatArray, name: str, color: str) -> None:
+    # More digits are not seen, but sent.
+    points = {"x": x.round(2).tolist(), "y": y.round(5).tolist()}
+    _add(columns, {**points, "job": name, "color": color})
 
 
 def _age(seconds: float) -> str:
     return f"{seconds:.0f} s ago" if seconds < 60 else f"{seconds // 60:.0f} min ago"
-
-
-def _eta(seconds: list[float | None] | None) -> str:
-    if seconds is None:
-        return ""
-    low, expected, high = (None if s is None else f"{s:.3g} s" for s in seconds)
-    if expected == "0 s":
-        return "reached"
-    if expected is None:
-        return "not in sight" if low is None else f"{low} or later"
-    return f"{expected} ({low} to {high or '?'})"

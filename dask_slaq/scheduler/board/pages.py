@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from html import escape
 from types import FunctionType, MethodType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bokeh.core.serialization import Serializer
 from bokeh.layouts import column, row
@@ -28,7 +28,7 @@ from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from distributed.dashboard.components.shared import DashboardComponent
 
-from dask_slaq.scheduler.board.data import GREY, Plain, data_of, empty
+from dask_slaq.scheduler.board.data import COLUMNS, GREY, BoardData, Plain, data_of
 from dask_slaq.scheduler.board.task_stream import JobTaskStream
 
 if TYPE_CHECKING:
@@ -41,16 +41,9 @@ __all__ = ["board", "single_plots"]
 INTERVAL = 1000
 SECONDS = "seconds from now"
 NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cluster."
-#: Field, title and width of the columns of the table.
-COLUMNS = (
-    ("job", "job", 280),
-    ("owner", "owner", 130),
-    ("state", "state", 170),
-    ("iteration", "iteration", 70),
-    ("loss", "loss", 100),
-    ("eta", "time to target", 160),
-    ("ends", "end", 540),
-    ("reason", "what it does or waits for", 500),
+HELD = (
+    "Tasks that are held until a slot of their job is free appear as "
+    "<i>no-worker</i>, hatched, on Dask's own pages."
 )
 #: Styles of the legend, and maximum number of characters of a name in it.
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
@@ -60,50 +53,60 @@ Serializer.register(Plain, lambda column, serializer: column)
 COLORS = {"deserved": "#bbbbbb", "got": "#1f77b4", "lent": "#98df8a", "borrowed": "#ff9896"}
 
 
-class Losses(DashboardComponent):  # type: ignore[misc]
+class _Plot(DashboardComponent):  # type: ignore[misc]
+    """Part of the board that shows some columns of `BoardData`."""
+
+    shows: tuple[str, ...]
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler, data = scheduler, BoardData()
+        self.sources = [ColumnDataSource(getattr(data, name)) for name in self.shows]
+        self.shown: BoardData | None = None  # the first update brings the data
+
+    def update(self) -> None:
+        """Read the newest data."""
+        data = data_of(self.scheduler)
+        if data is not self.shown:
+            self.shown = data
+            self._show(data)
+
+    def _show(self, data: BoardData) -> None:
+        for name, source in zip(self.shows, self.sources, strict=True):
+            source.data = getattr(data, name)
+
+
+class Losses(_Plot):
     """Normalized loss of each job, with its forecast and an 80 % band."""
 
+    shows = ("losses", "forecasts", "bands")
+
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
-        self.scheduler = scheduler
-        data = empty()
-        self.shown: object = None  # the first update brings the data
-        self.lines = ColumnDataSource(data.losses)
-        self.forecasts = ColumnDataSource(data.forecasts)
-        self.bands = ColumnDataSource(data.bands)
+        super().__init__(scheduler)
+        losses, forecasts, bands = self.sources
         kwargs = {"x_range": DataRange1d(default_span=20), **kwargs}
         self.root = _figure("Remaining loss of each job, and its forecast", **kwargs)
         # With no job there is nothing to scale to.
         self.root.y_range = Range1d(-0.05, 1.1)
         self.root.line([0, 0], [-0.05, 1.1], color="#888888", line_dash="dotted")  # now
         at = {"xs": "x", "ys": "y", "color": "color"}
-        self.root.patches(**at, fill_alpha=0.12, line_alpha=0.0, source=self.bands)
-        self.root.multi_line(**at, line_dash="dashed", alpha=0.7, source=self.forecasts)
-        lines = self.root.multi_line(**at, line_width=2, source=self.lines)
+        self.root.patches(**at, fill_alpha=0.12, line_alpha=0.0, source=bands)
+        self.root.multi_line(**at, line_dash="dashed", alpha=0.7, source=forecasts)
+        lines = self.root.multi_line(**at, line_width=2, source=losses)
         self.root.add_tools(HoverTool(renderers=[lines], tooltips=[("job", "@job")]))
         self.root.yaxis.axis_label = "part of its range"
 
-    def update(self) -> None:
-        """Read the newest data."""
-        data = data_of(self.scheduler)
-        if data.losses is self.shown:
-            return
-        self.shown = data.losses
-        self.lines.data = data.losses
-        self.forecasts.data = data.forecasts
-        self.bands.data = data.bands
 
-
-class Threads(DashboardComponent):  # type: ignore[misc]
+class Threads(_Plot):
     """Threads that each job used over time, stacked."""
 
+    shows = ("threads",)
+
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
-        self.scheduler = scheduler
-        self.shown: object = None
-        self.source = ColumnDataSource(empty().threads)
+        super().__init__(scheduler)
         title = "Threads used by each job (core-seconds per second over ten epochs, stacked)"
         self.root = _figure(title, x_range=DataRange1d(default_span=20), **kwargs)
         areas = self.root.patches(
-            xs="x", ys="y", color="color", fill_alpha=0.8, line_width=0, source=self.source
+            xs="x", ys="y", color="color", fill_alpha=0.8, line_width=0, source=self.sources[0]
         )
         self.root.add_tools(HoverTool(renderers=[areas], tooltips=[("job", "@job")]))
         self.root.yaxis.axis_label = "threads"
@@ -112,43 +115,35 @@ class Threads(DashboardComponent):  # type: ignore[misc]
         # Now, which gives an empty plot its axes.
         self.now = self.root.line([0, 0], [0, 0], color="#888888", line_dash="dotted")
 
-    def update(self) -> None:
-        """Read the newest data."""
-        data = data_of(self.scheduler)
-        columns = data.threads
+    def _show(self, data: BoardData) -> None:
+        super()._show(data)
         if self.all.location != data.capacity:
             self.all.location = data.capacity
             self.now.data_source.data = {"x": [0, 0], "y": [0, data.capacity]}
-        if columns is not self.shown:
-            self.shown = self.source.data = columns
 
 
-class Shares(DashboardComponent):  # type: ignore[misc]
+class Shares(_Plot):
     """Threads that each owner, or job, deserves, got, lent and borrowed."""
 
+    shows = ()
+
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
-        self.scheduler = scheduler
-        columns = empty().shares
-        self.shown: object = None
-        self.source = ColumnDataSource(_bars(columns))
-        self.names = FactorRange(factors=columns["name"][::-1])
+        super().__init__(scheduler)
+        self.bars = ColumnDataSource(_bars(BoardData().shares))
+        self.names = FactorRange(factors=[])
         kwargs = {"x_axis_label": "threads", **kwargs}
         self.root = _figure("Deserved, got, lent and borrowed", y_range=self.names, **kwargs)
         self.root.add_layout(BokehLegend(border_line_alpha=0), "right")
         # One glyph for all of them: each one more makes the page slower to open.
         at = {"y": "y", "right": "right", "color": "color", "legend_field": "what"}
-        self.root.hbar(**at, height=0.18, source=self.source)
+        self.root.hbar(**at, height=0.18, source=self.bars)
 
-    def update(self) -> None:
-        """Read the newest data."""
-        columns = data_of(self.scheduler).shares
-        if columns is self.shown:
-            return
-        self.shown = columns
-        if self.names.factors != columns["name"][::-1]:
-            self.names.factors = columns["name"][::-1]
-        self.root.legend.visible = bool(columns["name"])
-        self.source.data = _bars(columns)
+    def _show(self, data: BoardData) -> None:
+        names = data.shares["name"][::-1]
+        if self.names.factors != names:
+            self.names.factors = names
+        self.root.legend.visible = bool(names)
+        self.bars.data = _bars(data.shares)
 
 
 def _bars(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
@@ -162,38 +157,35 @@ def _bars(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return dict(zip(("what", "color", "y", "right"), map(list, parts), strict=True))
 
 
-class Usage(DashboardComponent):  # type: ignore[misc]
+class Usage(_Plot):
     """Core-seconds of each owner per day, stacked."""
 
+    shows = ("usage",)
+
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
-        self.scheduler = scheduler
-        self.shown: object = None
-        self.source = ColumnDataSource(empty().usage)
+        super().__init__(scheduler)
         kwargs = {"x_axis_type": "datetime", "x_axis_label": "day (UTC)", **kwargs}
         self.root = _figure("Core-seconds used per day by each owner", **kwargs)
         at = {key: key for key in ("left", "right", "bottom", "top", "color")}
         small = {"label_text_font_size": "11px", "glyph_height": 12, "spacing": 0, "padding": 2}
         self.root.add_layout(BokehLegend(border_line_alpha=0, **small), "right")
-        boxes = self.root.quad(**at, line_width=0, legend_field="owner", source=self.source)
+        boxes = self.root.quad(**at, line_width=0, legend_field="owner", source=self.sources[0])
         tips = [("owner", "@owner"), ("day", "@day{%F}"), ("up to", "@top{0} core-seconds")]
         hover = HoverTool(renderers=[boxes], tooltips=tips, formatters={"@day": "datetime"})
         self.root.add_tools(hover)
 
-    def update(self) -> None:
-        """Read the newest data."""
-        columns = data_of(self.scheduler).usage
-        if columns is not self.shown:
-            self.root.legend.visible = bool(columns["owner"])
-            self.shown = self.source.data = columns
+    def _show(self, data: BoardData) -> None:
+        self.root.legend.visible = bool(data.usage["owner"])
+        super()._show(data)
 
 
-class Jobs(DashboardComponent):  # type: ignore[misc]
+class Jobs(_Plot):
     """Table of all jobs with the reason why each has what it has."""
 
+    shows = ("jobs",)
+
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
-        self.scheduler = scheduler
-        self.shown: object = None
-        self.source = ColumnDataSource(empty().jobs)
+        super().__init__(scheduler)
         swatch = HTMLTemplateFormatter(
             template='<div style="background:<%= value %>;height:1em;width:1em"></div>'
         )
@@ -202,61 +194,57 @@ class Jobs(DashboardComponent):  # type: ignore[misc]
             template='<span style="color:<%= ink %>" title="<%- value %>"><%- value %></span>'
         )
         columns = [TableColumn(field="color", title="", width=25, formatter=swatch)]
-        for key, title, width in COLUMNS:
-            columns.append(TableColumn(field=key, title=title, width=width, formatter=text))
-        self.root = DataTable(
-            source=self.source,
-            columns=columns,
-            index_position=None,
-            **kwargs,
-        )
-
-    def update(self) -> None:
-        """Read the newest data."""
-        columns = data_of(self.scheduler).jobs
-        if columns is not self.shown:
-            self.shown = self.source.data = columns
+        for each in COLUMNS:
+            about = {"field": each.name, "title": each.title or each.name, "width": each.board}
+            columns.append(TableColumn(**about, formatter=text))
+        data = self.sources[0]
+        self.root = DataTable(source=data, columns=columns, index_position=None, **kwargs)
 
 
-class Note(DashboardComponent):  # type: ignore[misc]
-    """Line of text above the plots, red if something is broken."""
+class _Text(DashboardComponent):  # type: ignore[misc]
+    """Part of the board that is HTML, made by `_text`."""
+
+    styles: ClassVar[dict[str, str]]
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         self.scheduler = scheduler
-        self.root = Div(text="", disable_math=True, styles={"padding": "4px 12px"}, **kwargs)
+        self.root = Div(text="", disable_math=True, styles=self.styles, **kwargs)
         self.update()
 
     def update(self) -> None:
         """Read the newest data."""
-        data = data_of(self.scheduler)
+        text = self._text(data_of(self.scheduler))
+        if self.root.text != text:
+            self.root.text = text
+
+    def _text(self, data: BoardData) -> str:
+        raise NotImplementedError
+
+
+class Note(_Text):
+    """Line of text above the plots, red if something is broken."""
+
+    styles: ClassVar = {"padding": "4px 12px"}
+
+    def _text(self, data: BoardData) -> str:
         note = escape(data.note)
         if data.broken:
             note = f'<b style="color:{RED}" role="alert">{note}</b>'
         elif note == "No job is running.":
             note += f" {NO_JOBS}"
         elif not note:
-            note = (
-                "Tasks that are held until a slot of their job is free appear as "
-                "<i>no-worker</i>, hatched, on Dask's own pages."
-            )
-        text = f"{escape(data.head)} {note}".strip()
-        if self.root.text != text:
-            self.root.text = text
+            note = HELD
+        return f"{escape(data.head)} {note}".strip()
 
 
-class Legend(DashboardComponent):  # type: ignore[misc]
+class Legend(_Text):
     """Name of each job beside its color, by owner."""
 
-    def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
-        self.scheduler = scheduler
-        styles = {"padding": "0 12px", "max-height": "120px", "overflow-y": "auto"}
-        self.root = Div(text="", disable_math=True, styles=styles, **kwargs)
-        self.update()
+    styles: ClassVar = {"padding": "0 12px", "max-height": "120px", "overflow-y": "auto"}
 
-    def update(self) -> None:
-        """Read the newest data."""
-        legend, parts, before = data_of(self.scheduler).legend, [], ""
-        for name, owner, color, outcome in zip(*legend.values(), strict=True):
+    def _text(self, data: BoardData) -> str:
+        parts, before = [], ""
+        for name, owner, color, outcome in zip(*data.legend.values(), strict=True):
             if owner != before:
                 parts.append(f'<b style="color:#666666">{escape(owner)}</b>')
                 before = owner
@@ -265,21 +253,11 @@ class Legend(DashboardComponent):  # type: ignore[misc]
             if outcome:
                 name = f'<span style="color:{GREY}">{name} ({outcome})</span>'
             parts.append(f'<span style="white-space:nowrap">{swatch}{name}</span>')
-        text = f'<div style="{FLOW}">{"".join(parts)}</div>' if parts else ""
-        if self.root.text != text:
-            self.root.text = text
+        return f'<div style="{FLOW}">{"".join(parts)}</div>' if parts else ""
 
 
 def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
-    """Fill the document of the whole board.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    extra : dict
-        Variables of the dashboard's template.
-    doc : bokeh.document.Document
-    """
+    """Fill the document of the whole board; `extra` are variables of the dashboard's template."""
     _close_in_little_time(doc)
     note = Note(scheduler, sizing_mode="stretch_width")
     legend = Legend(scheduler, sizing_mode="stretch_width")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,21 +22,17 @@ PATH, PAGE = "/slaq", "slaq"
 def add_pages(scheduler: Scheduler) -> bool:
     """Add the board and its single plots to the scheduler's dashboard, once.
 
-    Returns
-    -------
-    bool
-        Whether the scheduler has the pages now. A scheduler without a dashboard does not.
+    Returns whether the scheduler has the pages now; without a dashboard it does not.
     """
-    try:
-        from bokeh.server.tornado import BokehTornado
-    except ImportError:
-        logger.info("no board on the dashboard: pip install 'dask-slaq[dashboard]'")
-        return False
     application = getattr(scheduler, "http_application", None)
-    applications = getattr(application, "applications", ())
-    app = next((each for each in applications if isinstance(each, BokehTornado)), None)
+    applications: Any = getattr(application, "applications", ())
+    app = next(filter(_is_dashboard, applications), None)
     if app is None:
-        logger.info("no board: the scheduler has no dashboard")
+        logger.info(
+            "no board: the scheduler has no dashboard"
+            if find_spec("bokeh")
+            else "no board on the dashboard: pip install 'dask-slaq[dashboard]'"
+        )
         return False
     if PATH in app.applications:
         return True
@@ -54,6 +51,11 @@ def add_pages(scheduler: Scheduler) -> bool:
     if PAGE not in variables["pages"]:
         variables["pages"].insert(min(3, len(variables["pages"])), PAGE)
     return True
+
+
+def _is_dashboard(application: object) -> bool:
+    """Return whether it is Bokeh's, by name: where it is, Bokeh is imported already."""
+    return any(kind.__name__ == "BokehTornado" for kind in type(application).__mro__)
 
 
 def _add(app: Any, url: str, document: Callable[[Any], None]) -> None:

@@ -214,7 +214,7 @@ class Messages:
             self._dropped.add("trial", worker, error)
 
     async def status(self) -> dict[str, Any]:
-        """Return the state of the scheduler and of every job; see `status_of_job`."""
+        """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
         self.plugin.check_registered()
         return self.status_now()
 

@@ -1,23 +1,22 @@
 """What people and programs read of running jobs: status, reasons, usage, metrics, pages."""
 
-from dask_slaq.scheduler.views.curves import curves_to_come
-from dask_slaq.scheduler.views.ends import in_words
 from dask_slaq.scheduler.views.explain import explain, positions, reason
-from dask_slaq.scheduler.views.json_page import add_json
+from dask_slaq.scheduler.views.forecasts import curves_to_come, in_words
 from dask_slaq.scheduler.views.metrics import add_metrics
 from dask_slaq.scheduler.views.status import (
     etas,
     owners_of_jobs,
-    status_of_job,
+    status_of_jobs,
     values_of_jobs,
 )
 from dask_slaq.scheduler.views.usage import UnownedUsage, UsageByOwner, seconds_of_running_tasks
+from dask_slaq.scheduler.views.web import add_web_pages
 
 __all__ = [
     "UnownedUsage",
     "UsageByOwner",
-    "add_json",
     "add_metrics",
+    "add_web_pages",
     "curves_to_come",
     "etas",
     "explain",
@@ -26,6 +25,6 @@ __all__ = [
     "positions",
     "reason",
     "seconds_of_running_tasks",
-    "status_of_job",
+    "status_of_jobs",
     "values_of_jobs",
 ]

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.errors import UnknownJob
+from dask_slaq.core.job_columns import time_to_target
 from dask_slaq.core.settings import shown
 from dask_slaq.core.usage import DAY
-from dask_slaq.scheduler.views.ends import in_words
-from dask_slaq.scheduler.views.status import etas, status_of_job
+from dask_slaq.scheduler.views.forecasts import in_words
+from dask_slaq.scheduler.views.status import status_of_jobs
 
 if TYPE_CHECKING:
     from dask_slaq.scheduler.plugin import SlaqPlugin
@@ -21,36 +22,12 @@ __all__ = ["explain", "positions", "reason"]
 
 
 def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
-    """Return why a job has the threads that it has, or waits.
-
-    Parameters
-    ----------
-    plugin : SlaqPlugin
-    name : str
-        Name of a running job.
-
-    Returns
-    -------
-    dict
-        The values of `status_of_job`, and ``reason`` (one sentence: what it waits for),
-        ``position`` (number of jobs that are served before it), ``next_slot`` (expected seconds
-        until a thread is free, None if unknown), ``next_thread`` (predicted fall of the
-        normalized loss in one epoch by one more thread, None without a forecast), ``rival`` (the
-        job with the best use of another thread: ``job`` and ``next_thread``, or None),
-        ``yields`` (how its owner's weight counts because of what it used lately, or None),
-        ``last_sent`` (why its newest running task went to its worker, or None),
-        ``would_change`` (list of sentences), ``text`` (all of it, for people).
-
-    Raises
-    ------
-    UnknownJob
-    """
+    """Return why a job has the threads that it has, or waits; see `dask_slaq.explain`."""
     jobs = plugin.jobs
     if not isinstance(name, str) or name not in jobs.pools.pools:
         running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"
         raise UnknownJob(f"no job named {shown(name)} is running; running are: {running}")
-    expected = etas(jobs, [name]) if name in jobs.reports else {}
-    found, places = status_of_job(jobs, name, expected.get(name)), positions(plugin)
+    found, places = status_of_jobs(jobs, [name])[name], positions(plugin)
     pools = jobs.pools.pools
     gains = plugin.engine.next_thread()
     mine = gains.pop(name, None)
@@ -75,15 +52,7 @@ def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
 
 
 def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
-    """Return in one sentence what a job does or waits for.
-
-    Parameters
-    ----------
-    plugin : SlaqPlugin
-    name : str
-    places : mapping of str to int
-        See `positions`.
-    """
+    """Return in one sentence what a job does or waits for, by the `positions` of all jobs."""
     jobs, pool = plugin.jobs, plugin.jobs.pools.pools[name]
     if plugin.failed is not None:
         return "plain Dask schedules its tasks: the plugin failed"
@@ -121,9 +90,8 @@ def _full_label(plugin: SlaqPlugin, pool: Pool) -> str | None:
         labels = {limits.label_of(ts) for ts in pool.unfinished if ts.state == "no-worker"}
     if not labels or any(limits.room(label) for label in labels):
         return None
-    doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
     full = (f"{limits.used[n]} of {limits.most[n]} tasks labelled {n} run" for n in labels if n)
-    return f"{doing}: {', '.join(full)}"
+    return f"{_doing(pool)}: {', '.join(full)}"
 
 
 def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
@@ -146,8 +114,7 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
-        doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
-        return f"{doing}: its owner is at its limit of max-threads ({pool.group.most:g})"
+        return f"{_doing(pool)}: its owner is at its limit of max-threads ({pool.group.most:g})"
     last = ahead or len(pool.running) >= pool.most
     if last and plugin.jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
@@ -156,11 +123,14 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         return f"runs {_tasks(len(pool.running))}, at its cap {cap}"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
-    doing = f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
     if ahead:
         others = "job is" if ahead == 1 else "jobs are"
-        return f"{doing}: {ahead} {others} served first when a thread is free"
-    return f"{doing}: its next task gets the next free thread that it may use"
+        return f"{_doing(pool)}: {ahead} {others} served first when a thread is free"
+    return f"{_doing(pool)}: its next task gets the next free thread that it may use"
+
+
+def _doing(pool: Pool) -> str:
+    return f"runs {_tasks(len(pool.running))}" if pool.running else "waits"
 
 
 def _tasks(count: int) -> str:
@@ -245,7 +215,7 @@ def _text(found: dict[str, Any]) -> str:
     if found["yields"] is not None:
         lines.append(f"  {found['yields']}")
     if found["target"] is not None:
-        lines.append(f"  target {found['target']:g}: {_eta(found['eta'])}")
+        lines.append(f"  time to target {found['target']:g}: {time_to_target(found)}")
     if found["ends"] is not None:
         lines.append(f"  {in_words(found['ends'])}")
     if found["position"] is not None and found["next_slot"] is not None:
@@ -254,12 +224,3 @@ def _text(found: dict[str, Any]) -> str:
         lines.append(f"  the last task that was sent: {found['last_sent']}")
     lines += [f"  would change it: {hint}" for hint in found["would_change"]]
     return "\n".join(lines)
-
-
-def _eta(seconds: list[float | None] | None) -> str:
-    if seconds is None:
-        return "no forecast yet"
-    low, expected, high = ("not in sight" if s is None else f"{s:.3g} s" for s in seconds)
-    if seconds[0] is None:
-        return "not in sight: its forecast does not come down to it"
-    return f"expected in {expected} (from {low} to {high})"

@@ -6,9 +6,10 @@ Series by job exist while the job runs. Usage by owner survives the jobs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.job_columns import JOB_COLUMNS
 from dask_slaq.scheduler.views.status import owners_of_jobs
 from dask_slaq.scheduler.views.usage import in_short
 
@@ -22,13 +23,7 @@ __all__ = ["FAMILIES", "add_metrics"]
 logger = logging.getLogger(__name__)
 
 #: Metrics by job: key in the status, help text.
-BY_JOB = {
-    "normalized_loss": "Remaining loss over the predicted range, 1 to 0",
-    "share": "Threads granted",
-    "running": "Tasks that hold a slot",
-    "ready": "Tasks that wait for a slot",
-    "iteration": "Iterations reported",
-}
+BY_JOB = {column.name: column.about.capitalize() for column in JOB_COLUMNS if column.metric}
 #: Metrics by owner: key in the status, name, help text.
 BY_OWNER = {
     "core_seconds": ("owner_core_seconds", "Core-seconds used"),
@@ -79,30 +74,29 @@ def add_metrics(scheduler: Scheduler) -> None:
             yield self._gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
             status = {name: job for name, job in jobs.status().items() if job["reports"]}
             for key, text in BY_JOB.items():
-                family = GaugeMetricFamily(
-                    self.build_name(f"job_{key}"), text, labels=["job", "owner"]
-                )
-                for name, job in status.items():
-                    family.add_metric([name, job["owner"]], job[key])
-                yield family
+                values = {(name, job["owner"]): job[key] for name, job in status.items()}
+                yield self._series(GaugeMetricFamily, f"job_{key}", text, ("job", "owner"), values)
             owners = {o: s for o, s in owners_of_jobs(jobs).items() if s["jobs"] or o in jobs.usage}
-            counters = jobs.accounts.counters()  # unknown, they would seem to begin at 0 again
-            for key, (name, text) in BY_OWNER.items() if counters is not None else ():
-                counter = CounterMetricFamily(self.build_name(name), text, labels=["owner"])
-                for owner, usage in (counters or {}).items():
-                    counter.add_metric([owner], in_short(usage)[key])
-                yield counter
+            counters = jobs.accounts.counters()
+            if counters is not None:  # unknown, they would seem to begin at 0 again
+                for key, (name, text) in BY_OWNER.items():
+                    used = {(owner,): in_short(usage)[key] for owner, usage in counters.items()}
+                    yield self._series(CounterMetricFamily, name, text, ("owner",), used)
             for key in ("deserved", "got"):
-                family = GaugeMetricFamily(
-                    self.build_name(f"owner_{key}_threads"), f"Threads {key}", labels=["owner"]
-                )
-                for owner, standing in owners.items():
-                    if standing[key] is not None:
-                        family.add_metric([owner], standing[key])
-                yield family
+                known = {(o,): s[key] for o, s in owners.items() if s[key] is not None}
+                name, text = f"owner_{key}_threads", f"Threads {key}"
+                yield self._series(GaugeMetricFamily, name, text, ("owner",), known)
 
         def _gauge(self, name: str, text: str, value: float) -> Any:
             return GaugeMetricFamily(self.build_name(name), text, value=float(value))
+
+        def _series(
+            self, kind: Any, name: str, text: str, labels: Sequence[str], values: dict[Any, float]
+        ) -> Any:
+            family = kind(self.build_name(name), text, labels=labels)
+            for labelled, value in values.items():
+                family.add_metric(labelled, value)
+            return family
 
     collectors = core.PrometheusHandler._collectors
     known = core.COLLECTORS if collectors is None else [type(each) for each in collectors]

@@ -1,10 +1,10 @@
-"""Status of jobs, as plain values that can be sent in a message."""
+"""Status of jobs and owners: how what `JOB_COLUMNS` names is made, as plain values."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.usage import Usage
-from dask_slaq.scheduler.views.ends import ends_of
+from dask_slaq.scheduler.views.forecasts import ends_of
 from dask_slaq.scheduler.views.usage import in_short
 
 if TYPE_CHECKING:
@@ -24,70 +24,42 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools import Pool
 
 
-def status_of_job(jobs: ScheduledJobs, name: str, eta: list[float | None] | None) -> dict[str, Any]:
-    """Return the current status of a job.
-
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    name : str
-        Name of the job.
-    eta : list of float, optional
-        See `etas`.
-
-    Returns
-    -------
-    dict
-        ``age`` (seconds since it was opened), ``iteration`` (reports received), ``max_iter``
-        (maximum number of iterations, None if unknown), ``loss`` (last raw loss),
-        ``normalized_loss`` (in [0, 1]), ``predicted`` (fall of the normalized loss by the next
-        epoch), ``share`` (threads), ``index`` (order of dispatch),
-        ``workers`` (addresses of the worker set), ``running`` and ``ready`` (numbers of tasks that
-        compute, and that wait for a thread),
-        ``attained`` (core-seconds used), ``reports`` (False for unowned tasks), ``weight``,
-        ``min_share`` and ``max_share`` (threads, None for none), ``target`` (loss, None for none),
-        ``eta`` (None, or low, expected and high seconds to the target), ``latest`` (factor of its
-        fair time, None for that of all), ``ends`` (see `ends_of`), ``owner``, ``state``
-        (``running``, ``waiting`` for a thread or the end of another job, ``idle`` while
-        its driver computes, ``paused``, ``stopping``), ``kind`` (None for unowned tasks),
-        ``like_runs`` (past runs of like kind on which its forecast rests), ``why`` (reason for the
-        grant, as text).
-    """
-    engine, pool = jobs.engine, jobs.pools.pools[name]
-    job = engine.jobs[name]
-    grant = engine.grants.get(name)
-    running, ready = pool.counts(jobs.pools.tracker.holding)
-    return {
-        "age": monotonic() - job.arrival,
-        "iteration": job.iteration,
-        "max_iter": job.max_iter,
-        "loss": job.loss,
-        "normalized_loss": grant.normalized if grant else 1.0,
-        "predicted": grant.predicted if grant else math.nan,
-        "share": grant.share if grant else 0.0,
-        "index": grant.index if grant else 0.0,
-        "workers": sorted(grant.workers) if grant else [],
-        "running": running,
-        "ready": ready,
-        "attained": job.runtime.attained,
-        "reports": job.reports,
-        "weight": job.weight,
-        "min_share": job.min_share,
-        "max_share": job.max_share,
-        "target": job.target,
-        "eta": eta,
-        "latest": job.latest,
-        "ends": ends_of(jobs, name),
-        "owner": jobs.owner.get(name, ""),
-        "state": state_of_job(jobs, name),
-        "kind": jobs.memory.kind_name(name),
-        "like_runs": jobs.memory.like_runs(name),
-        "why": grant.why if grant else "just arrived: explored",
-    }
+def status_of_jobs(jobs: ScheduledJobs, names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return the status of jobs, without the reason and position, which depend on other jobs."""
+    engine, now = jobs.engine, monotonic()
+    expected = etas(jobs, [name for name in names if name in jobs.reports])
+    kept = values_of_jobs(engine, jobs.pools.pools, names, {})
+    kept["attained"] = kept.pop("core_seconds")
+    rows = zip(*(column.tolist() for column in kept.values()), strict=True)
+    found = {}
+    for name, row in zip(names, rows, strict=True):
+        job, grant, pool = engine.jobs[name], engine.grants.get(name), jobs.pools.pools[name]
+        found[name] = {
+            **dict(zip(kept, row, strict=True)),
+            "owner": jobs.owner.get(name, ""),
+            "state": state_of_job(jobs, name),
+            "age": now - job.arrival,
+            "max_iter": job.max_iter,
+            "ready": pool.counts(jobs.pools.tracker.holding)[1],
+            "eta": expected.get(name),
+            "ends": ends_of(jobs, name),
+            "index": grant.index if grant else 0.0,
+            "why": grant.why if grant else "just arrived: explored",
+            "workers": sorted(grant.workers) if grant else [],
+            "reports": job.reports,
+            "weight": job.weight,
+            "min_share": job.min_share,
+            "max_share": job.max_share,
+            "target": job.target,
+            "latest": job.latest,
+            "kind": jobs.memory.kind_name(name),
+            "like_runs": jobs.memory.like_runs(name),
+        }
+    return found
 
 
 def state_of_job(jobs: ScheduledJobs, name: str) -> str:
-    """Return the state of a job in one word, see `status_of_job`."""
+    """Return the state of a job in one word: ``idle`` while its driver computes."""
     pool = jobs.pools.pools[name]
     if name in jobs.stopping:
         return "stopping"
@@ -100,14 +72,11 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
     return "waiting" if pool.ready or pool.waiting else "idle"
 
 
-def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | None]]:
-    """Return the low, expected and high seconds until the `jobs` in `names` reach their targets.
+def etas(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, list[float | None]]:
+    """Return the low, expected and high seconds until jobs reach their targets.
 
-    Returns
-    -------
-    dict of str to list
-        By job. Jobs without a target or forecast are left out. A value is None where the forecast
-        does not reach the target.
+    Jobs without a target or forecast are left out. A value is None where the forecast does not
+    reach the target.
     """
     known, column = jobs.engine.jobs, jobs.engine.jobs.table.column["target"]
     targets = {
@@ -128,18 +97,12 @@ def etas(jobs: ScheduledJobs, names: Sequence[str]) -> dict[str, list[float | No
 def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     """Return the standing of every owner that has or had jobs, or has terms of its own.
 
-    Returns
-    -------
-    dict of str to dict
-        By owner: ``weight``, ``max_threads`` and ``max_jobs`` (None for no limit), ``jobs``
-        (running ones and those that wait),
-        ``deserved``, ``got``, ``lent`` and ``borrowed`` (threads, means of recent epochs; None
-        unless ``slaq.owners`` is configured), ``factor`` (by which its weight counts because of
-        what it used lately) and ``lately`` (that over its share; both None unless
-        ``slaq.half-life`` is configured), ``core_seconds``, ``finished_jobs``,
-        ``loss_reduction`` (sum over finished jobs, in normalized loss).
+    ``jobs`` are those that run and wait; ``deserved``, ``got``, ``lent`` and ``borrowed`` are
+    threads, means of recent epochs (None unless ``slaq.owners`` is configured); ``factor`` is by
+    what its weight counts because of what it used lately, and ``lately`` that over its share (None
+    unless ``slaq.half-life`` is configured).
     """
-    engine, usage = jobs.engine, jobs.usage.as_dict()
+    engine, usage = jobs.engine, jobs.usage
     running = Counter(jobs.owner[name] for name in jobs.names())
     found = {}
     known = {**usage, **running}
@@ -167,7 +130,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             "max_jobs": own.max_jobs if math.isfinite(own.max_jobs) else None,
             "jobs": running[owner],
             **standing,
-            **usage.get(owner, in_short(Usage())),
+            **in_short(usage.get(owner, Usage())),
         }
     return found
 
@@ -175,25 +138,12 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
 def values_of_jobs(
     engine: Engine | Recorder,
     pools: Mapping[str, Pool],
-    names: Sequence[str],
+    names: Collection[str],
     running: Mapping[str, float],
 ) -> dict[str, NDArray[Any]]:
-    """Return the current values of many jobs.
+    """Return the ``(n_jobs,)`` values of many jobs that are kept in the history.
 
-    Parameters
-    ----------
-    engine : Engine or Recorder
-    pools : mapping of str to Pool
-        Pools by job.
-    names : sequence of str
-        Names of the jobs.
-    running : mapping of str to float
-        Core-seconds of tasks that run; see `usage.seconds_of_running_tasks`.
-
-    Returns
-    -------
-    dict of str to array (n_jobs,)
-        The variables `core.epochs.VARIABLES`, as in `status_of_job`.
+    `running` has the core-seconds of running tasks by job; see `seconds_of_running_tasks`.
     """
     rows = np.fromiter(map(engine.jobs.row, names), np.int64, len(names))
     seen = engine.jobs.runtimes.column

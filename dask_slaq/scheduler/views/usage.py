@@ -27,10 +27,6 @@ class UsageByOwner(dict[str, Usage]):
             owner = OTHERS
         return self.setdefault(owner, Usage())
 
-    def as_dict(self) -> dict[str, dict[str, float]]:
-        """Return all usage as plain values."""
-        return {owner: in_short(usage) for owner, usage in self.items()}
-
 
 def in_short(usage: Usage) -> dict[str, float]:
     """Return core-seconds, jobs that ended, and the losses' normalized reduction."""
@@ -42,19 +38,10 @@ def in_short(usage: Usage) -> dict[str, float]:
 
 
 class UnownedUsage:
-    """Core-seconds of tasks outside jobs, per epoch. They are counted only while jobs run.
+    """Core-seconds of tasks outside jobs, in the newest epochs. They count only while jobs run.
 
-    Parameters
-    ----------
-    most : int
-        Maximum number of epochs.
-
-    Attributes
-    ----------
-    ended : float
-        Core-seconds of the tasks that have ended.
-    epochs : deque of (float, float)
-        Unix seconds of each epoch, and core-seconds used until then.
+    `epochs` has the Unix seconds of each, and the core-seconds used until then; `ended` is what
+    the tasks that have ended used.
     """
 
     def __init__(self, most: int) -> None:
@@ -63,17 +50,7 @@ class UnownedUsage:
         self._seen = 0.0
 
     def record(self, now: float, running: float, threads: int) -> None:
-        """Add an epoch.
-
-        Parameters
-        ----------
-        now : float
-            Unix seconds.
-        running : float
-            Core-seconds of the tasks that run.
-        threads : int
-            Threads of the cluster.
-        """
+        """Add an epoch at `now`, Unix seconds, with the core-seconds of the tasks that run."""
         before, total = self.epochs[-1] if self.epochs else (now, 0.0)
         # Tasks that ran before the first job bring seconds of earlier epochs with them.
         grown = min(max(self.ended + running - self._seen, 0.0), threads * (now - before))
@@ -82,13 +59,7 @@ class UnownedUsage:
 
 
 def seconds_of_running_tasks(scheduler: Scheduler, pools: Pools) -> dict[str, float]:
-    """Return the core-seconds of running tasks for which their jobs were not charged yet, by job.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    pools : Pools
-    """
+    """Return by job the core-seconds of running tasks for which it was not charged yet."""
     found: defaultdict[str, float] = defaultdict(float)
     tracker = pools.tracker
     for ws in scheduler.workers.values():

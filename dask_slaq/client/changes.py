@@ -1,27 +1,22 @@
-"""Steering of running jobs from a client, and explanations."""
+"""Changes of running jobs, owners, limits and the policy; and stops that the scheduler asks for."""
 
 from __future__ import annotations
 
-import contextlib
-import getpass
 import math
-import socket
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
-import dask
-
-from dask_slaq.client.connection import current_client, go_without, request
-from dask_slaq.client.stopping import find
-from dask_slaq.core.errors import NoPlugin, SlaqError
-from dask_slaq.core.settings import check_job_settings
+from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
+from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.settings import STEER_TOPIC, check_job_settings
 
 if TYPE_CHECKING:
     from distributed import Client
 
+    from dask_slaq.client.job_block import Job
+
 __all__ = [
-    "explain",
-    "introduce",
-    "owner_of_client",
+    "listen",
     "pause",
     "resume",
     "set_job",
@@ -31,74 +26,8 @@ __all__ = [
     "stop",
 ]
 
-
-#: Milliseconds between two looks at whether a client has connected again.
-RECONNECTED = 500
-
-
-def owner_of_client() -> str:
-    """Return to whom the jobs of this process belong: ``slaq.owner``, or ``user@host``."""
-    configured = dask.config.get("slaq.owner", None)
-    if configured is not None:
-        return str(configured)
-    try:
-        user = getpass.getuser()
-    except (ImportError, KeyError, OSError):  # a user without an entry in the password database
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"[:256]
-
-
-async def introduce(client: Client) -> None:
-    """Tell the scheduler, if it runs the plugin, to whom the client's tasks outside jobs belong.
-
-    It is told again when the client connects again: another scheduler may run there by then.
-    """
-    from tornado.ioloop import PeriodicCallback
-
-    owner, told = owner_of_client(), client.scheduler_comm
-
-    async def tell() -> None:
-        with contextlib.suppress(SlaqError, OSError):
-            await request(client, "slaq_introduce", client=client.id, owner=owner)
-
-    async def look() -> None:
-        nonlocal told
-        if client.status == "running" and client.scheduler_comm is not told:
-            told = client.scheduler_comm
-            await tell()
-
-    await tell()
-    # Dask has no hook for it. It stops these callbacks when the client closes.
-    again = client._periodic_callbacks["slaq-introduce"] = PeriodicCallback(look, RECONNECTED)
-    again.start()
-
-
-def explain(job: str, client: Client | None = None) -> dict[str, Any]:
-    """Return why a job has the threads that it has, or waits.
-
-    Parameters
-    ----------
-    job : str
-        Name of a running job.
-    client : distributed.Client, optional
-        Defaults to the current client. With an asynchronous client, an awaitable is returned.
-
-    Returns
-    -------
-    dict
-        ``text`` is for people; the other keys are described in
-        `dask_slaq.scheduler.views.explain.explain`.
-
-    Raises
-    ------
-    UnknownJob, NoPlugin
-
-    Examples
-    --------
-    >>> print(explain("logreg-C0.1")["text"])  # doctest: +SKIP
-    """
-    client = current_client(client)
-    return client.sync(request, client, "slaq_explain", job=job)
+# Jobs in their blocks by run, for each client.
+_running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
 
 
 def set_job(
@@ -135,8 +64,7 @@ def set_job(
         Nothing was changed.
     """
     given = {"weight": weight, "min_share": min_share, "max_share": max_share}
-    given |= {"target": target, "latest": latest}
-    return _steer(client, job, "set", **{k: v for k, v in given.items() if v is not None})
+    return _steer(client, job, "set", **_given(**given, target=target, latest=latest))
 
 
 def pause(job: str, client: Client | None = None) -> Any:
@@ -204,26 +132,20 @@ def set_owner(
     ----------
     owner : str
         As in ``slaq.owners``: ``ann@desk``, ``ann`` for all of her machines, or ``default``.
-    weight : float, optional
-        Share of the cluster relative to other owners, > 0.
     max_threads : float, optional
         Most threads; inf for no limit.
     max_jobs : float, optional
         Most jobs and searches at once; inf for no limit. Those that run go on.
-    latest : float, optional
-        Factor of their fair time at which later jobs end at the latest; inf for no promise.
-    client : distributed.Client, optional
-        Defaults to the current client. With an asynchronous client, an awaitable is returned.
+    weight, latest, client : optional
+        As of `set_job`: the weight is relative to other owners, and later jobs end at the latest.
 
     Raises
     ------
     InvalidSetting, NotAllowed, NoPlugin
         Nothing was changed.
     """
-    given = {"weight": weight, "max_threads": max_threads, "max_jobs": max_jobs, "latest": latest}
-    return _ask(
-        client, "slaq_owner", owner=owner, **{k: v for k, v in given.items() if v is not None}
-    )
+    given = _given(weight=weight, max_threads=max_threads, max_jobs=max_jobs, latest=latest)
+    return _ask(client, "slaq_owner", owner=owner, **given)
 
 
 def set_limit(label: str, most: int | None, client: Client | None = None) -> Any:
@@ -246,6 +168,10 @@ def set_limit(label: str, most: int | None, client: Client | None = None) -> Any
     return _ask(client, "slaq_limit", label=label, most=most)
 
 
+def _given(**settings: float | None) -> dict[str, float]:
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def _ask(client: Client | None, operation: str, **arguments: Any) -> Any:
     client = current_client(client)
     who = {"client": client.id, "by": owner_of_client()}
@@ -265,7 +191,7 @@ async def _steer_or_go_without(
     try:
         await request(client, "slaq_steer", job=job, what=what, **who, **settings)
     except NoPlugin as error:
-        block = find(client, job)
+        block = _find(client, job)
         if block is None:
             raise
         go_without(client, error)
@@ -275,3 +201,24 @@ async def _steer_or_go_without(
             block.ask_to_stop()
         if "target" in settings:
             block.aim_at(settings["target"])
+
+
+def listen(client: Client, run: str, job: Job) -> None:
+    """Call `job.ask_to_stop` when the scheduler asks this `run` of its block for it."""
+    jobs = _running.get(client)
+    if jobs is None:
+        jobs = _running[client] = WeakValueDictionary()
+        client.subscribe_topic(STEER_TOPIC, lambda event, jobs=jobs: _handle(jobs, event))
+    jobs[run] = job
+
+
+def _find(client: Client, name: str) -> Job | None:
+    """Return the job of this name in whose block `client` is now, or None."""
+    jobs = list(_running.get(client, {}).values())
+    return next((job for job in jobs if job.name == name and job.is_open), None)
+
+
+def _handle(jobs: WeakValueDictionary[str, Job], event: Any) -> None:
+    _, message = event
+    if message.get("what") == "stop" and (job := jobs.get(message.get("run"))) is not None:
+        job.ask_to_stop()

@@ -1,22 +1,61 @@
-"""Live view of jobs, in a notebook or a terminal, until they end."""
+"""What a notebook or a terminal shows of jobs: tables, progress until they end, and alerts."""
 
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.client.connection import current_client, go_without, request
-from dask_slaq.client.notebook import in_notebook
-from dask_slaq.client.status_html import Status
+from dask_slaq.client.connection import check_plugin, current_client, go_without, request
 from dask_slaq.core.errors import NoPlugin
+from dask_slaq.core.job_columns import JOB_COLUMNS, rows
 from dask_slaq.core.settings import ALERT_TOPIC, ENDS
+from dask_slaq.core.text import printable
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["progress"]
+__all__ = ["Status", "alerts", "progress"]
+
+#: Columns of tables in notebooks, and of the progress in a terminal.
+COLUMNS = tuple(column for column in JOB_COLUMNS if column.notebook)
+HEADINGS = tuple(column.title or column.name for column in COLUMNS)
+#: Number of alerts that stay below a notebook's cell.
+MOST_SHOWN = 50
+# Notebooks align cells to the right, and headers as told.
+_LEFT = ' style="text-align:left"'
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    shell = sys.modules.get("IPython")
+    instance = shell.get_ipython() if shell is not None else None
+    return instance is not None and "IPKernelApp" in instance.config
+
+
+class Status(dict[str, Any]):
+    """Result of `status`: a dict with a table for notebooks."""
+
+    def table(self) -> list[list[str]]:
+        """Return the texts of `COLUMNS` for each job."""
+        return [[column.text(row) for column in COLUMNS] for row in rows(self.get("jobs", {}))]
+
+    def _repr_html_(self) -> str:
+        """Return a table of all jobs."""
+        title = f"policy <b>{escape(str(self.get('policy')))}</b>, {self.get('capacity')} threads"
+        if failed := self.get("failed"):
+            title += f", <b>plain Dask schedules: {escape(str(failed))}</b>"
+        head = _row("th", HEADINGS)
+        body = "".join(_row("td", cells) for cells in self.table())
+        body = body or f'<tr><td colspan="{len(COLUMNS)}"{_LEFT}>no job is running</td></tr>'
+        return f"<div>{title}<table><thead>{head}</thead><tbody>{body}</tbody></table></div>"
+
+
+def _row(tag: str, cells: Sequence[str]) -> str:
+    return "<tr>" + "".join(f"<{tag}{_LEFT}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
 
 def progress(
@@ -61,14 +100,7 @@ def progress(
 
 
 class Followed:
-    """Jobs that are followed until they have ended.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    names : sequence of str, optional
-        Names of the jobs; by default all that run at the first look.
-    """
+    """Jobs that are followed until they have ended; without names, all that run at first."""
 
     def __init__(self, client: Client, names: Sequence[str] | None) -> None:
         self._client, self._names = client, names
@@ -143,23 +175,76 @@ def _in_terminal(followed: Followed, client: Client, interval: float) -> None:
     try:
         from rich.live import Live
         from rich.table import Table
+        from rich.text import Text
     except ImportError as error:
         raise ImportError("progress() needs rich: pip install 'dask-slaq[demo]'") from error
 
     def table(found: Status) -> Table:
-        shown = Table("job", "owner", "state", "iteration", "loss", "threads", "what it does")
-        for name, job in found["jobs"].items():
-            shown.add_row(
-                *(name, job["owner"], job["state"], str(job["iteration"])),
-                *(
-                    "" if math.isnan(job["loss"]) else f"{job['loss']:.4g}",
-                    f"{job['share']:.2g}",
-                    job["reason"],
-                ),
-            )
+        shown = Table(*HEADINGS)
+        for cells in found.table():
+            shown.add_row(*(Text(printable(cell)) for cell in cells))  # no markup in users' text
         return shown
 
     with Live(table(client.sync(followed.look)), auto_refresh=False) as live:
         while followed.running:
             time.sleep(interval)
             live.update(table(client.sync(followed.look)), refresh=True)
+
+
+def alerts(
+    handler: Callable[[dict[str, Any]], object] | None = None, client: Client | None = None
+) -> None:
+    """Call a function for every alert from now on, such as one that prints or posts it.
+
+    There are few: each kind comes at most once per job, and one for each change of a job, of the
+    policy or of the plugin (``audit``). Where the scheduler does not run the plugin, there are
+    none.
+
+    Parameters
+    ----------
+    handler : callable
+        Called with a dict: ``event`` (``reached``, ``late``, ``converged``, ``stalled``,
+        ``diverged``, ``done``, ``stopped``, ``failed``, ``lost``, ``audit`` or ``fell back``),
+        ``job``, ``owner``, ``message``; those of the end of a job also have ``iteration``,
+        ``loss`` and ``seconds``. By default the alert is printed; in a
+        notebook below the cell of this call, also after the cell has ended. It replaces the
+        handler of an earlier call.
+    client : distributed.Client, optional
+        Defaults to the current client.
+
+    Examples
+    --------
+    >>> alerts(lambda alert: requests.post(URL, json=alert))  # doctest: +SKIP
+    """
+    client = current_client(client)
+    if not client.asynchronous:
+        try:
+            client.sync(check_plugin, client)
+        except NoPlugin as error:
+            go_without(client, error)
+    if handler is None:
+        handler = _printer()
+    if ALERT_TOPIC in client._event_handlers:
+        client.unsubscribe_topic(ALERT_TOPIC)
+    client.subscribe_topic(ALERT_TOPIC, lambda event: handler(event[1]))
+
+
+def _printer() -> Callable[[dict[str, Any]], object]:
+    """Return a function that prints alerts."""
+    if not in_notebook():
+        return lambda alert: print(_line(alert))
+    from IPython.display import display
+
+    # Printed text would go to whichever cell runs when the alert comes, or nowhere.
+    lines: list[str] = []
+    shown = display({"text/plain": "alerts will appear here"}, raw=True, display_id=True)
+
+    def show(alert: dict[str, Any]) -> None:
+        lines[:] = [*lines, _line(alert)][-MOST_SHOWN:]
+        shown.update({"text/plain": "\n".join(lines)}, raw=True)
+
+    return show
+
+
+def _line(alert: dict[str, Any]) -> str:
+    return printable(f"{alert['event']}: {alert['message']}")

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from dask_slaq.cli.connection import Where, ask
 from dask_slaq.cli.options import scheduler_options
-
-if TYPE_CHECKING:
-    from dask_slaq.cli.connection import Where
+from dask_slaq.cli.text import printable
 
 __all__ = ["pause", "policy", "resume", "set_job", "set_limit", "set_owner", "stop"]
 
 _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
 
 
-@click.command("set")
+def _command(
+    name: str, text: str, example: str = ""
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return a decorator for a command that changes a job; its example is of ``logreg-C0.1``."""
+    example = f"dask slaq {name} logreg-C0.1{example}"
+    return click.command(name, help=f"{text}\n\n\b\nExample:\n    {example}\n\n{_WHO}")
+
+
+@_command(
+    "set",
+    "Change settings of the running job JOB. Those that are not given stay as they are.",
+    " --weight 2 --max-share 8",
+)
 @click.argument("job")
 @click.option("--weight", type=float, help="Relative importance, above 0.")
 @click.option(
@@ -32,15 +43,17 @@ _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if t
 @click.option("--target", type=float, metavar="LOSS", help="Loss to reach.")
 @scheduler_options
 def set_job(job: str, where: Where, **settings: float | None) -> None:
-    given = {name: value for name, value in settings.items() if value is not None}
-    if not given:
-        raise click.UsageError("nothing to change: give --weight, --min-share, --max-share, ...")
+    given = _given(settings, "--weight, --min-share, --max-share")
     _steer(where, job, "set_job", **given)
     values = ", ".join(f"{name} {value:g}" for name, value in given.items())
     _say(f"{job}: {values}")
 
 
-@click.command()
+@_command(
+    "pause",
+    "Pause the running job JOB: no task of it starts until it is resumed, and those that run "
+    "go on.",
+)
 @click.argument("job")
 @scheduler_options
 def pause(job: str, where: Where) -> None:
@@ -48,7 +61,7 @@ def pause(job: str, where: Where) -> None:
     _say(f"{job} is paused: no task of it starts until it is resumed, and those that run go on")
 
 
-@click.command()
+@_command("resume", "Resume the paused job JOB.")
 @click.argument("job")
 @scheduler_options
 def resume(job: str, where: Where) -> None:
@@ -56,7 +69,11 @@ def resume(job: str, where: Where) -> None:
     _say(f"{job} goes on")
 
 
-@click.command()
+@_command(
+    "stop",
+    "Stop the running job JOB: its next report of a loss raises StopTraining in its training "
+    "loop. A fit of a supported library ends with the model that it has.",
+)
 @click.argument("job")
 @scheduler_options
 def stop(job: str, where: Where) -> None:
@@ -78,7 +95,6 @@ def policy(name: str | None, where: Where) -> None:
     A change takes effect at once, and lasts until the next one or the scheduler's end. Only
     operators (slaq.operators) may do it; everyone if there are none.
     """
-    from dask_slaq.cli.connection import ask
     from dask_slaq.client import set_policy, status
 
     if name is None:
@@ -109,11 +125,8 @@ def set_owner(owner: str, where: Where, **settings: float | None) -> None:
     the scheduler's end. Only operators (slaq.operators) may do it; everyone if there are none.
     """
     from dask_slaq import client as api
-    from dask_slaq.cli.connection import ask
 
-    given = {name: value for name, value in settings.items() if value is not None}
-    if not given:
-        raise click.UsageError("nothing to change: give --weight, --max-threads, --max-jobs, ...")
+    given = _given(settings, "--weight, --max-threads, --max-jobs")
     ask(where, lambda client: api.set_owner(owner, client=client, **given))  # type: ignore[arg-type]
     values = ", ".join(f"{name.replace('_', '-')} {value:g}" for name, value in given.items())
     _say(f"{owner}: {values}, until the scheduler ends")
@@ -134,7 +147,6 @@ def set_limit(label: str, most: str, where: Where) -> None:
     operators (slaq.operators) may do it; everyone if there are none.
     """
     from dask_slaq import client as api
-    from dask_slaq.cli.connection import ask
 
     if most != "none" and not most.isdecimal():
         raise click.UsageError(f"MOST must be a number of tasks, or none, not {most!r}")
@@ -143,39 +155,19 @@ def set_limit(label: str, most: str, where: Where) -> None:
     _say(f"{label}: {most} at once, until the scheduler ends")
 
 
-def _help(command: click.Command, text: str, example: str) -> None:
-    command.help = f"{text}\n\n\b\nExample:\n    {example}\n\n{_WHO}"
-
-
-_help(
-    set_job,
-    "Change settings of the running job JOB. Those that are not given stay as they are.",
-    "dask slaq set logreg-C0.1 --weight 2 --max-share 8",
-)
-_help(
-    pause,
-    "Pause the running job JOB: no task of it starts until it is resumed, and those that run "
-    "go on.",
-    "dask slaq pause logreg-C0.1",
-)
-_help(resume, "Resume the paused job JOB.", "dask slaq resume logreg-C0.1")
-_help(
-    stop,
-    "Stop the running job JOB: its next report of a loss raises StopTraining in its training "
-    "loop. A fit of a supported library ends with the model that it has.",
-    "dask slaq stop logreg-C0.1",
-)
+def _given(settings: dict[str, float | None], options: str) -> dict[str, float]:
+    given = {name: value for name, value in settings.items() if value is not None}
+    if not given:
+        raise click.UsageError(f"nothing to change: give {options}, ...")
+    return given
 
 
 def _steer(where: Where, job: str, what: str, **settings: float) -> None:
     from dask_slaq import client as api
-    from dask_slaq.cli.connection import ask
 
     action: Callable[..., Any] = getattr(api, what)
     ask(where, lambda client: action(job, client=client, **settings))
 
 
 def _say(text: str) -> None:
-    from dask_slaq.cli.text import printable
-
     click.echo(printable(text))

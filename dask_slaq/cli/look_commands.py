@@ -1,20 +1,25 @@
 """Commands that look at a running scheduler: ``jobs``, ``owners``, ``limits``, ``explain``, ...
 
-Those that change owners and limits are in `dask_slaq.cli.steering`.
+Those that change owners and limits are in `dask_slaq.cli.change_commands`.
 """
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dask_slaq.cli.connection import Where, ask
+from dask_slaq.cli.memory import file_to_read
 from dask_slaq.cli.options import json_flag, scheduler_options
+from dask_slaq.cli.text import as_json as to_json
+from dask_slaq.cli.text import printable
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from dask_slaq.cli.connection import Where
 
 __all__ = ["audit", "explain", "jobs", "limits", "owners"]
 
@@ -33,9 +38,7 @@ def jobs(where: Where, ended: bool, as_json: bool) -> None:
     "running" counts the tasks that hold a thread, "granted" the threads that the policy gives the
     job in this epoch, and "done" how much of its predicted loss reduction it has made.
     """
-    from dask_slaq.cli.connection import ask
     from dask_slaq.cli.status_tables import ended_table, jobs_table
-    from dask_slaq.cli.text import as_json as to_json
 
     if ended:
         over, since = ask(where, _ended)
@@ -60,7 +63,6 @@ def owners(context: click.Context, where: Where, as_json: bool) -> None:
     the scheduler. Usage includes jobs that have ended.
     """
     from dask_slaq.cli.status_tables import owners_table
-    from dask_slaq.cli.text import as_json as to_json
 
     if context.invoked_subcommand is not None:
         return
@@ -80,7 +82,6 @@ def limits(context: click.Context, where: Where, as_json: bool) -> None:
         dask slaq limits --scheduler-file scheduler.json
     """
     from dask_slaq.cli.status_tables import limits_table
-    from dask_slaq.cli.text import as_json as to_json
 
     if context.invoked_subcommand is not None:
         return
@@ -99,9 +100,6 @@ def explain(job: str, where: Where, as_json: bool) -> None:
     Example:
         dask slaq explain logreg-C0.1
     """
-    from dask_slaq.cli.connection import ask
-    from dask_slaq.cli.text import as_json as to_json
-    from dask_slaq.cli.text import printable
     from dask_slaq.client import explain as ask_why
 
     found = ask(where, lambda client: ask_why(job, client=client))  # type: ignore[arg-type]
@@ -125,10 +123,6 @@ def audit(file: str | None, where: Where, as_json: bool) -> None:
     These are the last changes, oldest first; where the scheduler has such a file, also those of
     schedulers before. Each is also a line in the scheduler's log, and an alert.
     """
-    from dask_slaq.cli.connection import ask
-    from dask_slaq.cli.memory import file_to_read
-    from dask_slaq.cli.text import as_json as to_json
-    from dask_slaq.cli.text import printable
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import read_audit
 
@@ -165,7 +159,6 @@ async def _ended(client: Client) -> tuple[list[dict[str, Any]], float]:
 
 
 def _status(where: Where) -> dict[str, Any]:
-    from dask_slaq.cli.connection import ask
     from dask_slaq.client import status
 
     return ask(where, lambda client: status(client))  # type: ignore[arg-type,return-value]
@@ -173,7 +166,4 @@ def _status(where: Where) -> dict[str, Any]:
 
 def _width() -> int | None:
     """Return the width of the terminal, or None if the output goes elsewhere."""
-    import shutil
-    import sys
-
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,0 +1,49 @@
+"""Values as text for people, and as values that JSON has."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+__all__ = ["duration", "number", "printable", "without_nan"]
+
+_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a number with some significant digits, and ``-`` for None and nan."""
+    if value is None or math.isnan(value):
+        return "-"
+    if 10**digits <= abs(value) < 1e15:
+        return f"{value:.0f}"  # not 1.23e+03
+    return f"{value:.{digits}g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in the largest unit that fits, such as ``3.5 min``; ``?`` for None.
+
+    What is over by now, less than 0, is ``0.0 s``.
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    for size, unit in _UNITS:
+        if seconds >= size:
+            value = seconds / size
+            return f"{value:.1f} {unit}" if value < 10 and unit != "s" else f"{value:.0f} {unit}"
+    return f"{max(seconds, 0.0):.1f} s"
+
+
+def printable(text: object) -> str:
+    r"""Return a user's text in one line, with control characters escaped, as in ``\x1b``."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
+def without_nan(value: Any) -> Any:
+    """Return a value with None for every nan and infinity in it, which JSON does not have."""
+    if isinstance(value, dict):
+        return {str(key): without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [without_nan(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
