@@ -120,11 +120,7 @@ class MarginalValues:
 def with_forecasts(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
     """Return a snapshot whose gains are 0 for jobs without a forecast, and which jobs have one.
 
-    Returns
-    -------
-    snapshot : Snapshot
-    has_forecast : (n_jobs,) array of bool
-        Jobs that report, are known, and have a finite gain and normalized loss.
+    These report, are known, and have a finite gain and normalized loss.
     """
     gain, one = snapshot.gain, np.ones(len(snapshot.jobs))
     finite = np.isfinite(gain(one)) & np.isfinite(gain(one * snapshot.capacity))
@@ -158,16 +154,9 @@ def first_value(policy: GreedyPolicy, snapshot: Snapshot) -> FloatArray:
 def index_of(
     known: FloatArray, has_forecast: BoolArray, snapshot: Snapshot, top: float
 ) -> FloatArray:
-    """Return the order of dispatch (n_jobs,): new jobs first, jobs that never report last.
+    """Return the order of dispatch (n_jobs,), given that of the jobs with a forecast.
 
-    Parameters
-    ----------
-    known : (n_jobs,) array
-        Index of the jobs with a forecast.
-    has_forecast : (n_jobs,) array of bool
-    snapshot : Snapshot
-    top : float
-        Largest index in `known`. New jobs get `top` plus their weight, silent ones -1.
+    New jobs get `top`, the largest index of others, plus their weight, and silent ones -1.
     """
     new = snapshot.reporting & ~has_forecast
     return np.where(has_forecast, known, np.where(new, top + snapshot.weight, -1.0))

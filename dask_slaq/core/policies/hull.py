@@ -72,22 +72,8 @@ class _Lines:
 
 
 def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:
-    """Return the upper concave hull of tabulated gains.
+    """Return the upper concave hull (n_jobs, n_points) of gains tabulated at rising `threads`.
 
-    Parameters
-    ----------
-    threads : (n_points,) array
-        Increasing thread counts.
-    table : (n_jobs, n_points) array
-        Gain of each job at these thread counts.
-
-    Returns
-    -------
-    (n_jobs, n_points) array
-        The lowest concave functions that are not below the gains, at the same points.
-
-    Examples
-    --------
     >>> concave_hull(np.arange(5.0), np.array([[0.0, 2.0, 2.0, 2.0, 5.0]]))
     array([[0., 2., 3., 4., 5.]])
     """

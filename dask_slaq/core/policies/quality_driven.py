@@ -1,7 +1,6 @@
 """Policy protocol, and the quality-driven policies.
 
-A policy is a callable class with a name, under which `registry.policy` finds it. Most policies
-subclass `GreedyPolicy` and define only the value of a job's next thread (`GreedyPolicy.worth`).
+Most subclass `GreedyPolicy` and define only the value of a job's next thread.
 """
 
 from __future__ import annotations
@@ -247,18 +246,6 @@ def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
 
     Without this limit, a policy that follows gains may give a job threads that make it little
     faster, while another job could use them well and the cluster as a whole does less work.
-
-    Parameters
-    ----------
-    policy : Policy
-        Called once or twice.
-    snapshot : Snapshot
-        Its ``efficient`` array holds the efficient thread counts.
-
-    Returns
-    -------
-    Allocation
-        Within the floors and caps of `snapshot`.
     """
     well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
     if not (well < np.minimum(snapshot.cap, snapshot.capacity)).any():

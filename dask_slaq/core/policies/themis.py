@@ -23,16 +23,8 @@ HARDLY = 1e-3
 def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
     """Return time from arrival to predicted end, over that on a constant fair share (Themis §3).
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    threads : (n_jobs,) array
-        Threads that each job holds from now on.
-
-    Returns
-    -------
-    (n_jobs,) array
-        Positive; above 1 for jobs that lose by sharing, and 1 where the end is unknown.
+    The ratio (n_jobs,) with `threads` from now on is above 1 for jobs that lose by sharing, and 1
+    where the end is unknown.
     """
     fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
     work, sure = snapshot.attained + _left(snapshot), _in_sight(snapshot)

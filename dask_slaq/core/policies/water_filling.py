@@ -1,8 +1,7 @@
 """Exact water-filling, used by all policies.
 
 `hand_out` gives each thread to the job that values it most, as the paper's Algorithm 1 does, but
-searches for the price of the last thread instead of going thread by thread. `fair_fill` levels
-shares by weight.
+searches for the price of the last thread instead of going thread by thread.
 """
 
 from __future__ import annotations
@@ -32,26 +31,12 @@ FEW = 0.6
 def fair_fill(
     weight: FloatArray, floor: FloatArray, cap: FloatArray, capacity: float
 ) -> FloatArray:
-    """Return weighted fair shares with floors and caps, fractional and exact.
+    """Return weighted fair shares (n_jobs,) with floors and caps, fractional and exact.
 
-    Parameters
-    ----------
-    weight : (n_jobs,) array
-        Positive weights.
-    floor, cap : (n_jobs,) array
-        Minimum and maximum threads of each job. Where they cross, the cap holds. Floors that sum
-        to more than the capacity are scaled down in proportion.
-    capacity : float
-        Threads to allocate.
+    These are ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity, or
+    the caps where they sum to less. Where floor and cap cross, the cap holds. Floors that sum to
+    more than the capacity are scaled down in proportion.
 
-    Returns
-    -------
-    (n_jobs,) array
-        Threads: ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity,
-        or the caps where they sum to less.
-
-    Examples
-    --------
     Ten threads; the second job may use one, and the third counts double:
 
     >>> one = np.ones(3)
@@ -81,15 +66,6 @@ def fair_fill(
 def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
     """Return floors scaled down in proportion if they sum to more than the capacity.
 
-    Parameters
-    ----------
-    floor : (n_jobs,) array
-        Threads.
-    capacity : float
-        Threads.
-
-    Examples
-    --------
     >>> fit_floors(np.array([4.0, 12.0]), 8)
     array([2., 6.])
     """
@@ -153,34 +129,15 @@ def hand_out(
 ) -> FloatArray:
     """Give each thread to the job that values it most, until none is left or has a value.
 
-    The result equals that of a heap of marginal values, but the number of calls of `worth` grows
-    with the logarithm of the capacity only.
+    ``worth(start, stop)`` is the value per thread (n_jobs,) between two thread counts, and must not
+    rise with `start`. Threads whose value is not positive and finite are not given out; `fair_fill`
+    can allocate the rest. Jobs start with `lower` (n_jobs,) threads, whose sum must not exceed the
+    capacity, and get at most `upper`. Ties are served in `order`, by default from first to last.
 
-    Parameters
-    ----------
-    worth : callable
-        ``worth(start, stop)`` returns the value per thread (n_jobs,) between the thread counts
-        `start` and `stop`, both (n_jobs,). It must not rise with `start`. Threads whose value is
-        not positive and finite are not given out; the caller can allocate the rest with
-        `fair_fill`, with the result as floor.
-    lower : (n_jobs,) array
-        Threads that each job starts with, possibly fractional; the first thread then only
-        completes the fraction. The sum must not exceed the capacity.
-    upper : (n_jobs,) array
-        Maximum threads of each job; rounded down.
-    capacity : float
-        Threads to allocate.
-    order : (n_jobs,) array of int, optional
-        Jobs in the order in which ties are served; by default from first to last.
+    Returns threads (n_jobs,): ``max(lower, whole number)``, except for the job that gets the last,
+    fractional part of the capacity. The result equals that of a heap of marginal values, but the
+    number of calls of `worth` grows with the logarithm of the capacity only.
 
-    Returns
-    -------
-    (n_jobs,) array
-        Threads: ``max(lower, whole number)``, except for the job that gets the last, fractional
-        part of the capacity.
-
-    Examples
-    --------
     >>> halving = lambda start, stop: np.array([8.0, 5.0]) * 0.5**start
     >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
     array([3., 2.])
