@@ -25,20 +25,7 @@ SHADES = ("#c1121f", "#f4a261", "#a8dadc")
 
 
 def picture(data: xr.Dataset, width: float, panels: int = 1) -> tuple[Any, list[Any]]:
-    """Make a figure with the Dataset's title.
-
-    Parameters
-    ----------
-    data : Dataset
-    width : float
-        Inches.
-    panels : int
-
-    Returns
-    -------
-    figure : Figure
-    axes : list of Axes
-    """
+    """Make a figure, `width` inches wide, with the Dataset's title. Returns it and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 4.2), layout="constrained", dpi=110)

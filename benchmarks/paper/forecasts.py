@@ -29,19 +29,7 @@ _PAPER = (
 
 
 def forecasts_of(study: Study, trials: list[scores.Trial]) -> tuple[dict[str, Any], Heard]:
-    """Forecast with all predictors of `NAMES`.
-
-    Parameters
-    ----------
-    study : Study
-    trials : list of Trial
-
-    Returns
-    -------
-    forecasts : dict
-        By the predictor's name in the benchmark; see `benchmarks.prediction.measure`.
-    heard : Heard
-    """
+    """Forecast with all predictors of `NAMES`. See `benchmarks.prediction.measure`."""
     rivals = [name for name in NAMES if name != prediction.DEFAULT]
     said, heard, _ = prediction.measure(trials, rivals, study.processes)
     return said, heard

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_slaq.core.policies.hull import on_hull
 from dask_slaq.core.policies.increments import BoolArray, FloatArray, Gain, IntArray, rows_of
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
@@ -26,13 +25,10 @@ class GreedyPolicy:
 
     Attributes
     ----------
-    on_hull : bool
-        Whether gains with steps are replaced by their upper hull, so that `worth` does not rise.
     needs : frozenset of str
         See `Policy`.
     """
 
-    on_hull = False
     needs: frozenset[str] = frozenset()
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
@@ -85,9 +81,6 @@ class GreedyPolicy:
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Return the allocation by worth. See `Policy`."""
         snapshot, has_forecast = with_forecasts(snapshot)
-        if self.on_hull and not snapshot.concave and has_forecast.any():
-            most = max(1.0, min(float(snapshot.cap.max()), snapshot.capacity))
-            snapshot = replace(snapshot, gain=on_hull(snapshot.gain, len(snapshot.jobs), most))
         weight, capacity = snapshot.weight, snapshot.capacity
         cap = np.clip(snapshot.cap, 0.0, capacity)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)

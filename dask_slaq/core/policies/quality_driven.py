@@ -70,7 +70,6 @@ class Policy(Protocol):
 
     >>> class GainTimesLoss(GreedyPolicy):
     ...     name = "gain-times-loss"
-    ...     on_hull = True
     ...
     ...     def worth(self, snapshot, start, stop):
     ...         rise = snapshot.gain(stop) - snapshot.gain(start)
@@ -140,7 +139,6 @@ class MaxTotal(GreedyPolicy):
     """
 
     name = "max-total"
-    on_hull = True
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the weighted gain per thread."""

@@ -11,11 +11,9 @@ import numpy as np
 from dask_slaq.core.policies.increments import (
     EPSILON,
     FloatArray,
-    Gain,
     Increments,
     IntArray,
     Worth,
-    rows_of,
 )
 
 #: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a worth rises
@@ -71,53 +69,6 @@ def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
     """
     total = floor.sum()
     return floor * (capacity / total) if total > capacity + EPSILON else floor
-
-
-def water_fill(
-    gain: Gain, weight: FloatArray, lower: FloatArray, upper: FloatArray, capacity: float
-) -> FloatArray:
-    """Maximise the weighted sum of concave gains, as the paper's Algorithm 1 does.
-
-    Parameters
-    ----------
-    gain : callable
-        Maps threads (n_jobs,) to gains (n_jobs,); nondecreasing and concave.
-    weight : (n_jobs,) array
-        Positive factor of each job's gain.
-    lower, upper : (n_jobs,) array
-        Minimum and maximum threads of each job.
-    capacity : float
-        Threads to allocate.
-
-    Returns
-    -------
-    (n_jobs,) array
-        Threads; see `hand_out`. Equal marginal gains are served in job order.
-
-    Examples
-    --------
-    With gains sqrt(n) and 3 sqrt(n), threads are worth 1, .41, … and 3, 1.24, .95, .80, …:
-
-    >>> root = lambda n: np.sqrt(n)
-    >>> water_fill(root, np.array([1.0, 3.0]), np.zeros(2), np.full(2, 9.0), 4)
-    array([1., 3.])
-    """
-    return hand_out(_Rise(gain, weight), lower, upper, capacity)
-
-
-class _Rise:
-    """Weighted rise of a gain per thread."""
-
-    def __init__(self, gain: Gain, weight: FloatArray) -> None:
-        self.gain, self.weight = gain, weight
-
-    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
-        value: FloatArray = self.weight * (self.gain(stop) - self.gain(start)) / (stop - start)
-        return value
-
-    def of(self, rows: IntArray) -> _Rise:
-        """Return the same function restricted to the jobs at `rows`."""
-        return _Rise(rows_of(self.gain, rows, len(self.weight)), self.weight[rows])
 
 
 def hand_out(

@@ -172,8 +172,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
 
-#: Optional fields: measurements if available (`idle` and `offered`, see `recorder.Activity`), and
-#: values that changed: threads of each worker, workers of each job, bytes of each job by worker.
+#: Optional fields: `idle` and `offered` if measured (see `recorder.Measurements`), and values that
+#: changed: threads of each worker, workers of each job, bytes of each job by worker.
 MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "start": {
         "latest": _LATEST,

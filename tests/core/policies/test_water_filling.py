@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.policies import hull
 from dask_slaq.core.policies import water_filling as allocation
-from dask_slaq.core.policies.hull import concave_hull, on_hull
-from dask_slaq.core.policies.water_filling import fair_fill, hand_out, water_fill
+from dask_slaq.core.policies.hull import concave_hull
+from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -40,6 +40,15 @@ def heap_fill(gain, weight, lower, upper, capacity):
             one = weight * (gain(share + 1) - gain(share))
             heapq.heappush(heap, (-one[i], i))
     return share
+
+
+def water_fill(gain, weight, lower, upper, capacity):
+    """The same by prices."""
+
+    def worth(start, stop):
+        return weight * (gain(stop) - gain(start)) / (stop - start)
+
+    return hand_out(worth, lower, upper, capacity)
 
 
 def curved(rng, n_jobs):
@@ -195,15 +204,3 @@ def test_hull_is_the_highest_chord(seed, n_jobs, n_points):
                 for j in range(k, n_points)
             ]
             assert row[k] == pytest.approx(max(chords))
-
-
-def test_hull_of_waves_stops_at_wave_counts():
-    tasks = np.array([12.0, 7.0])
-
-    def waves(threads):
-        return np.where(threads > 0, 1 / np.ceil(tasks / np.maximum(threads, 1)), 0.0)
-
-    smooth = on_hull(waves, 2, 12)
-    share = water_fill(smooth, np.ones(2), np.zeros(2), tasks, 13)
-    assert sorted(share.tolist()) == [6, 7]
-    assert smooth(tasks) == pytest.approx([1, 1])
