@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = ["NOT_STATED", "Row", "dataset", "label", "variable"]
+__all__ = ["NOT_STATED", "Row", "by_name", "dataset", "label", "variable"]
 
 NOT_STATED = "not stated"
 
@@ -46,6 +46,12 @@ def dataset(
     """
     attrs = {"figure": figure, "title": title, "paper_figure": shows, "setting": setting}
     return xr.Dataset(dict(variables), coords=dict(coords), attrs=attrs)
+
+
+def by_name(array: xr.DataArray) -> dict[str, float]:
+    """Return the values of an array with one dimension by the names along it."""
+    [dimension] = array.dims
+    return dict(zip(map(str, array[dimension].values), array.values.tolist(), strict=True))
 
 
 def label(array: xr.DataArray) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,7 +90,7 @@ class GreedyPolicy:
             fair = fair_fill(weight, floor, cap, capacity)
             lower, upper = np.where(has_forecast, floor, fair), np.where(has_forecast, cap, fair)
         lower = self.first(snapshot, has_forecast, lower, upper)
-        worth = MarginalValues(self, snapshot)
+        worth = MarginalValues(self.worth, snapshot)
         share = hand_out(worth, lower, upper, capacity, by_name(snapshot.jobs))
         share = fair_fill(weight, share, cap, capacity)
         return Allocation(share, self.index(snapshot, has_forecast))
@@ -97,17 +98,17 @@ class GreedyPolicy:
 
 @dataclass(frozen=True)
 class MarginalValues:
-    """Worth of threads under one policy and snapshot, as `hand_out` takes it."""
+    """Worth of threads in one snapshot, as `hand_out` takes it."""
 
-    policy: GreedyPolicy
+    worth: Callable[[Snapshot, FloatArray, FloatArray], FloatArray]  # as `GreedyPolicy.worth`
     snapshot: Snapshot
 
     def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
-        return self.policy.worth(self.snapshot, start, stop)
+        return self.worth(self.snapshot, start, stop)
 
     def of(self, rows: IntArray) -> MarginalValues:
         """Return the same function restricted to the jobs at `rows`."""
-        return MarginalValues(self.policy, self.snapshot.of(rows))
+        return MarginalValues(self.worth, self.snapshot.of(rows))
 
 
 def with_forecasts(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:

@@ -88,7 +88,7 @@ class Replay:
         else:
             if kind in ("arrive", "kind"):
                 self._memory.expect(event.get("like", []))
-            _tell(self._engine, kind, event)
+            _apply(self._engine, kind, event)
 
     def _start(self, event: Event) -> None:
         if event["version"] > VERSION:
@@ -104,6 +104,7 @@ class Replay:
         if event["predictor"] not in _OWN:
             self.why = f"they were made with the predictor {event['predictor']}"
             return
+        owners = event.get("owners")
         self._memory = Recalled()
         self._engine = Engine(
             event["policy"],
@@ -113,7 +114,7 @@ class Replay:
             latest=_infinite(event.get("latest")),
             move_pause=event["move_pause"],
             strict=event["strict"],
-            owners=_owners(event.get("owners")),
+            owners=owners and {owner: _terms(*terms) for owner, terms in owners.items()},
             memory=self._memory,
         )
 
@@ -143,7 +144,7 @@ def replay(events: Iterable[Any]) -> Replay:
     return found
 
 
-def _tell(engine: Engine, kind: str, event: Event) -> None:
+def _apply(engine: Engine, kind: str, event: Event) -> None:
     """Apply an event other than a decision to an engine."""
     if kind == "taken":  # no longer has an effect
         return
@@ -195,12 +196,6 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
 
 def _infinite(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def _owners(limits: dict[str, tuple[float, float | None]] | None) -> dict[str, OwnerTerms] | None:
-    if limits is None:
-        return None
-    return {owner: _terms(weight, most) for owner, (weight, most) in limits.items()}
 
 
 def _terms(weight: float, most: float | None) -> OwnerTerms:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import heapq
-from itertools import product
 
 import numpy as np
 import pytest
@@ -94,18 +93,6 @@ def test_equals_algorithm_1_when_large(gains):
     lower, upper = np.zeros(n_jobs), np.full(n_jobs, float(capacity))
     want = heap_fill(gain, weight, lower, upper, capacity)
     assert water_fill(gain, weight, lower, upper, capacity).tolist() == want.tolist()
-
-
-@given(seed=seeds, n_jobs=st.integers(1, 4), capacity=st.integers(0, 8))
-@settings(max_examples=100)
-def test_no_split_is_better(seed, n_jobs, capacity):
-    rng = np.random.default_rng(seed)
-    gain, weight = curved(rng, n_jobs), rng.uniform(0.5, 3, n_jobs)
-    upper = rng.integers(0, 9, n_jobs)
-    splits = product(*(range(u + 1) for u in upper))
-    best = max(weight @ gain(np.array(s)) for s in splits if sum(s) <= capacity)
-    share = water_fill(gain, weight, np.zeros(n_jobs), upper.astype(float), capacity)
-    assert weight @ gain(share) == pytest.approx(best, rel=1e-12)
 
 
 @given(seed=seeds, n_jobs=st.integers(1, 12), capacity=st.floats(0, 60))
