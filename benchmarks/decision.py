@@ -68,7 +68,8 @@ class Training:
         """Wrap the predictor, the policy and the placement functions with timers."""
         for method in ("fit", "forecast"):
             setattr(predictor, method, self._timed("fit", getattr(predictor, method)))
-        self.engine.policy = _Named(self.engine.policy, self._timed("policy", self.engine.policy))
+        policy = self.engine.policy
+        self.engine.policy = _Timed(policy, self._timed("policy", policy))
         self._placers = {
             name: self._timed("place", item)
             for name, item in vars(decisions).items()
@@ -147,15 +148,17 @@ class Training:
         return {**parts, "rest": total - sum(parts.values()), "total": total, "cpu": cpu}
 
 
-class _Named:
-    """Timed policy that keeps the name and the required inputs of the original."""
+class _Timed:
+    """Timed policy; its attributes are those of the original."""
 
     def __init__(self, policy: Policy, decide: Callable[..., Any]) -> None:
-        self.name, self.needs = policy.name, policy.needs
-        self.decide = decide
+        self._policy, self._decide = policy, decide
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
 
     def __call__(self, snapshot: Any) -> Any:
-        return self.decide(snapshot)
+        return self._decide(snapshot)
 
 
 def paper_way(training: Training, fits: int) -> dict[str, Any]:
