@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common.results import give, json_option
 from benchmarks.common.slaq2017 import algorithm_1
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.policies.water_filling import water_fill
+from dask_slaq.core.policies.water_filling import hand_out
 
 __all__ = ["SIZES", "Forecasts", "main", "measure"]
 
@@ -36,30 +36,16 @@ BEFORE = np.searchsorted(HORIZONS[:-1], np.arange(HORIZONS[-1] + 1), side="right
 class Forecasts:
     """Predicted reductions of synthetic jobs, and the cost of their iterations.
 
-    Calling it with the threads of each job, (n_jobs,), gives the jobs' gains, (n_jobs,).
-
-    Attributes
-    ----------
-    reduction : (n_jobs, n_horizons) array
-        Predicted reduction of the normalized loss, concave in the horizon.
-    work : (n_jobs,) array
-        Core-seconds per iteration.
-    width : (n_jobs,) array
-        Threads that a job can use: the parallel tasks of an iteration, a whole number.
+    Calling it gives the worth of threads, as `hand_out` takes it.
     """
 
-    reduction: np.ndarray
-    work: np.ndarray
-    width: np.ndarray
+    reduction: np.ndarray  # (n_jobs, n_horizons) of the normalized loss, concave in the horizon
+    work: np.ndarray  # (n_jobs,) core-seconds per iteration
+    width: np.ndarray  # (n_jobs,) threads that a job can use: the parallel tasks of an iteration
 
     @classmethod
     def draw(cls, jobs: int, cores: int, seed: int) -> Forecasts:
-        """Draw jobs at all stages of training, with rates and sizes over two decades.
-
-        Parameters
-        ----------
-        jobs, cores, seed : int
-        """
+        """Draw jobs at all stages of training, with rates and sizes over two decades."""
         rng = np.random.default_rng(seed)
         left, power = rng.beta(1.0, 3.0, jobs), rng.uniform(0.5, 4.0, jobs)
         pace = rng.lognormal(2.5, 1.0, jobs)
@@ -67,7 +53,10 @@ class Forecasts:
         width = np.ceil(rng.lognormal(np.log(4.0 * cores / jobs), 0.8, jobs))
         return cls(left[:, None] * shape, rng.lognormal(0.0, 1.0, jobs), width)
 
-    def __call__(self, threads: np.ndarray) -> np.ndarray:
+    def __call__(self, start: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        return (self.gain(stop) - self.gain(start)) / (stop - start)
+
+    def gain(self, threads: np.ndarray) -> np.ndarray:
         """Return each job's reduction in one epoch, interpolated linearly between horizons."""
         ahead = np.minimum(EPOCH * np.minimum(threads, self.width) / self.work, HORIZONS[-1])
         left = BEFORE.take(ahead.astype(int))
@@ -103,27 +92,14 @@ def measure(
 ) -> dict[str, Any]:
     """Time both methods at one size, and compare their results.
 
-    Parameters
-    ----------
-    jobs, cores : int
-    seed : int
-    repetitions : int
-        Repetitions of water-filling; the median counts.
-    heap : bool
-        Whether to also run Algorithm 1, once.
-
-    Returns
-    -------
-    dict
-        ``jobs``, ``cores``, ``seconds``, and ``heap_seconds`` and ``identical``, both None without
-        `heap`.
+    The median of `repetitions` of water-filling counts. Algorithm 1 runs once, if `heap`.
     """
     forecasts = Forecasts.draw(jobs, cores, seed)
-    one, most = np.ones(jobs), np.minimum(forecasts.width, cores)
+    nobody, most = np.zeros(jobs), np.minimum(forecasts.width, cores)
     seconds = []
     for _ in range(repetitions):
         start = time.perf_counter()
-        share = water_fill(forecasts, one, 0.0 * one, most, cores)
+        share = hand_out(forecasts, nobody, most, cores)
         seconds.append(time.perf_counter() - start)
     found: dict[str, Any] = {"jobs": jobs, "cores": cores, "seconds": statistics.median(seconds)}
     if not heap:

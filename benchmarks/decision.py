@@ -46,19 +46,8 @@ PAPER_JOBS, QUICK_FITS = 4_000, 200
 class Training:
     """Synthetic training jobs at different stages, and an engine that schedules them.
 
-    Parameters
-    ----------
-    jobs, cores : int
-        Number of jobs, and of cores on workers of 16 threads.
-    policy : str
-    seed : int
-
-    Attributes
-    ----------
-    losses : list of list of float
-        All reports of each job so far.
-    seconds : dict of str to float
-        Seconds spent in each part of the decision since the dict was last cleared.
+    ``losses`` has all reports of each job so far, and ``seconds`` the time that each part of the
+    decision took since it was last cleared.
     """
 
     def __init__(self, jobs: int, cores: int, *, policy: str, seed: int) -> None:
@@ -79,7 +68,8 @@ class Training:
         """Wrap the predictor, the policy and the placement functions with timers."""
         for method in ("fit", "forecast"):
             setattr(predictor, method, self._timed("fit", getattr(predictor, method)))
-        self.engine.policy = _Named(self.engine.policy, self._timed("policy", self.engine.policy))
+        policy = self.engine.policy
+        self.engine.policy = _Timed(policy, self._timed("policy", policy))
         self._placers = {
             name: self._timed("place", item)
             for name, item in vars(decisions).items()
@@ -134,13 +124,10 @@ class Training:
         self.losses[i].append(loss)
 
     def step(self) -> dict[str, float]:
-        """Simulate one epoch: one report per job, then the decision.
+        """Simulate one epoch: one report per job, then the decision. Returns seconds by part.
 
-        Returns
-        -------
-        dict of str to float
-            Seconds of each part (``report``, ``fit``, ``policy``, ``place``, ``rest``), their
-            ``total``, and the CPU seconds of the process (``cpu``).
+        The parts are ``report``, ``fit``, ``policy``, ``place``, ``rest``; their ``total``, and the
+        CPU seconds of the process, ``cpu``.
         """
         self._now += EPOCH
         losses = self._loss(self._length.astype(float))
@@ -161,32 +148,24 @@ class Training:
         return {**parts, "rest": total - sum(parts.values()), "total": total, "cpu": cpu}
 
 
-class _Named:
-    """Timed policy that keeps the name and the required inputs of the original."""
+class _Timed:
+    """Timed policy; its attributes are those of the original."""
 
     def __init__(self, policy: Policy, decide: Callable[..., Any]) -> None:
-        self.name, self.needs = policy.name, policy.needs
-        self.decide = decide
+        self._policy, self._decide = policy, decide
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
 
     def __call__(self, snapshot: Any) -> Any:
-        return self.decide(snapshot)
+        return self._decide(snapshot)
 
 
 def paper_way(training: Training, fits: int) -> dict[str, Any]:
     """Time the paper's method on the same reports.
 
-    Parameters
-    ----------
-    training : Training
-    fits : int
-        Maximum number of jobs whose fits are timed, spread evenly over all jobs. If there are more
-        jobs, the time is extrapolated from the mean, and the heap reuses the fitted curves.
-
-    Returns
-    -------
-    dict
-        ``paper_seconds``, ``paper_parts`` (``fit`` and ``heap``, seconds), and
-        ``paper_fits_measured``.
+    At most `fits` jobs, spread evenly, are fitted. If there are more jobs, the time is extrapolated
+    from the mean, and the heap reuses the fitted curves.
     """
     jobs, cores = len(training.names), THREADS * len(training.workers)
     sample = np.unique(np.linspace(0, jobs - 1, min(fits, jobs)).astype(int)).tolist()
@@ -230,23 +209,9 @@ def measure(
     decisions: int = DECISIONS,
     fits: int = PAPER_JOBS,
 ) -> dict[str, Any]:
-    """Measure several decisions at one size.
+    """Measure the median of several decisions at one size.
 
-    Parameters
-    ----------
-    jobs, cores : int
-    policy : str
-    seed : int
-    decisions : int
-        Number of measured decisions.
-    fits : int
-        Number of timed fits of the paper's method; 0 skips the method.
-
-    Returns
-    -------
-    dict
-        ``jobs``, ``cores``, the ``seconds`` and ``cpu_seconds`` of the median decision, its
-        ``parts``, and the keys of `paper_way`.
+    With 0 `fits`, the paper's method is skipped.
     """
     training = Training(jobs, cores, policy=policy, seed=seed)
     steps = sorted((training.step() for _ in range(decisions)), key=lambda parts: parts["total"])

@@ -51,26 +51,10 @@ def measure(
     seed: int = 0,
     known: bool = False,
 ) -> dict:
-    """Measure whole epochs of a scheduler with many jobs.
+    """Measure epochs of a scheduler whose jobs report once per epoch; the fastest counts.
 
-    Parameters
-    ----------
-    jobs : int
-        Running jobs; each reports once per epoch and has ready tasks.
-    epochs : int
-        Measured epochs; the fastest counts.
-    policy : str
-    seed : int
-        Seed of the task durations.
-    known : bool
-        Whether the scheduler remembers past runs like every job.
-
-    Returns
-    -------
-    dict
-        ``jobs``; ``epoch_ms`` and its parts ``reports_ms``, ``decision_ms`` (the engine alone),
-        ``grants_ms`` (the rest of `SlaqPlugin.run_once`) and ``dispatch_ms``; ``tasks`` (sent by
-        the dispatch); ``history_mb_per_hour``.
+    If `known`, the scheduler remembers past runs like every job. ``decision_ms`` is the engine
+    alone, and ``grants_ms`` the rest of `SlaqPlugin.run_once`; ``tasks`` were sent by the dispatch.
     """
     return asyncio.run(_measure(jobs, epochs, policy, seed, known))
 

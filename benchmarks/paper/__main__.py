@@ -52,18 +52,9 @@ def main(out: str, files: tuple[str, ...], seed: int, quick: bool, output: str |
 
 
 def write(out: Path, study: Study) -> dict[str, Any]:
-    """Write all files, and print the progress on standard error.
+    """Write all files into the folder `out`, and print the progress on standard error.
 
-    Parameters
-    ----------
-    out : Path
-        Folder; created if it does not exist.
-    study : Study
-
-    Returns
-    -------
-    dict
-        ``rows`` of the table, ``seconds`` of each figure, and ``settings``.
+    Returns ``rows`` of the table, ``seconds`` of each figure, and ``settings``.
     """
     import matplotlib
 

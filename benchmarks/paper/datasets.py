@@ -9,46 +9,25 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = ["NOT_STATED", "Row", "dataset", "label", "variable"]
+__all__ = ["NOT_STATED", "Row", "by_name", "dataset", "label", "variable"]
 
 NOT_STATED = "not stated"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table.
-
-    Attributes
-    ----------
-    figure : str
-        Figure of the paper.
-    measured : str
-        Description of the values.
-    paper : str
-        The paper's value as far as it is known here, or `NOT_STATED`.
-    ours : dict of str to float
-        Value by policy or method.
-    unit : str
-    setting : str
-    """
+    """One row of the table."""
 
     figure: str
-    measured: str
-    paper: str
-    ours: dict[str, float]
+    measured: str  # what the values are
+    paper: str  # the paper's value as far as it is known here, or `NOT_STATED`
+    ours: dict[str, float]  # by policy or method
     unit: str
     setting: str
 
 
 def variable(dims: Sequence[str], values: Any, long_name: str, units: str) -> tuple[Any, ...]:
-    """Make a variable or coordinate for `dataset`.
-
-    Parameters
-    ----------
-    dims : sequence of str
-    values : array_like
-    long_name, units : str
-    """
+    """Make a variable or coordinate for `dataset`."""
     return tuple(dims), np.asarray(values), {"long_name": long_name, "units": units}
 
 
@@ -61,23 +40,18 @@ def dataset(
     shows: str,
     setting: str,
 ) -> xr.Dataset:
-    """Make a Dataset that describes itself.
+    """Make a Dataset that describes itself, from results of `variable` by name.
 
-    Parameters
-    ----------
-    variables, coords : mapping
-        Results of `variable` by name.
-    figure : str
-        Figure of the paper.
-    title : str
-        Title of the picture.
-    shows : str
-        What the paper's figure is assumed to show.
-    setting : str
-        Setting in which the values were measured.
+    `figure` is the paper's; it is assumed to show what `shows` says.
     """
     attrs = {"figure": figure, "title": title, "paper_figure": shows, "setting": setting}
     return xr.Dataset(dict(variables), coords=dict(coords), attrs=attrs)
+
+
+def by_name(array: xr.DataArray) -> dict[str, float]:
+    """Return the values of an array with one dimension by the names along it."""
+    [dimension] = array.dims
+    return dict(zip(map(str, array[dimension].values), array.values.tolist(), strict=True))
 
 
 def label(array: xr.DataArray) -> str:

@@ -6,7 +6,7 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from benchmarks import decision
-from benchmarks.paper.datasets import Row, dataset, variable
+from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import Study
 
 __all__ = ["decisions", "decisions_rows"]
@@ -48,7 +48,6 @@ def _seconds(study: Study, jobs: int, cores: int) -> tuple[float, float]:
 def decisions_rows(data: xr.Dataset) -> list[Row]:
     """Return the row of Figure 10b: the largest size."""
     jobs, cores = int(data["jobs"].max()), int(data["cores"].max())
-    at = data["seconds"].sel(jobs=jobs, cores=cores)
-    ours = {str(m): float(at.sel(way=m)) for m in data["way"].values}
+    ours = by_name(data["seconds"].sel(jobs=jobs, cores=cores))
     measured = f"time of a decision, {jobs} jobs on {cores} cores"
     return [Row("10b", measured, _PAPER, ours, "s", data.attrs["setting"])]

@@ -25,20 +25,7 @@ SHADES = ("#c1121f", "#f4a261", "#a8dadc")
 
 
 def picture(data: xr.Dataset, width: float, panels: int = 1) -> tuple[Any, list[Any]]:
-    """Make a figure with the Dataset's title.
-
-    Parameters
-    ----------
-    data : Dataset
-    width : float
-        Inches.
-    panels : int
-
-    Returns
-    -------
-    figure : Figure
-    axes : list of Axes
-    """
+    """Make a figure, `width` inches wide, with the Dataset's title. Returns it and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 4.2), layout="constrained", dpi=110)
@@ -64,13 +51,17 @@ def _lines(axes: Any, data: xr.DataArray, by: str, x: str, **style: Any) -> None
         )  # fmt: skip
 
 
-def _many(axes: Any, data: xr.DataArray, by: str, x: str, every: int) -> None:
+def _algorithms(data: xr.Dataset, name: str, x: str) -> Any:
     """Draw lines of up to nine algorithms, distinguished by color and marker."""
-    for k, name in enumerate(data[by].values.tolist()):
+    figure, [axes] = picture(data, 8.5)
+    for k, algorithm in enumerate(data["algorithm"].values.tolist()):
         axes.plot(
-            data[x], data.sel({by: name}), lw=1.3, ms=4, color=f"C{k}", label=fill(str(name), 34),
-            marker=MARKERS[k % len(MARKERS)], markevery=(k, every),
+            data[x], data[name].sel(algorithm=algorithm), lw=1.3, ms=4, color=f"C{k}",
+            label=fill(str(algorithm), 34), marker=MARKERS[k % len(MARKERS)], markevery=(k, 12),
         )  # fmt: skip
+    _finish(axes, data[x], data[name], None)
+    _outside(axes)
+    return figure
 
 
 def _outside(axes: Any) -> None:
@@ -79,20 +70,14 @@ def _outside(axes: Any) -> None:
 
 
 def figure_1(data: xr.Dataset) -> Any:
-    figure, [axes] = picture(data, 8.5)
-    _many(axes, data["loss_reduction"], "algorithm", "time", 12)
-    _finish(axes, data["time"], data["loss_reduction"], None)
-    axes.set(xlim=(0, 100), ylim=(0, 102))
-    _outside(axes)
+    figure = _algorithms(data, "loss_reduction", "time")
+    figure.axes[0].set(xlim=(0, 100), ylim=(0, 102))
     return figure
 
 
 def figure_3(data: xr.Dataset) -> Any:
-    figure, [axes] = picture(data, 8.5)
-    _many(axes, data["change"], "algorithm", "iteration", 12)
-    _finish(axes, data["iteration"], data["change"], None)
-    axes.set(xlim=(0, float(data["iteration"].max())), ylim=(-0.02, 1.02))
-    _outside(axes)
+    figure = _algorithms(data, "change", "iteration")
+    figure.axes[0].set(xlim=(0, float(data["iteration"].max())), ylim=(-0.02, 1.02))
     return figure
 
 

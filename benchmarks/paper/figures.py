@@ -27,21 +27,9 @@ __all__ = ["FIGURES", "Figure"]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure.
+    """One figure: how its Dataset is computed, drawn, if at all, and tabulated."""
 
-    Attributes
-    ----------
-    name : str
-        Name of its files.
-    data : callable
-        Computes the Dataset from a `Study`.
-    rows : callable
-        Reads rows of the table from the Dataset.
-    draw : callable, optional
-        Draws the Dataset; without it there is no picture.
-    """
-
-    name: str
+    name: str  # of its files
     data: Callable[[Study], xr.Dataset]
     rows: Callable[[xr.Dataset], list[Row]]
     draw: Callable[[xr.Dataset], Any] | None

@@ -10,7 +10,7 @@ import xarray as xr
 from benchmarks import prediction
 from benchmarks.forecasting import scores
 from benchmarks.forecasting.default_predictor import Heard
-from benchmarks.paper.datasets import Row, dataset, variable
+from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import Study, largest_groups
 
 __all__ = ["NAMES", "errors", "errors_rows", "forecasts_of"]
@@ -29,19 +29,7 @@ _PAPER = (
 
 
 def forecasts_of(study: Study, trials: list[scores.Trial]) -> tuple[dict[str, Any], Heard]:
-    """Forecast with all predictors of `NAMES`.
-
-    Parameters
-    ----------
-    study : Study
-    trials : list of Trial
-
-    Returns
-    -------
-    forecasts : dict
-        By the predictor's name in the benchmark; see `benchmarks.prediction.measure`.
-    heard : Heard
-    """
+    """Forecast with all predictors of `NAMES`. See `benchmarks.prediction.measure`."""
     rivals = [name for name in NAMES if name != prediction.DEFAULT]
     said, heard, _ = prediction.measure(trials, rivals, study.processes)
     return said, heard
@@ -94,8 +82,7 @@ def errors_rows(data: xr.Dataset) -> list[Row]:
     """Return the rows of Figure 6."""
     rows = []
     for kind in data["kind"].values.tolist():
-        some = data["mean_error"].sel(kind=kind)
-        ours = {str(p): float(some.sel(predictor=p)) for p in data["predictor"].values}
+        ours = by_name(data["mean_error"].sel(kind=kind))
         measured = f"mean relative error {AHEAD} iterations ahead, {kind} curves"
         rows.append(Row("6", measured, _PAPER, ours, "%", data.attrs["setting"]))
     return rows

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
+from benchmarks.paper.datasets import NOT_STATED, Row, by_name, dataset, variable
 from benchmarks.paper.setting import BINS, FREE, POLICIES, Shares, describe, main_runs
 from benchmarks.paper.study import Study
 from dask_slaq.simulation.metrics import Run, normalized_loss
@@ -95,7 +95,6 @@ def shares_rows(data: xr.Dataset) -> list[Row]:
     """Return the rows of Figure 8."""
     return [
         Row("8", f"share of the cores, jobs of the {group} of the normalized loss", NOT_STATED,
-            {str(p): float(data["mean_share"].sel(group=group, policy=p))
-             for p in data["policy"].values}, "%", data.attrs["setting"])
+            by_name(data["mean_share"].sel(group=group)), "%", data.attrs["setting"])
         for group in data["group"].values.tolist()
     ]  # fmt: skip

@@ -7,7 +7,7 @@ import xarray as xr
 
 from benchmarks import nine_algorithms
 from benchmarks.forecasting import scores
-from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
+from benchmarks.paper.datasets import NOT_STATED, Row, by_name, dataset, variable
 from benchmarks.paper.forecasts import AHEAD, NAMES, forecasts_of
 from benchmarks.paper.quality import less
 from benchmarks.paper.study import Study
@@ -90,7 +90,7 @@ def _at(trial: scores.Trial, said: np.ndarray, count: int) -> np.ndarray:
 def networks_rows(data: xr.Dataset) -> list[Row]:
     """Return the rows of Figure 10a."""
     setting = data.attrs["setting"]
-    errors = {str(p): float(data["mean_error"].sel(predictor=p)) for p in data["predictor"].values}
+    errors = by_name(data["mean_error"])
     measured = f"mean relative error {AHEAD} iterations ahead, networks"
     rows = [Row("10a", measured, "8.5 % in the authors' data (MLP)", errors, "%", setting)]
     for percent in (90.0, 95.0):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
+from benchmarks.paper.datasets import NOT_STATED, Row, by_name, dataset, variable
 from benchmarks.paper.setting import BINS, CASES, FREE, POLICIES, describe, main_runs
 from benchmarks.paper.study import Study
 from dask_slaq.simulation.metrics import Run, summarize
@@ -78,9 +78,9 @@ def _by_interval(
 
 def less(data: xr.DataArray) -> dict[str, float]:
     """Return by how many percent each policy is below fair."""
-    fair = float(data.sel(policy="fair"))
-    names = [str(name) for name in data["policy"].values if name != "fair"]
-    return {name: 100.0 * (1.0 - float(data.sel(policy=name)) / fair) for name in names}
+    found = by_name(data)
+    fair = found.pop("fair")
+    return {name: 100.0 * (1.0 - value / fair) for name, value in found.items()}
 
 
 def losses_rows(data: xr.Dataset) -> list[Row]:
@@ -163,8 +163,7 @@ def measures_rows(data: xr.Dataset) -> list[Row]:
     """Return all measures as rows of the table."""
     return [
         Row("7", f"{name}, {case}", _FAIR.get(key, NOT_STATED),
-            {str(p): float(data[key].sel(case=case, policy=p)) for p in data["policy"].values},
-            unit, data.attrs["setting"])
+            by_name(data[key].sel(case=case)), unit, data.attrs["setting"])
         for case in data["case"].values.tolist()
         for key, name, unit, _ in MEASURES
     ]  # fmt: skip

@@ -24,14 +24,7 @@ BINS = 60
 class Shares:
     """Watcher that records every change of the jobs' threads.
 
-    Attributes
-    ----------
-    at : list of float
-        Times of the changes, seconds.
-    jobs : list of array
-        Active jobs, by index.
-    threads : list of array
-        Their threads.
+    At the times ``at`` (seconds), the active ``jobs`` (indices) got ``threads``.
     """
 
     def __init__(self) -> None:

@@ -29,49 +29,24 @@ Task = tuple[str, Settings, Sequence[Curve]]
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of a study.
+    """Sizes of a study."""
 
-    Attributes
-    ----------
-    made : int
-        Number of curves to train if no file is given.
-    origins : int
-        Maximum number of forecast origins per curve.
-    jobs, cores, seeds : int
-        Jobs and cores of a simulated list of jobs, and number of lists.
-    sweep_seeds : int
-        Number of lists per point of a sweep.
-    interarrival : float
-        Default mean seconds between arrivals.
-    interarrivals, pauses : tuple of float
-        Mean seconds between arrivals (Figure 9), and seconds of a move (Figure 10c).
-    workers : tuple of int
-        Numbers of one-thread workers of a real cluster (Figure 5).
-    task_seconds : tuple of float
-        Compute per task on that cluster, one value per model size.
-    iterations : int
-        Iterations on that cluster.
-    decision_jobs, decision_cores : tuple of int
-        Sizes of Figure 10b.
-    fits : int
-        Number of timed fits of the paper's method per decision.
-    """
-
-    made: int = 54
-    origins: int = 40
+    made: int = 54  # curves to train if no file is given
+    origins: int = 40  # most forecast origins per curve
     jobs: int = 160
     cores: int = 640
-    seeds: int = 3
-    sweep_seeds: int = 1
-    interarrival: float = 15.0
-    interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)
-    pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    seeds: int = 3  # lists of jobs
+    sweep_seeds: int = 1  # lists of jobs per point of a sweep
+    interarrival: float = 15.0  # mean seconds between arrivals
+    interarrivals: tuple[float, ...] = (10.0, 8.0, 6.0, 4.0, 2.0)  # Figure 9
+    pauses: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)  # seconds of a move, Figure 10c
+    # Figure 5: one-thread workers of a real cluster, compute per task by size of the model.
     workers: tuple[int, ...] = (1, 2, 4, 8, 16)
     task_seconds: tuple[float, ...] = (0.008, 0.024, 0.072)
     iterations: int = 5
-    decision_jobs: tuple[int, ...] = (1000, 2000, 3000, 4000)
+    decision_jobs: tuple[int, ...] = (1000, 2000, 3000, 4000)  # Figure 10b
     decision_cores: tuple[int, ...] = (1000, 4000, 16_000)
-    fits: int = 400
+    fits: int = 400  # timed fits of the paper's method per decision
 
 
 FULL = Scale()
@@ -84,22 +59,11 @@ QUICK = Scale(
 
 @dataclass
 class Study:
-    """Curves and simulations of one run of the command.
-
-    Attributes
-    ----------
-    scale : Scale
-    seed : int
-        Seed of the trained curves and of the first list of jobs.
-    given : sequence of Curve, optional
-        Curves to use instead of training them.
-    processes : int
-        Number of processes for simulations; 1 runs them in this process.
-    """
+    """Curves and simulations of one run of the command."""
 
     scale: Scale = FULL
-    seed: int = 0
-    given: Sequence[Curve] | None = None
+    seed: int = 0  # of the trained curves and of the first list of jobs
+    given: Sequence[Curve] | None = None  # to use instead of training curves
     processes: int = field(default_factory=lambda: min(2, os.cpu_count() or 1))
     #: Cache of runs that several figures share.
     kept: dict[str, Any] = field(default_factory=dict)
@@ -114,13 +78,7 @@ class Study:
 
     @cached_property
     def job_curves(self) -> list[Curve]:
-        """Curves that are suitable for jobs.
-
-        Raises
-        ------
-        CurveError
-            If there are none.
-        """
+        """Curves that are suitable for jobs. Raises `CurveError` if there are none."""
         fit = curve_files.fit_for_jobs(self.curves)
         curve_files.sample(fit, 1, np.random.default_rng())  # raises if there are none
         return fit
@@ -135,12 +93,7 @@ class Study:
     def settings(self, interarrival: float | None = None, **more: Any) -> Settings:
         """Make settings of a simulation with the total work of the paper's setting.
 
-        Parameters
-        ----------
-        interarrival : float, optional
-            Mean seconds between arrivals; does not change the work.
-        **more
-            Further fields of `Settings`.
+        The work does not depend on the mean seconds between arrivals.
         """
         s = self.scale
         interarrival = s.interarrival if interarrival is None else interarrival
@@ -155,19 +108,9 @@ class Study:
     def simulate(
         self, tasks: Sequence[Task], watch: Callable[[], Watcher] | None = None
     ) -> list[list[Any]]:
-        """Simulate all tasks.
+        """Simulate all tasks. Returns one run per task and seed; with `watch`, also its watcher.
 
-        Parameters
-        ----------
-        tasks : sequence of Task
-        watch : callable, optional
-            Function that makes the watcher of a run. It must be picklable, and so must the
-            watchers.
-
-        Returns
-        -------
-        list of list
-            One run per task and seed; with `watch`, pairs of a run and its watcher.
+        `watch` makes the watcher of a run. It must be picklable, and so must the watchers.
         """
         single = [
             (policy, replace(settings, seed=seed, seeds=1), curves, watch)

@@ -28,7 +28,7 @@ PARTS = {"to_target": TARGET, "to_end": END}
 
 @dataclass(frozen=True)
 class SnapshotBuilder:
-    """Builder of snapshots. See `Engine` for the settings."""
+    """Builder of the `Snapshot` that a policy sees. See `Engine` for the settings."""
 
     normalizer: str
     epoch: float
@@ -47,25 +47,10 @@ class SnapshotBuilder:
         now: float,
         needs: Collection[str],
     ) -> Snapshot:
-        """Return a snapshot of the jobs.
+        """Return a snapshot of the jobs in `order`, with the fields of `PARTS` that are in `needs`.
 
-        Parameters
-        ----------
-        jobs : Jobs
-        order : Order
-            Order of the jobs in all arrays.
-        forecast : Forecast
-            Forecasts of the jobs in ``order.reported``.
-        speeds : Speeds
-        weight : (n_jobs,) array
-        room : (n_jobs,) array
-            Threads of the workers that each job may use.
-        capacity : int
-            Threads of the cluster.
-        now : float
-            Seconds.
-        needs : collection of str
-            Keys of `PARTS` that the policy reads; only these are computed.
+        `forecast` has the jobs in ``order.reported``. `room` holds the threads (n_jobs,) of the
+        workers that each job may use.
         """
         column, seen, at = jobs.table.column, jobs.runtimes.column, order.reporting
         rows, n = order.rows, len(order.names)

@@ -22,7 +22,7 @@ from dask_slaq.core.promises import credit_entitlement, refill_tokens
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
 
-__all__ = ["BLIND", "Decisions"]
+__all__ = ["BLIND", "DecisionMaker"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -31,15 +31,8 @@ BoolArray = NDArray[np.bool_]
 BLIND = ("none", "fair")
 
 
-class Decisions:
-    """Decisions of an engine, each of which starts from the worker sets of the one before.
-
-    Parameters
-    ----------
-    engine : Engine
-        Engine whose jobs, policy and settings apply.
-    predictor : Predictor
-    """
+class DecisionMaker:
+    """Maker of an engine's decisions; each starts from the worker sets of the one before."""
 
     def __init__(self, engine: Engine, predictor: Predictor) -> None:
         self._engine, self._predictor = engine, predictor
@@ -58,16 +51,7 @@ class Decisions:
         eligible: Mapping[str, Collection[str]],
         affinity: Mapping[str, Mapping[str, float]],
     ) -> Grants:
-        """Return the grants of all jobs. See `Engine.reallocate`.
-
-        Parameters
-        ----------
-        workers : Workers
-        now, elapsed : float
-            Seconds: the time, and the time since the last decision.
-        eligible : mapping of str to collection of str
-        affinity : mapping of str to mapping of str to float
-        """
+        """Return the grants of all jobs, `elapsed` seconds after the last decision."""
         engine = self._engine
         jobs, order, capacity = engine.jobs, engine.jobs.order(), workers.total
         jobs.runtimes.observe_iterations()
@@ -95,9 +79,7 @@ class Decisions:
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
         whole = (allocation.share >= 1) & snapshot.known & (not engine.strict)
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
-        sets = place_all(
-            order.names, share, workers, self._sets, eligible=eligible, affinity=affinity
-        )
+        sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
         decision = self._decision(
             order,
             snapshot,

@@ -2,8 +2,6 @@
 
 Three rules hold. Time and workers are passed as arguments: the engine reads no clock and does no
 I/O. A call that raises leaves every job unchanged. A job without new reports is not refitted.
-The simulator and the scheduler plugin run the same class. Its state is one row per job in shared
-arrays, and each decision is a vectorized pass over the rows.
 """
 
 from __future__ import annotations
@@ -11,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 
-from dask_slaq.core.decisions import Decisions
+from dask_slaq.core.decisions import DecisionMaker
 from dask_slaq.core.forecast import LossPredictor, Predictor
-from dask_slaq.core.grants import Grant, Grants
+from dask_slaq.core.grants import Grants
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
@@ -22,58 +20,32 @@ from dask_slaq.core.policies import Policy
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering, RemembersRuns
 from dask_slaq.core.settings import check_engine_settings, check_job_settings
-from dask_slaq.core.steering import Steering
 
-__all__ = ["Engine", "Grant", "Predictor"]
+__all__ = ["Engine", "Predictor"]
 
 
-class Engine(Steering, RemembersRuns):
+class Engine(RemembersRuns):
     """Allocator of threads to jobs by their predicted loss reduction.
 
     Call `add_job` when a job arrives, `observe_task` after each of its tasks, `report` after each
     of its iterations, and `remove_job` when it ends. Once per epoch, `reallocate` decides the
     grants and returns those that changed. Every `now` is in seconds on one clock of the caller.
+    Methods raise `UnknownJob` if no job of this name is running.
 
-    Parameters
-    ----------
-    policy : str or Policy
-        A policy, or the name of one in `dask_slaq.core.policies.POLICIES`.
-    epoch : float
-        Seconds between two reallocations, positive.
-    normalizer : {"range", "largest-change"}
-        Divisor of losses: the predicted whole range, or the paper's largest change so far.
-    latest : float
-        Factor, at least 1, of its fair time at which a job ends at the latest, if the work that it
-        has is known: 1 to share fairly, inf for no promise.
-    floor : float
-        Fraction in [0, 1] of its fair entitlement that a job keeps over time whose work is unknown.
-    predictor : Predictor, optional
-        A new `LossPredictor` by default.
-    move_pause : float
-        Seconds for which a newly granted thread does not compute, because data is moving to it.
-    strict : bool
-        Whether jobs run only on the workers of their sets. If so, every job with ready or running
-        tasks gets a part of a thread, because another job may be waiting for its results.
-    owners : mapping of str to OwnerTerms, optional
-        Weights and limits of owners. None lets jobs compete whoever owns them.
-    memory : PastRuns, optional
-        Past runs, with which jobs of a known kind are compared, and to which their runs are added
-        when they end.
-
-    Attributes
-    ----------
-    jobs : Jobs
-        Mapping of str to `Job`.
-    grants : Grants
-        Mapping of str to `Grant`: the grants in force since the last `reallocate`.
-
-    Raises
-    ------
-    UnknownPolicy, InvalidSetting
-
-    Examples
-    --------
-    One job still improves, the other one hardly does:
+    - `policy`: a policy, or its name in `dask_slaq.core.policies.POLICIES`.
+    - `epoch`: seconds between two reallocations.
+    - `normalizer`: divisor of losses: "range", the predicted whole range, or "largest-change", the
+      paper's largest change so far.
+    - `latest`: factor, at least 1, of its fair time at which a job of known length ends at the
+      latest: 1 to share fairly, inf for no promise.
+    - `floor`: fraction in [0, 1] of its fair entitlement that a job of unknown length gets.
+    - `move_pause`: seconds for which a newly granted thread does not compute, because data is
+      moving to it.
+    - `strict`: whether jobs run only on the workers of their sets. If so, every job with ready or
+      running tasks gets a part of a thread, because another job may be waiting for its results.
+    - `owners`: weights and limits of owners. None lets jobs compete whoever owns them.
+    - `memory`: past runs, with which jobs of a known kind are compared, and to which their runs are
+      added when they end.
 
     >>> engine = Engine("max-total")
     >>> engine.add_job("steep", now=0.0)
@@ -113,7 +85,7 @@ class Engine(Steering, RemembersRuns):
         self.jobs = Jobs()
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
-        self._decisions = Decisions(self, self._predictor)
+        self._decisions = DecisionMaker(self, self._predictor)
         self.remembering = Remembering(memory, self.jobs, self._predictor)
         self._workers: Workers | None = None
         self._last: float | None = None
@@ -133,35 +105,12 @@ class Engine(Steering, RemembersRuns):
         owner: str = "",
         kind: Kind | None = None,
     ) -> None:
-        """Add a job.
+        """Add a job, or raise `DuplicateJob`, `InvalidSetting` or, for its target, `NonFiniteLoss`.
 
-        Parameters
-        ----------
-        job : str
-            Name, unique among the running jobs.
-        now : float
-            Arrival time, in seconds.
-        weight : float
-            Relative importance, from 1e-6 to 1e6.
-        min_share, max_share : float, optional
-            Floor and cap, in threads.
-        latest : float, optional
-            Factor of its fair time at which the job ends at the latest; that of all by default.
-        target : float, optional
-            Loss that the job should reach, in raw units.
-        max_iter : int, optional
-            Maximum number of iterations, if known.
-        reports : bool
-            False for work without a loss; it gets a fair share.
-        owner : str
-            Who the job belongs to.
-        kind : Kind, optional
-            What the job trains, by which like past runs are found.
-
-        Raises
-        ------
-        DuplicateJob, InvalidSetting, NonFiniteLoss
-            The job was not added. The predictor raises the last one if `target` is out of range.
+        `weight` is from 1e-6 to 1e6. `min_share` and `max_share` are floor and cap, in threads.
+        `latest` is the factor of the job's own fair time at which it ends at the latest; that of
+        all by default. `target` is a loss in raw units. `reports` is False for work without a loss,
+        which gets a fair share. By its `kind`, like past runs are found.
         """
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter, latest)
@@ -187,22 +136,9 @@ class Engine(Steering, RemembersRuns):
     ) -> None:
         """Remove a job that ends.
 
-        All about it is forgotten, except that the prior for other jobs keeps how it scaled, and
-        the memory of past runs its run, if it has an outcome.
-
-        Parameters
-        ----------
-        job : str
-        now : float
-            Seconds.
-        outcome : {"done", "stopped", "failed"}, optional
-            How it ended; None for a run that is not to be remembered.
-        ended : float, optional
-            Seconds since 1970, to order past runs by; `now` by default.
-
-        Raises
-        ------
-        UnknownJob
+        All about it is forgotten, except that the prior for other jobs keeps how it scaled, and the
+        memory of past runs its run if it has an outcome: "done", "stopped" or "failed". Past runs
+        are ordered by `ended`, in seconds since 1970; `now` by default.
         """
         row, column = self.jobs.row(job), self.jobs.table.column
         if outcome == "done":
@@ -218,59 +154,28 @@ class Engine(Steering, RemembersRuns):
         self.grants.position.pop(job, None)
 
     def report(self, job: str, loss: float, now: float) -> None:
-        """Record the loss after the next iteration of a job. O(1).
+        """Record the loss after the next iteration of a job, which must report. O(1).
 
-        Parameters
-        ----------
-        job : str
-            A job that was added with ``reports=True``.
-        loss : float
-            Finite, in raw units.
-        now : float
-            Seconds.
-
-        Raises
-        ------
-        UnknownJob, NonFiniteLoss
+        Raises `NonFiniteLoss`.
         """
         row = self.jobs.row(job)
         self._predictor.report(job, loss)
         self.jobs.runtimes.end_iteration(row, self._since(now), float(loss))
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
-        """Charge a job for a finished task. O(1).
+        """Charge a job with the core-seconds of a finished task, or of several. O(1).
 
-        Parameters
-        ----------
-        job : str
-        seconds : float
-            Compute time, in core-seconds; may be the sum over several tasks.
-        at_once : float
-            Number of tasks of the job that were ready or running with this one, itself included.
-            Tasks that need no slot do not count.
-
-        Raises
-        ------
-        UnknownJob
+        `at_once` is the number of tasks of the job that were ready or running with this one, itself
+        included. Tasks that need no slot do not count.
         """
         self.jobs.runtimes.observe_task(self.jobs.row(job), seconds, at_once)
 
     def observe_demand(self, job: str, tasks: float) -> None:
-        """Record how many `tasks` of a job are ready or running now.
-
-        Raises
-        ------
-        UnknownJob
-        """
+        """Record how many `tasks` of a job are ready or running now."""
         self.jobs.table.column["demand"][self.jobs.row(job)] = tasks
 
     def observe_left(self, job: str, seconds: float) -> None:
-        """Record the core-seconds that the submitted tasks of a job still take; nan if unknown.
-
-        Raises
-        ------
-        UnknownJob
-        """
+        """Record the core-seconds that the submitted tasks of a job still take; nan if unknown."""
         self.jobs.table.column["left"][self.jobs.row(job)] = seconds
 
     def observe_use(self, used: Mapping[str, float]) -> None:
@@ -281,6 +186,62 @@ class Engine(Steering, RemembersRuns):
         if self.owners is not None:
             self.owners.observe_use(used)
 
+    def set_floor(self, job: str, threads: float) -> bool:
+        """Set the floor of a job in `threads`, 0 for none. Returns whether it changed."""
+        return self._set("floor", job, threads)
+
+    def set_max_iter(self, job: str, max_iter: int | None) -> bool:
+        """Set the total iterations of a job, None if unknown. Returns whether they changed."""
+        check_job_settings(max_iter=max_iter)
+        return self._set("max_iter", job, math.inf if max_iter is None else max_iter)
+
+    def set_job(
+        self,
+        job: str,
+        *,
+        weight: float | None = None,
+        min_share: float | None = None,
+        max_share: float | None = None,
+        target: float | None = None,
+        latest: float | None = None,
+    ) -> None:
+        """Change settings of a running job, as of `add_job`; those that are None stay.
+
+        A `min_share` of 0 and a `max_share` of inf remove the limit.
+        """
+        column, row, now = self.jobs.table.column, self.jobs.row(job), self.jobs[job]
+        floor = now.min_share if min_share is None else min_share
+        most = now.max_share if max_share is None else max_share
+        most = None if most == math.inf else most
+        check_job_settings(
+            now.weight if weight is None else weight, floor, most, target, latest=latest
+        )
+        column["floor"][row] = floor or 0.0
+        column["most"][row] = math.inf if most is None else most
+        if weight is not None:
+            column["weight"][row] = weight
+        if target is not None:
+            column["target"][row] = target
+        if latest is not None:
+            column["latest"][row] = latest
+
+    def pause(self, job: str, paused: bool = True) -> None:
+        """Grant a job no threads from the next decision on, or again if not `paused`."""
+        self.jobs.table.column["paused"][self.jobs.row(job)] = paused
+
+    def set_policy(self, policy: str | Policy) -> None:
+        """Decide by another policy from the next decision on."""
+        self.policy = policy_named(policy) if isinstance(policy, str) else policy
+
+    def set_owner(self, owner: str, terms: OwnerTerms) -> None:
+        """Set the `terms` of an `owner`. If no owner had any, jobs share by owner from now on.
+
+        Its `latest` is given to later jobs by whoever adds them.
+        """
+        if self.owners is None:
+            self.owners = Owners({})
+        self.owners.terms = {**self.owners.terms, owner: terms}
+
     def reallocate(
         self,
         workers: Mapping[str, int],
@@ -289,24 +250,11 @@ class Engine(Steering, RemembersRuns):
         eligible: Mapping[str, Collection[str]] | None = None,
         affinity: Mapping[str, Mapping[str, float]] | None = None,
     ) -> Grants:
-        """Decide the grants of all jobs until the next call.
+        """Decide the grants of all jobs until the next call. Returns those that changed.
 
-        Parameters
-        ----------
-        workers : mapping of str to int
-            Threads of each worker, by address.
-        now : float
-            Seconds.
-        eligible : mapping of str to collection of str, optional
-            Addresses of the workers that a job may use because they supply its resources, by job.
-            Jobs that are not listed may use all workers.
-        affinity : mapping of str to mapping of str to float, optional
-            Bytes of each job's data on each worker.
-
-        Returns
-        -------
-        Grants
-            Mapping of str to `Grant` with the jobs whose grant changed. `grants` has all jobs.
+        `workers` have the threads of each address. `eligible` has the addresses that a job may use
+        because they supply its resources; jobs that are not in it may use all. `affinity` has the
+        bytes of each job's data on each worker.
         """
         seen = self._workers = Workers.of(workers, self._workers)
         elapsed, self._last = self._since(now), now
@@ -324,17 +272,10 @@ class Engine(Steering, RemembersRuns):
     def end_of(self, job: str, now: float) -> dict[str, float] | None:
         """Return when a job ends, as of the last decision; None if its length is unknown.
 
-        Returns
-        -------
-        dict of str to float
-            Seconds from `now`: ``fair``, on a cluster that shares fairly; ``promised``, at the
-            latest (inf without a promise); ``expected``, and the 80 % band ``low`` to ``high``;
-            ``before``, what was promised when a fifth of its work was done (nan until then).
-            ``threads`` are those of the cluster at that time.
-
-        Raises
-        ------
-        UnknownJob
+        The values are in seconds from `now`: ``fair``, on a cluster that shares fairly;
+        ``promised``, at the latest (inf without a promise); ``expected``, and the 80 % band ``low``
+        to ``high``; ``before``, what was promised when a fifth of its work was done (nan until
+        then). ``threads`` are those of the cluster at that time.
         """
         place, ends = self.grants.position.get(job), self._decisions.ends
         if place is None or ends is None or self._last is None:
@@ -350,3 +291,9 @@ class Engine(Steering, RemembersRuns):
     def _since(self, now: float) -> float:
         """Return the seconds since the last reallocation, at least 0; 0 before the first one."""
         return 0.0 if self._last is None else max(now - self._last, 0.0)
+
+    def _set(self, setting: str, job: str, value: float) -> bool:
+        column, row = self.jobs.table.column[setting], self.jobs.row(job)
+        changed = bool(column[row] != value)
+        column[row] = value
+        return changed

@@ -1,10 +1,9 @@
 """Fair clock: what every job would have received by now on a cluster that shares fairly.
 
-The same jobs arrive there as in the real world, share by weight, capped by their tasks, and leave
-when their work is done *there*. A job is promised to end no later than `R` times its time there:
-`t` seconds after its arrival it must have received what it would have received there in `t / R`
-(the fair sojourn protocol of Friedman and Henderson, SIGMETRICS 2003, with slack). A fair schedule
-keeps every such promise, so all of them can be kept at once.
+A job is promised to end no later than `R` times its time there: `t` seconds after its arrival it
+must have received what it would have received there in `t / R` (the fair sojourn protocol of
+Friedman and Henderson, SIGMETRICS 2003, with slack). A fair schedule keeps every such promise, so
+all of them can be kept at once.
 """
 
 from __future__ import annotations
@@ -44,7 +43,12 @@ COLUMNS = {
 
 
 class FairClock:
-    """Fair cluster of the jobs in `table`, and of those that have left the real one before it."""
+    """Fair cluster of the jobs in `table`, and of those that have left the real one before it.
+
+    Jobs share it by weight, capped by their tasks, and leave when their work is done *there*.
+    Arrays are (n,), one value per job in `rows`; `total` is in core-seconds from arrival to end,
+    inf if unknown, and `age` in seconds since arrival.
+    """
 
     def __init__(self, table: JobArrays) -> None:
         self._table = table
@@ -62,23 +66,10 @@ class FairClock:
         age: FloatArray,
         step: float,
     ) -> FloatArray:
-        """Advance the fair cluster, and return the threads (n,) of the jobs in `rows` there.
+        """Advance by `elapsed` seconds, and return the threads (n,) of the jobs in `rows` here.
 
-        Parameters
-        ----------
-        rows : (n,) array of int
-        weight, cap : (n,) array
-            Weight of each job, and maximum threads: 0 for one without tasks.
-        total : (n,) array
-            Core-seconds of each job from arrival to end; inf if unknown.
-        capacity : float
-            Threads.
-        elapsed : float
-            Seconds since the last call.
-        age : (n,) array
-            Seconds since the arrival of each job.
-        step : float
-            Seconds between the first points that are remembered.
+        A job without tasks has a `cap` of 0 threads. `step` is the seconds between the first points
+        of the history.
         """
         column, n = self._table.column, len(rows)
         before = column["fair_served"][rows]
@@ -138,14 +129,7 @@ class FairClock:
         column["fair_age"][rows], column["fair_served"][rows] = age, after
 
     def served(self, rows: IntArray, age: FloatArray) -> FloatArray:
-        """Return the core-seconds (n,) that jobs had received at an earlier age.
-
-        Parameters
-        ----------
-        rows : (n,) array of int
-        age : (n,) array
-            Seconds since the arrival of each job.
-        """
+        """Return the core-seconds (n,) that jobs had received at an earlier `age`."""
         column = self._table.column
         step, points = column["fair_step"][rows], column["fair_points"][rows]
         place = np.divide(age, step, out=np.zeros(len(rows)), where=step > 0)
@@ -164,19 +148,9 @@ class FairClock:
     def until_end(
         self, rows: IntArray, total: FloatArray, threads: FloatArray, age: FloatArray
     ) -> FloatArray:
-        """Return the seconds (n,) until jobs end here, if no job comes or goes until then.
+        """Return the seconds (n,) until jobs end on their `threads`, if no job comes or goes.
 
         They are negative for jobs that have ended here, and nan for those of unknown length.
-
-        Parameters
-        ----------
-        rows : (n,) array of int
-        total : (n,) array
-            Core-seconds of each job; inf if unknown.
-        threads : (n,) array
-            Threads that each job has here.
-        age : (n,) array
-            Seconds since the arrival of each job.
         """
         column = self._table.column
         left = total - column["fair_served"][rows]
@@ -185,14 +159,7 @@ class FairClock:
         return np.where(np.isfinite(total), until, np.nan)
 
     def leave(self, row: int, attained: float) -> None:
-        """Keep a job that has ended in the real world until it has received what it used there.
-
-        Parameters
-        ----------
-        row : int
-        attained : float
-            Core-seconds.
-        """
+        """Keep a job that has ended until it has received the core-seconds `attained` here."""
         column = self._table.column
         left = attained - column["fair_served"].item(row)
         if left > 0 and column["fair_cap"].item(row) > 0:

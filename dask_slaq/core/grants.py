@@ -22,44 +22,18 @@ BoolArray = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Grant:
-    """Grant of one job until the next reallocation.
+    """Grant of one job until the next reallocation."""
 
-    Attributes
-    ----------
-    share : float
-        Threads, possibly fractional.
-    index : float
-        Order of dispatch; higher first.
-    workers : mapping of str to float
-        Worker set: threads on each worker. Fractions are time-shared.
-    tokens : float
-        Core-seconds by which the job is behind its promise. They are served before any index.
-    most : float
-        Cap: at most this many threads; inf for none. The job gets more only if slots are lent and
-        no other job has a ready task.
-    iteration : int
-        Number of reports received.
-    loss : float
-        Last raw loss, nan before the first report.
-    normalized : float
-        Remaining normalized loss, in [0, 1].
-    predicted : float
-        Predicted fall of the normalized loss in one epoch on `share` threads, nan without a
-        prediction.
-    why : str
-        Reason for the grant, as text.
-    """
-
-    share: float
-    index: float
-    workers: Mapping[str, float]
-    tokens: float
-    most: float
-    iteration: int
-    loss: float
-    normalized: float
-    predicted: float
-    why: str
+    share: float  # threads, possibly fractional
+    index: float  # order of dispatch; higher first
+    workers: Mapping[str, float]  # threads on each worker; fractions are time-shared
+    tokens: float  # core-seconds behind its promise, which are served before any index
+    most: float  # threads; it gets more only of lent slots for which no other job has a ready task
+    iteration: int  # reports received
+    loss: float  # the last one, raw; nan before the first report
+    normalized: float  # remaining normalized loss, in [0, 1]
+    predicted: float  # fall of the normalized loss in one epoch on `share`; nan if not predicted
+    why: str  # the reason, as text
 
 
 @dataclass(slots=True)
@@ -77,37 +51,21 @@ class Terms:
 
 @dataclass(frozen=True)
 class Decision:
-    """All grants of one decision. The other arrays (n_jobs,) hold the fields of `Grant`.
+    """All grants of one decision, as arrays (n_jobs,), mostly of the fields of `Grant`."""
 
-    Attributes
-    ----------
-    reports : (n_jobs,) array of bool
-        Whether the job reports a loss, or still may.
-    rate : (n_jobs,) array of float
-        Threads at which the tokens accrue until the next decision.
-    sets : Placement
-        Worker set of each job.
-    blind : bool
-        Whether the policy uses weights only.
-    epoch : float
-        Seconds until the next decision, for which the prediction holds.
-    owners : mapping of str to OwnerGrant
-        Grants of the owners; empty unless owners are configured.
-    """
-
-    reports: BoolArray
+    reports: BoolArray  # whether the job reports a loss, or still may
     share: FloatArray
     index: FloatArray
     tokens: FloatArray
-    rate: FloatArray
+    rate: FloatArray  # threads at which the tokens accrue until the next decision
     most: FloatArray
     iteration: IntArray
     loss: FloatArray
     normalized: FloatArray
     predicted: FloatArray
     sets: Placement
-    blind: bool
-    epoch: float
+    blind: bool  # whether the policy uses weights only
+    epoch: float  # seconds until the next decision, for which the prediction holds
     owners: Mapping[str, OwnerGrant] = field(default_factory=dict)
 
     def grant(self, i: int) -> Grant:
@@ -127,17 +85,9 @@ class Decision:
         )
 
     def differs(self, before: Decision, at: IntArray) -> BoolArray:
-        """Return which grants differ from those of an earlier decision, except for worker sets.
+        """Return which grants (n_jobs,) differ from those of an earlier decision, except for sets.
 
-        Parameters
-        ----------
-        before : Decision
-        at : (n_jobs,) array of int
-            Position of each job in `before`. Jobs that were not in it may have any position.
-
-        Returns
-        -------
-        (n_jobs,) array of bool
+        `at` has the position of each job in `before`; for jobs that were not in it, any.
         """
         changed = np.full(len(at), self.blind != before.blind or self.epoch != before.epoch)
         for name in _COMPARED:
@@ -168,16 +118,8 @@ _COMPARED = (
 class Grants(Mapping[str, Grant]):
     """Mapping of job to `Grant`.
 
-    Parameters
-    ----------
-    decision : Decision, optional
-        None for no grants.
-    position : dict of str to int, optional
-        Position of each job in the arrays of `decision`.
-    listed : (n_jobs,) array of bool, optional
-        Which jobs the mapping contains; all by default.
-    new : (n_jobs,) array of bool, optional
-        Which jobs had no grant before; all by default.
+    `listed` (n_jobs,) says which jobs of the `decision` it contains, and `new` (n_jobs,) which of
+    them had no grant before; None means all.
     """
 
     def __init__(

@@ -45,21 +45,9 @@ class Order(NamedTuple):
 class Jobs(Mapping[str, "Job"]):
     """Mapping of name to `Job`, made on access. Methods give arrays (n_jobs,) in `order`.
 
-    Attributes
-    ----------
-    table : JobArrays
-        Columns ``weight``, ``floor`` (threads, 0 for none), ``most`` (cap in threads, inf for
-        none), ``target`` (loss, nan for none), ``max_iter`` (inf for unknown), ``latest`` (factor,
-        nan for that of all), ``reports``, ``demand``, ``entitled`` and ``arrival``: see `Job`.
-        Also ``left``, core-seconds of the tasks that have been submitted, nan if unknown;
-        ``bucket``, the tokens left of the floor, and ``attained_before`` and ``attained_by_owner``,
-        core-seconds charged until the last decision.
-    fair_clock : FairClock
-        What the jobs would have received on a cluster that shares fairly.
-    ends : EndForecasts
-        When they are expected to end.
-    runtimes : Runtimes
-        Observed iterations and tasks, in the same rows.
+    ``table`` has one row per job; ``runtimes`` has its observed iterations and tasks in the same
+    row. ``fair_clock`` knows what the jobs would have received on a cluster that shares fairly, and
+    ``ends`` when they are expected to end.
     """
 
     def __init__(self) -> None:
@@ -67,20 +55,24 @@ class Jobs(Mapping[str, "Job"]):
         self.table = JobArrays(
             {
                 "weight": number,
-                "floor": number,
-                "most": ((), np.float64, math.inf),
-                "target": ((), np.float64, math.nan),
-                "max_iter": ((), np.float64, math.inf),
-                "reports": ((), np.bool_, True),
-                "demand": number,
-                "entitled": number,
-                "bucket": ((), np.float64, math.inf),
-                "attained_before": number,
-                "arrival": number,
+                "floor": number,  # threads, 0 for none
+                "most": ((), np.float64, math.inf),  # threads, inf for no cap
+                "target": ((), np.float64, math.nan),  # loss, nan for none
+                "max_iter": ((), np.float64, math.inf),  # inf for unknown
+                "reports": ((), np.bool_, True),  # False for work without a loss
+                "demand": number,  # tasks that are ready or running now
+                "entitled": number,  # core-seconds of a fair share while it had work
+                "bucket": ((), np.float64, math.inf),  # core-seconds of tokens left of the floor
+                "attained_before": number,  # core-seconds charged until the last decision
+                "arrival": number,  # seconds on the caller's clock
                 "paused": ((), np.bool_, False),
-                "attained_by_owner": number,
-                "latest": ((), np.float64, math.nan),
-                "left": ((), np.float64, math.nan),
+                "attained_by_owner": number,  # core-seconds charged to the owner
+                "latest": (
+                    (),
+                    np.float64,
+                    math.nan,
+                ),  # factor of its fair time; nan for none
+                "left": ((), np.float64, math.nan),  # core-seconds of submitted tasks, or nan
                 **fair_clock.COLUMNS,
                 **ends.COLUMNS,
             }
@@ -106,12 +98,7 @@ class Jobs(Mapping[str, "Job"]):
         return name in self._row
 
     def row(self, name: str) -> int:
-        """Return the row of a job.
-
-        Raises
-        ------
-        UnknownJob
-        """
+        """Return the row of a job, or raise `UnknownJob`."""
         try:
             return self._row[name]
         except KeyError:
@@ -119,18 +106,7 @@ class Jobs(Mapping[str, "Job"]):
             raise UnknownJob(f"no job named {name!r} is running; running are: {running}") from None
 
     def column(self, name: str, jobs: Sequence[str]) -> FloatArray:
-        """Return a column (n_jobs,) of `table` for some jobs.
-
-        Parameters
-        ----------
-        name : str
-            Name of the column.
-        jobs : sequence of str
-
-        Raises
-        ------
-        UnknownJob
-        """
+        """Return a column (n_jobs,) of `table` for some jobs, or raise `UnknownJob`."""
         values: FloatArray = self.table.column[name][[self.row(job) for job in jobs]]
         return values
 
@@ -194,13 +170,9 @@ class Jobs(Mapping[str, "Job"]):
         return np.where(left > 0, left, math.inf)
 
     def latest(self, rows: IntArray, default: float) -> FloatArray:
-        """Return the factors (n,) of their fair time at which the jobs in `rows` end at the latest.
+        """Return the factors (n,) of their fair time at which jobs end at the latest.
 
-        Parameters
-        ----------
-        rows : (n,) array of int
-        default : float
-            Factor of jobs without their own.
+        Jobs without a factor of their own have the `default`.
         """
         own = self.table.column["latest"][rows]
         return np.where(np.isnan(own), default, own)
@@ -208,11 +180,7 @@ class Jobs(Mapping[str, "Job"]):
     def total(self, rows: IntArray, work: FloatArray) -> FloatArray:
         """Return the core-seconds (n,) of jobs from arrival to end; inf if the end is unknown.
 
-        Parameters
-        ----------
-        rows : (n,) array of int
-        work : (n,) array
-            Core-seconds of an iteration, 0 if unknown.
+        `work` (n,) is the core-seconds of an iteration, 0 if unknown.
         """
         seen = self.runtimes.column
         ahead = self.ahead(rows, seen["reports"][rows])
@@ -225,26 +193,19 @@ class Jobs(Mapping[str, "Job"]):
         return total
 
 
-def _cell(name: str, doc: str, none: float | None = None) -> Any:
-    """Return a property that reads and writes a column, in which `none` stands for None."""
+def _cell(name: str, none: float | None = None) -> Any:
+    """Return a property that reads a column of `Jobs.table`; `none` and nan stand for None."""
 
     def read(job: Job) -> Any:
         value = job._jobs.table.column[name].item(job._row)
-        return None if none is not None and _same(value, none) else value
+        return None if value == none or value != value else value
 
-    def write(job: Job, value: float | None) -> None:
-        job._jobs.table.column[name][job._row] = none if value is None else value
-
-    return property(read, write, doc=doc)
+    return property(read)
 
 
-def _seen(name: str, doc: str) -> Any:
+def _seen(name: str) -> Any:
     """Return a property that reads a column of `Jobs.runtimes` that is always up to date."""
-
-    def read(job: Job) -> Any:
-        return job._jobs.runtimes.column[name].item(job._row)
-
-    return property(read, doc=doc)
+    return property(lambda job: job._jobs.runtimes.column[name].item(job._row))
 
 
 class Job:
@@ -252,25 +213,17 @@ class Job:
 
     __slots__ = ("_jobs", "_row")
 
-    weight: float = _cell("weight", "Relative importance, > 0.")
-    min_share: float | None = _cell("floor", "Floor in threads.", none=0.0)
-    max_share: float | None = _cell("most", "Cap in threads.", none=math.inf)
-    latest: float | None = _cell(
-        "latest", "Factor of its fair time at which it ends at the latest.", none=math.nan
-    )
-    target: float | None = _cell("target", "Loss it should reach.", none=math.nan)
-    max_iter: float | None = _cell(
-        "max_iter", "Iterations that it runs at most, as it said.", none=math.inf
-    )
-    reports: bool = _cell("reports", "False for what has no loss: it gets a fair share.")
-    iteration: int = _seen("reports", "Reports so far.")
-    loss: float = _seen("loss", "Last raw loss, nan before the first.")
-    demand: float = _cell("demand", "Tasks that are ready or running now.")
-    paused: bool = _cell("paused", "Whether it is given no threads until it is resumed.")
-    arrival: float = _cell("arrival", "When it came, seconds on the caller's clock.")
-    entitled: float = _cell(
-        "entitled", "Core-seconds that a fair scheduler would have given it while it had work."
-    )
+    weight: float = _cell("weight")
+    min_share: float | None = _cell("floor", none=0.0)  # threads
+    max_share: float | None = _cell("most", none=math.inf)  # threads
+    latest: float | None = _cell("latest")  # factor of its fair time
+    target: float | None = _cell("target")  # loss
+    max_iter: float | None = _cell("max_iter", none=math.inf)
+    reports: bool = _cell("reports")  # False for work without a loss
+    iteration: int = _seen("reports")  # reports so far
+    loss: float = _seen("loss")  # the last one, raw; nan before the first report
+    paused: bool = _cell("paused")
+    arrival: float = _cell("arrival")  # seconds on the caller's clock
 
     def __init__(self, jobs: Jobs, row: int) -> None:
         self._jobs, self._row = jobs, row
@@ -281,23 +234,6 @@ class Job:
         column = self._jobs.runtimes.column
         return JobRuntime(*(column[name].item(self._row) for name in JobRuntime._fields))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Job):
-            return NotImplemented
-        return all(map(_same, self._values(), other._values()))
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        names = [*self._jobs.table.column, "iteration", "loss", "runtime"]
-        pairs = zip(names, self._values(), strict=True)
-        return f"Job({', '.join(f'{name}={value!r}' for name, value in pairs)})"
-
-    def _values(self) -> list[Any]:
-        column = self._jobs.table.column
-        cells = [array.item(self._row) for array in column.values()]
-        return [*cells, self.iteration, self.loss, self.runtime]
-
 
 class JobRuntime(NamedTuple):
     """Observations of the iterations of one job."""
@@ -306,7 +242,3 @@ class JobRuntime(NamedTuple):
     width: float  # tasks of one iteration that run in parallel, at least 1
     attained: float  # core-seconds charged to the job so far
     scaled: bool  # whether its times follow Ernest's law rather than linear scaling
-
-
-def _same(one: object, other: object) -> bool:
-    return one == other or (one != one and other != other)

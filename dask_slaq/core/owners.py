@@ -79,13 +79,9 @@ class _Account:
 
 @dataclass
 class Owners:
-    """Shares of all owners.
+    """Shares of all owners, by their terms.
 
-    Parameters
-    ----------
-    terms : mapping of str to OwnerTerms
-        Settings by owner. An owner ``ann@host`` also matches ``ann``; all others have the terms
-        of ``default``.
+    The terms of ``ann`` also apply to ``ann@host``; owners without terms have those of ``default``.
     """
 
     terms: Mapping[str, OwnerTerms]
@@ -109,15 +105,9 @@ class Owners:
     def weigh(self, jobs: Jobs, order: Order, latest: float) -> None:
         """Let owners yield that used much lately, as in Slurm, but keep all promises.
 
-        The weight counts by 2 to the power of minus the owner's part of the use over its share.
-        An owner that then deserved less than its fair share over the factor `latest` (of its
-        jobs, or `latest` for those without one) could not keep its promises: it deserves this.
-
-        Parameters
-        ----------
-        jobs : Jobs
-        order : Order
-        latest : float
+        The weight counts by 2 to the power of minus the owner's part of the use over its share. An
+        owner that then deserved less than its fair share over the factor `latest` (of its jobs, or
+        `latest` for those without one) could not keep its promises: it deserves this.
         """
         self._factor = self._latest = None
         used = np.array([self._used.get(owner, 0.0) for owner in order.owners])
@@ -167,17 +157,6 @@ class Owners:
 
         An owner is credited for what it deserved since the last decision, by the tasks that its
         jobs had lately: at the moment of a decision it may be between two iterations, or jobs.
-
-        Parameters
-        ----------
-        jobs : Jobs
-        order : Order
-        capacity : float
-            Threads of all workers.
-        epoch, elapsed : float
-            Seconds.
-        age : numpy.ndarray
-            Seconds (n_jobs,) since the arrival of each job.
         """
         column, rows, n = jobs.table.column, order.rows, len(order.owners)
         demand = np.where(age < epoch, capacity, column["fair_width"][rows])
@@ -234,18 +213,7 @@ def _sums(owner: IntArray, values: FloatArray, n: int) -> FloatArray:
 
 
 def check_owners(value: object) -> dict[str, OwnerTerms]:
-    """Return the settings of owners as terms by name.
-
-    Parameters
-    ----------
-    value : object
-        Mapping of owner to a mapping with ``weight``, ``max-threads``, ``max-jobs`` and ``latest``,
-        as in the configuration.
-
-    Raises
-    ------
-    InvalidSetting
-    """
+    """Return the owners' terms by name, from their configuration, or raise `InvalidSetting`."""
     if not isinstance(value, Mapping):
         raise InvalidSetting(f"owners must be a mapping of owner to settings, not {shown(value)}")
     found = {}

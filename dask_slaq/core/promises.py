@@ -1,9 +1,8 @@
 """Promises: the core-seconds that every job gets, whatever its forecast says.
 
 A job of known length is to end no later than `latest` times its fair time (`fair_clock`). One of
-unknown length is to get a part of its fair share among the active jobs. Its tokens, core-seconds
-that are served before any policy's index, make up for what it lacks of that, or of its own floor in
-threads.
+unknown length is to get a part of its fair share. Its tokens, core-seconds that are served before
+any policy's index, make up for what it lacks of that, or of its own floor in threads.
 """
 
 from __future__ import annotations
@@ -29,25 +28,10 @@ INEXACT = 0.01
 def credit_entitlement(
     jobs: Jobs, weight: FloatArray, capacity: float, elapsed: float
 ) -> FloatArray:
-    """Credit jobs with their fair share of `capacity` for `elapsed` seconds.
+    """Credit jobs with their fair share for `elapsed` seconds. Returns its threads (n_jobs,).
 
-    Only jobs that have tasks and are not paused get credit, and for at most as many threads as
-    they have tasks.
-
-    Parameters
-    ----------
-    jobs : Jobs
-    weight : numpy.ndarray
-        Weights (n_jobs,).
-    capacity : float
-        Threads of all workers.
-    elapsed : float
-        Seconds.
-
-    Returns
-    -------
-    numpy.ndarray
-        The threads (n_jobs,) of the fair shares.
+    Only jobs that have tasks and are not paused get credit, and for at most as many threads as they
+    have tasks.
     """
     rows, column = jobs.order().rows, jobs.table.column
     demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
@@ -62,14 +46,6 @@ def still_reporting(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
     """Return which jobs (n_jobs,) report a loss or still may.
 
     A job that used `EXPLORED` epochs of its fair share without a report does not count.
-
-    Parameters
-    ----------
-    jobs : Jobs
-    capacity : float
-        Threads of all workers.
-    epoch : float
-        Seconds.
     """
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     weight = column["weight"][rows]
@@ -89,32 +65,13 @@ def refill_tokens(
     age: FloatArray,
     total: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Refill the tokens (n_jobs,) of all jobs, in core-seconds.
+    """Refill the tokens of all jobs. Returns core-seconds and the threads at which they accrue.
 
     A job gets what it lacks of its promise now, and the rest until the end of the epoch by and by;
     or what is left of its floor if that is more: tokens for `elapsed` seconds are added to what was
-    left before, up to `epoch` seconds' worth.
-
-    Parameters
-    ----------
-    jobs : Jobs
-    latest : float
-        Factor of its fair time at which a job ends at the latest.
-    credit : float
-        Part of its entitlement, in [0, 1], that a job gets over time whose end is unknown.
-    epoch, elapsed : float
-        Seconds.
-    fair : numpy.ndarray
-        Threads (n_jobs,) to which the jobs are entitled now.
-    age : numpy.ndarray
-        Seconds (n_jobs,) since arrival.
-    total : numpy.ndarray
-        Core-seconds (n_jobs,) that each job takes in all, inf if unknown.
-
-    Returns
-    -------
-    tokens, rate : numpy.ndarray
-        Tokens (n_jobs,), and the threads (n_jobs,) at which they accrue.
+    left before, up to `epoch` seconds' worth. All arrays are (n_jobs,): `fair` in threads, `age` in
+    seconds, `total` in core-seconds from arrival to end, inf if unknown. A job of unknown length
+    gets the part `credit` of its entitlement.
     """
     rows, column, clock = jobs.order().rows, jobs.table.column, jobs.fair_clock
     attained, floor = jobs.runtimes.column["attained"][rows], column["floor"][rows]

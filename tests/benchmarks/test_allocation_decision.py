@@ -46,7 +46,7 @@ def test_allocation_is_quick_without_the_largest_heap(monkeypatch):
 
 
 def test_a_different_allocation_is_seen(monkeypatch):
-    monkeypatch.setattr(allocation, "water_fill", lambda *args: np.zeros(5))
+    monkeypatch.setattr(allocation, "hand_out", lambda *args: np.zeros(5))
     assert allocation.measure(5, 40, repetitions=1)["identical"] is False
 
 
@@ -55,7 +55,7 @@ def test_one_by_one_gains_are_those_of_all_jobs(seed):
     forecasts = allocation.Forecasts.draw(20, 300, seed)
     one_by_one = forecasts.one_by_one()
     for threads in (0, 1, 2, 7, 40, 300):
-        together = forecasts(np.full(20, float(threads)))
+        together = forecasts.gain(np.full(20, float(threads)))
         assert [gain(threads) for gain in one_by_one] == together.tolist()
 
 

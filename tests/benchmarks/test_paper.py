@@ -22,7 +22,7 @@ from dask_slaq.simulation.workload.curves import Curve
 pytestmark = pytest.mark.slow
 
 TINY = Scale(
-    made=9, origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0),
+    origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 2.0),
     pauses=(0.0, 2.0), workers=(1, 2), task_seconds=(0.001,), iterations=3,
     decision_jobs=(12, 20), decision_cores=(64,), fits=3,
 )  # fmt: skip
@@ -30,11 +30,22 @@ PAPER = {"1", "3", "5", "6", "7", "7a", "7b", "8", "9", "10a", "10b", "10c"}
 DRAWN = [figure for figure in FIGURES if figure.draw is not None]
 
 
+def some_curves():
+    """Falling losses of three algorithms, one of them noisy, so that none need be trained."""
+    rng, k = np.random.default_rng(0), np.arange(60)
+    return [
+        Curve(f"{name}-{n}", name, 0.2 + (1 + k / (2 + 4 * n)) ** -1.5 + noise, name == "SGD")
+        for name in ("MLP classifier", "SVM", "SGD")
+        for n in range(3)
+        for noise in [0.01 * rng.standard_normal(60) * (name == "SGD")]
+    ]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Folder and result of one run."""
     out = tmp_path_factory.mktemp("figures")
-    return out, command.write(out, Study(TINY, processes=1))
+    return out, command.write(out, Study(TINY, given=some_curves(), processes=1))
 
 
 def opened(out, figure):

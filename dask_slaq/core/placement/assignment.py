@@ -1,8 +1,7 @@
 """Assignments of threads to jobs on workers, as flat arrays of (job, worker, threads).
 
 No step loops over jobs: jobs that want the same threads are put in order, and a running sum
-determines which of them get the threads. Jobs and workers are numbers. In a tie, the smaller number
-goes first.
+determines which of them get the threads. In a tie, the smaller number goes first.
 """
 
 from __future__ import annotations
@@ -57,18 +56,10 @@ def joined(parts: list[Assignment], n_workers: int) -> Assignment:
 
 
 def in_turn(group: IntArray, wanted: FloatArray, limit: FloatArray) -> FloatArray:
-    """Serve the members of each group in order, until the limit of the group is reached.
+    """Serve the members of each `group` (n,) in order, up to the `limit` (n,) of their group.
 
-    Parameters
-    ----------
-    group : (n,) array of int
-    wanted : (n,) array
-        Amount that each member asks for. The result is the amount that it gets.
-    limit : (n,) array
-        Total amount of the member's group; may differ between members.
+    Returns the amount (n,) that each gets of what it `wanted` (n,).
 
-    Examples
-    --------
     >>> in_turn(np.array([7, 5, 7]), np.array([2.0, 1.0, 2.0]), np.array([3.0, 9.0, 3.0]))
     array([2., 1., 1.])
     """
@@ -103,8 +94,6 @@ def _by_group(group: IntArray) -> IntArray:
 def lay_out(demand: FloatArray, room: FloatArray) -> Assignment:
     """Lay each `demand` (n_jobs,) end to end over each `room` (n_workers,); cut where either ends.
 
-    Examples
-    --------
     >>> lay_out(np.array([3.0, 1.0]), np.array([2.0, 9.0])).amount
     array([2., 1., 1.])
     """

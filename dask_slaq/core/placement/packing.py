@@ -22,25 +22,11 @@ ROUNDS = 8
 
 
 class FreeThreads:
-    """Free threads of the workers, and the threads placed so far.
+    """Threads of the workers: those still ``free`` (n_workers,), and those ``held`` (n_jobs,).
 
-    See `place_all` for the order of the steps. Methods take `jobs` to place and `workers` they may
-    use (arrays of int), or `places`: pairs of job and worker, sorted by job, best first. `whole`
-    and `part` are the threads (n_jobs,) that jobs still want, from which placed threads are
-    subtracted in place.
-
-    Parameters
-    ----------
-    threads : (n_workers,) array
-        Threads of each worker.
-    n_jobs : int
-
-    Attributes
-    ----------
-    free : (n_workers,) array
-        Free threads of each worker.
-    held : (n_jobs,) array
-        Threads placed for each job.
+    Methods take `jobs` to place and `workers` they may use (arrays of int), or `places`: pairs of
+    job and worker, sorted by job, best first. `whole` and `part` are the threads (n_jobs,) that
+    jobs still want, from which placed threads are subtracted in place.
     """
 
     def __init__(self, threads: FloatArray, n_jobs: int) -> None:
@@ -78,10 +64,7 @@ class FreeThreads:
         return kept
 
     def keep_whole(self, before: Assignment, whole: FloatArray) -> FloatArray:
-        """Keep the whole threads that jobs have and still want.
-
-        Returns the threads kept (n,) of each element of `before`, sorted by job, best first.
-        """
+        """Keep the whole threads that jobs have and still want. Returns them (n,) by place."""
         had = np.floor(before.amount + EPSILON)
         wanted = in_turn(before.job, had, whole[before.job])
         room = np.floor(self.free + EPSILON)[before.worker]

@@ -1,9 +1,7 @@
 """Computation of worker sets from shares.
 
-Placement is stable: a job keeps its workers as far as its share and the other jobs' shares allow.
-It is data-aware: a job grows towards the workers that hold its data. It is deterministic: the order
-of the input does not matter. Whole threads are placed first, each on one worker. Fractions then
-share the remaining threads.
+Jobs keep their workers as far as shares allow, and grow towards the workers that hold their data.
+Whole threads are placed first, each on one worker. Fractions then share the remaining threads.
 """
 
 from __future__ import annotations
@@ -30,94 +28,30 @@ from dask_slaq.core.placement.worker_sets import (
     unchanged,
 )
 
-__all__ = ["Placement", "place", "place_all"]
-
-
-def place(
-    shares: Mapping[str, float],
-    workers: Mapping[str, int],
-    previous: Mapping[str, Mapping[str, float]] | None = None,
-    *,
-    eligible: Mapping[str, Collection[str]] | None = None,
-    affinity: Mapping[str, Mapping[str, float]] | None = None,
-) -> dict[str, dict[str, float]]:
-    """Compute the worker sets of all jobs.
-
-    Parameters
-    ----------
-    shares : mapping of job to float
-        Threads of each job. Scaled down in proportion if they sum to more than the workers have.
-    workers : mapping of address to int
-        Threads of each worker.
-    previous : mapping of job to mapping of address to float, optional
-        Worker sets of the last epoch. Jobs and workers that are gone are ignored.
-    eligible : mapping of job to collection of addresses, optional
-        Workers that a job may use; unlisted jobs may use all. Jobs with the fewest eligible
-        workers choose first, even if other jobs used these workers before.
-    affinity : mapping of job to mapping of address to float, optional
-        Bytes of the job's data on each worker.
-
-    Returns
-    -------
-    dict of job to dict of address to float
-        Threads of each job on each worker, for every job in `shares`. No worker gets more threads
-        than it has (apart from rounding below 1e-9). A job with a share has a non-empty set if it
-        has an eligible worker: if all of these are full, jobs share one and each gets less.
-
-    Notes
-    -----
-    A job whose share and workers have not changed keeps its set, unless a job with fewer
-    eligible workers takes one of its threads. A shrinking job gives up fractions first, then the
-    workers with the fewest of its bytes, then those with the fewest of its threads.
-
-    Examples
-    --------
-    >>> place({"a": 1.5, "b": 1.5}, {"w1": 1, "w2": 1, "w3": 1})
-    {'a': {'w1': 1.0, 'w3': 0.5}, 'b': {'w2': 1.0, 'w3': 0.5}}
-    >>> place({"a": 2, "b": 1}, {"w1": 1, "w2": 1, "w3": 1}, {"b": {"w1": 1}})
-    {'a': {'w2': 1.0, 'w3': 1.0}, 'b': {'w1': 1.0}}
-    """
-    jobs = sorted(shares)
-    share = np.array([shares[job] for job in jobs], float)
-    before = Placement.of(previous or {})
-    found = place_all(jobs, share, workers, before, eligible=eligible, affinity=affinity)
-    return {job: found[job] for job in shares}
+__all__ = ["place_all"]
 
 
 def place_all(
     jobs: Sequence[str],
     share: FloatArray,
-    workers: Mapping[str, int],
-    previous: Placement | None = None,
-    *,
-    eligible: Mapping[str, Collection[str]] | None = None,
-    affinity: Mapping[str, Mapping[str, float]] | None = None,
+    workers: Workers,
+    previous: Placement | None,
+    eligible: Mapping[str, Collection[str]],
+    affinity: Mapping[str, Mapping[str, float]],
 ) -> Placement:
-    """Compute the worker sets of many jobs on arrays. Otherwise like `place`.
+    """Compute the worker sets of all `jobs`, which must be sorted by name.
 
-    Parameters
-    ----------
-    jobs : sequence of str
-        Names, sorted. Ties are broken in this order.
-    share : (n_jobs,) array
-        Threads of each job.
-    workers, eligible, affinity
-        See `place`.
-    previous : Placement, optional
-        Result of this function at the last epoch.
+    `share` (n_jobs,) is in threads, and scaled down in proportion if it sums to more than the
+    workers have. `eligible` has the workers that a job may use; unlisted jobs may use all. Jobs
+    with the fewest eligible workers choose first, even if other jobs used these workers before.
+    `affinity` has the bytes of each job's data on each worker.
 
-    Returns
-    -------
-    Placement
-
-    Examples
-    --------
-    >>> first = place_all(["a", "b"], np.array([1.0, 2.0]), {"w1": 1, "w2": 2})
-    >>> second = place_all(["a", "b"], np.array([1.0, 1.0]), {"w1": 1, "w2": 2}, first)
-    >>> second.kept.tolist(), second["b"]
-    ([True, False], {'w2': 1.0})
+    No worker gets more threads than it has (apart from rounding below 1e-9). A job with a share has
+    a non-empty set if it has an eligible worker: if all of these are full, jobs share one and each
+    gets less. A job whose share and workers have not changed keeps its set, unless a job with fewer
+    eligible workers takes one of its threads. A shrinking job gives up fractions first, then the
+    workers with the fewest of its bytes, then those with the fewest of its threads.
     """
-    workers = Workers.of(workers)
     addresses, threads = workers.addresses, workers.threads
     place_of = numbered(addresses) if eligible or affinity else {}
     share = np.where(share > 0, share, 0.0)
@@ -125,8 +59,8 @@ def place_all(
         share *= threads.sum() / share.sum()
     board = FreeThreads(threads, len(jobs))
     before = moved(previous, jobs, addresses)
-    near = bytes_of(affinity or {}, jobs, place_of)
-    groups = _by_eligible(jobs, threads, eligible or {}, place_of)
+    near = bytes_of(affinity, jobs, place_of)
+    groups = _by_eligible(jobs, threads, eligible, place_of)
     for mine, group in groups:
         _place_group(board, group, mine, share, before, near)
     for mine, group in groups:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_slaq.core.policies.hull import on_hull
 from dask_slaq.core.policies.increments import BoolArray, FloatArray, Gain, IntArray, rows_of
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
@@ -26,13 +26,10 @@ class GreedyPolicy:
 
     Attributes
     ----------
-    on_hull : bool
-        Whether gains with steps are replaced by their upper hull, so that `worth` does not rise.
     needs : frozenset of str
         See `Policy`.
     """
 
-    on_hull = False
     needs: frozenset[str] = frozenset()
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
@@ -85,9 +82,6 @@ class GreedyPolicy:
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Return the allocation by worth. See `Policy`."""
         snapshot, has_forecast = with_forecasts(snapshot)
-        if self.on_hull and not snapshot.concave and has_forecast.any():
-            most = max(1.0, min(float(snapshot.cap.max()), snapshot.capacity))
-            snapshot = replace(snapshot, gain=on_hull(snapshot.gain, len(snapshot.jobs), most))
         weight, capacity = snapshot.weight, snapshot.capacity
         cap = np.clip(snapshot.cap, 0.0, capacity)
         floor = fit_floors(np.minimum(snapshot.floor, cap), capacity)
@@ -96,7 +90,7 @@ class GreedyPolicy:
             fair = fair_fill(weight, floor, cap, capacity)
             lower, upper = np.where(has_forecast, floor, fair), np.where(has_forecast, cap, fair)
         lower = self.first(snapshot, has_forecast, lower, upper)
-        worth = MarginalValues(self, snapshot)
+        worth = MarginalValues(self.worth, snapshot)
         share = hand_out(worth, lower, upper, capacity, by_name(snapshot.jobs))
         share = fair_fill(weight, share, cap, capacity)
         return Allocation(share, self.index(snapshot, has_forecast))
@@ -104,27 +98,23 @@ class GreedyPolicy:
 
 @dataclass(frozen=True)
 class MarginalValues:
-    """Worth of threads under one policy and snapshot, as `hand_out` takes it."""
+    """Worth of threads in one snapshot, as `hand_out` takes it."""
 
-    policy: GreedyPolicy
+    worth: Callable[[Snapshot, FloatArray, FloatArray], FloatArray]  # as `GreedyPolicy.worth`
     snapshot: Snapshot
 
     def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
-        return self.policy.worth(self.snapshot, start, stop)
+        return self.worth(self.snapshot, start, stop)
 
     def of(self, rows: IntArray) -> MarginalValues:
         """Return the same function restricted to the jobs at `rows`."""
-        return MarginalValues(self.policy, self.snapshot.of(rows))
+        return MarginalValues(self.worth, self.snapshot.of(rows))
 
 
 def with_forecasts(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
     """Return a snapshot whose gains are 0 for jobs without a forecast, and which jobs have one.
 
-    Returns
-    -------
-    snapshot : Snapshot
-    has_forecast : (n_jobs,) array of bool
-        Jobs that report, are known, and have a finite gain and normalized loss.
+    These report, are known, and have a finite gain and normalized loss.
     """
     gain, one = snapshot.gain, np.ones(len(snapshot.jobs))
     finite = np.isfinite(gain(one)) & np.isfinite(gain(one * snapshot.capacity))
@@ -158,16 +148,9 @@ def first_value(policy: GreedyPolicy, snapshot: Snapshot) -> FloatArray:
 def index_of(
     known: FloatArray, has_forecast: BoolArray, snapshot: Snapshot, top: float
 ) -> FloatArray:
-    """Return the order of dispatch (n_jobs,): new jobs first, jobs that never report last.
+    """Return the order of dispatch (n_jobs,), given that of the jobs with a forecast.
 
-    Parameters
-    ----------
-    known : (n_jobs,) array
-        Index of the jobs with a forecast.
-    has_forecast : (n_jobs,) array of bool
-    snapshot : Snapshot
-    top : float
-        Largest index in `known`. New jobs get `top` plus their weight, silent ones -1.
+    New jobs get `top`, the largest index of others, plus their weight, and silent ones -1.
     """
     new = snapshot.reporting & ~has_forecast
     return np.where(has_forecast, known, np.where(new, top + snapshot.weight, -1.0))

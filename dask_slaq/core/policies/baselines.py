@@ -53,15 +53,7 @@ class _InTurn:
 
 
 class FirstInFirstOut(_InTurn):
-    """Order of arrival.
-
-    Examples
-    --------
-    >>> two = np.ones(2)
-    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 4 * two, two > 0, two, age=np.array([1., 9.]))
-    >>> FirstInFirstOut()(jobs).share
-    array([2., 4.])
-    """
+    """Order of arrival."""
 
     name = "fifo"
 
@@ -73,16 +65,9 @@ class FirstInFirstOut(_InTurn):
 class LeastAttainedService(_InTurn):
     """Least attained service first: core-seconds over weight (Tiresias, NSDI 2019).
 
-    Jobs are sorted into queues by service, because with exact service similar jobs would take
-    turns at every decision. The first queue ends at the service of all threads in one second, and
-    each later one at four times the limit before. Jobs in a queue are served in order of arrival.
-
-    Examples
-    --------
-    >>> two, attained = np.ones(2), np.array([50.0, 5.0])
-    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 4 * two, two > 0, two, attained=attained)
-    >>> LeastAttainedService()(jobs).share
-    array([2., 4.])
+    Jobs are sorted into queues by service, because with exact service similar jobs would take turns
+    at every decision. The first queue ends at the service of all threads in one second, and each
+    later one at four times the limit before. Jobs in a queue are served in order of arrival.
     """
 
     name = "las"
@@ -98,13 +83,6 @@ class ShortestRemainingTime(_InTurn):
     """Least predicted work left to the end first, over weight.
 
     Jobs without a forecast come first, so that they report.
-
-    Examples
-    --------
-    >>> two, left = np.ones(2), np.array([50.0, 5.0])
-    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 4 * two, two > 0, two, to_end=left)
-    >>> ShortestRemainingTime()(jobs).share
-    array([2., 4.])
     """
 
     name = "srtf"

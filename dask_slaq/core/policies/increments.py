@@ -19,22 +19,9 @@ EPSILON = 1e-9
 
 
 def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callable[..., Any]:
-    """Restrict a gain or worth to some of the jobs.
+    """Restrict a gain or worth of arrays (n_jobs,) to the jobs at `rows`, which may repeat.
 
-    Parameters
-    ----------
-    function : callable
-        Takes arrays (n_jobs,). If it has a method ``of(rows)`` that restricts it, the other jobs
-        are not computed.
-    rows : (n_rows,) array of int
-        Positions of the jobs, which may repeat.
-    n_jobs : int
-        Number of all jobs.
-
-    Returns
-    -------
-    callable
-        Takes and returns arrays (n_rows,).
+    If the function has a method ``of(rows)`` that restricts it, the other jobs are not computed.
     """
     if hasattr(function, "of"):
         restricted: Callable[..., Any] = function.of(rows)
@@ -65,21 +52,7 @@ def _distinct(rows: IntArray) -> list[IntArray]:
 class Increments:
     """Units of one thread that each job may get above its lower bound, numbered from 1.
 
-    Parameters
-    ----------
-    worth : callable
-        See `hand_out`.
-    lower, upper : (n_jobs,) array
-        Minimum and maximum threads of each job.
-
-    Attributes
-    ----------
-    lower : (n_jobs,) array
-        Minimum threads.
-    base : (n_jobs,) array
-        Whole threads in `lower`.
-    most : (n_jobs,) array
-        Number of units.
+    ``base`` (n_jobs,) is the whole threads in `lower`, and ``most`` (n_jobs,) the number of units.
     """
 
     def __init__(self, worth: Worth, lower: FloatArray, upper: FloatArray) -> None:
@@ -115,21 +88,9 @@ class Increments:
     ) -> tuple[FloatArray, FloatArray]:
         """Count the units of each job that are worth at least the price, by bisection.
 
-        Parameters
-        ----------
-        price : float
-            Worth per thread.
-        low, high : (n_jobs,) array
-            Bounds on the counts to start from.
-        capacity : float, optional
-            Stop as soon as it is clear whether the counted units exceed this number of threads.
-        strict : bool
-            Whether to count only units worth more than the price.
-
-        Returns
-        -------
-        low, high : (n_jobs,) array
-            Bounds on the counts; equal unless `capacity` stopped the search.
+        Returns bounds (n_jobs,) on the counts, within `low` and `high`. They are equal unless it is
+        clear earlier whether the units exceed the `capacity`. With `strict`, only units worth more
+        than the price count.
         """
         while (low < high).any():
             if capacity is not None and (

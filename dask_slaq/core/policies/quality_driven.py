@@ -1,18 +1,23 @@
 """Policy protocol, and the quality-driven policies.
 
-A policy is a callable class with a name, under which `registry.policy` finds it. Most policies
-subclass `GreedyPolicy` and define only the value of a job's next thread (`GreedyPolicy.worth`).
+Most subclass `GreedyPolicy` and define only the value of a job's next thread.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
-from dask_slaq.core.policies.base import GreedyPolicy, by_name, first_value, index_of
-from dask_slaq.core.policies.increments import BoolArray, FloatArray, IntArray
+from dask_slaq.core.policies.base import (
+    GreedyPolicy,
+    MarginalValues,
+    by_name,
+    first_value,
+    index_of,
+)
+from dask_slaq.core.policies.increments import BoolArray, FloatArray
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
@@ -71,7 +76,6 @@ class Policy(Protocol):
 
     >>> class GainTimesLoss(GreedyPolicy):
     ...     name = "gain-times-loss"
-    ...     on_hull = True
     ...
     ...     def worth(self, snapshot, start, stop):
     ...         rise = snapshot.gain(stop) - snapshot.gain(start)
@@ -104,15 +108,7 @@ class Nothing:
 
 
 class Fair:
-    """Weighted fair shares, regardless of loss.
-
-    Examples
-    --------
-    >>> two = np.ones(2)
-    >>> jobs = Snapshot(("a", "b"), 6, np.array([1.0, 2.0]), 0 * two, 9 * two, two > 0, two)
-    >>> Fair()(jobs).share
-    array([2., 4.])
-    """
+    """Weighted fair shares, regardless of loss."""
 
     name = "fair"
     needs: frozenset[str] = frozenset()
@@ -128,20 +124,9 @@ class MaxTotal(GreedyPolicy):
 
     Jobs outbid by others get only their floor, which may be 0. The index is the weighted gain of
     the first thread.
-
-    Examples
-    --------
-    Gains of 0.4 and 0.1 for the first thread, halving with each further one:
-
-    >>> gain = lambda n: np.array([0.8, 0.2]) * (1 - 0.5**n)
-    >>> two = np.ones(2)
-    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 9 * two, two > 0, two, gain)
-    >>> MaxTotal()(jobs)
-    Allocation(share=array([4., 2.]), index=array([0.4, 0.1]))
     """
 
     name = "max-total"
-    on_hull = True
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the weighted gain per thread."""
@@ -153,26 +138,15 @@ class MaxTotal(GreedyPolicy):
 class FirstToTarget(MaxTotal):
     """Least work left to the target first (shortest remaining time), then by gain.
 
-    Each thread goes to the job for which it raises speed most, relative to the core-seconds left
-    to the job's target divided by its weight. While jobs scale well, the job with the least work
-    left gets as many threads as it can use, then the next job. Where further threads add little,
-    several jobs share them. Jobs that have reached their target, or whose distance to it is
-    unknown, share the remaining threads as under `max-total`.
+    Each thread goes to the job for which it raises speed most, relative to the core-seconds left to
+    the job's target divided by its weight. While jobs scale well, the job with the least work left
+    gets as many threads as it can use, then the next job. Where further threads add little, several
+    jobs share them. Jobs that have reached their target, or whose distance to it is unknown, share
+    the remaining threads as under `max-total`.
 
     The index is -1 for jobs that never report; below 1 for jobs at their target or with an unknown
     distance (it rises with the gain of the first thread); from 1 to 2 for jobs before their target
     (it falls with the work left); and above 2 for new jobs.
-
-    Examples
-    --------
-    The second job has 30 core-seconds left to its target and comes before the first, which has 40.
-    The third has reached its target:
-
-    >>> three, work = np.ones(3), np.array([40.0, 30.0, 0.0])
-    >>> jobs = Snapshot(tuple("abc"), 6, three, 0 * three, 4 * three, three > 0, three,
-    ...                 lambda n: 0.1 * n, to_target=work)
-    >>> FirstToTarget()(jobs).share
-    array([2., 4., 0.])
     """
 
     name = "first-to-target"
@@ -183,7 +157,7 @@ class FirstToTarget(MaxTotal):
     ) -> FloatArray:
         """Return threads given where each shortens the time most. See `GreedyPolicy.first`."""
         upper = np.where(has_forecast & np.isfinite(_work_left(snapshot)), upper, lower)
-        worth = _Shortening(snapshot)
+        worth = MarginalValues(_shortening, snapshot)
         return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
@@ -199,16 +173,6 @@ class MaxMin(GreedyPolicy):
     Threads go to the job with the highest predicted loss, until all jobs are at the lowest common
     level. A job that cannot reach this level gets its cap, and takes nearly all threads if further
     threads help it little and its cap does not limit it. The index is the weighted normalized loss.
-
-    Examples
-    --------
-    Losses of 1.0 and 0.6, of which each thread takes 0.1:
-
-    >>> two = np.ones(2)
-    >>> loss = np.array([1.0, 0.6])
-    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 9 * two, two > 0, loss, lambda n: 0.1 * n)
-    >>> MaxMin()(jobs).share
-    array([5., 1.])
     """
 
     name = "max-min"
@@ -221,19 +185,10 @@ class MaxMin(GreedyPolicy):
         return np.where(snapshot.gain(most) > reached, left, 0.0)
 
 
-@dataclass(frozen=True)
-class _Shortening:
-    """Relative shortening of the time to the target, per thread."""
-
-    snapshot: Snapshot
-
-    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
-        speed = self.snapshot.speed
-        return (speed(stop) - speed(start)) / ((stop - start) * _work_left(self.snapshot))
-
-    def of(self, rows: IntArray) -> _Shortening:
-        """Return the same function restricted to the jobs at `rows`."""
-        return _Shortening(self.snapshot.of(rows))
+def _shortening(snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+    """Return the relative shortening of the time to the target, per thread."""
+    faster = snapshot.speed(stop) - snapshot.speed(start)
+    return faster / ((stop - start) * _work_left(snapshot))
 
 
 def _work_left(snapshot: Snapshot) -> FloatArray:
@@ -247,18 +202,6 @@ def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
 
     Without this limit, a policy that follows gains may give a job threads that make it little
     faster, while another job could use them well and the cluster as a whole does less work.
-
-    Parameters
-    ----------
-    policy : Policy
-        Called once or twice.
-    snapshot : Snapshot
-        Its ``efficient`` array holds the efficient thread counts.
-
-    Returns
-    -------
-    Allocation
-        Within the floors and caps of `snapshot`.
     """
     well = np.minimum(np.maximum(snapshot.efficient, snapshot.floor), snapshot.cap)
     if not (well < np.minimum(snapshot.cap, snapshot.capacity)).any():

@@ -34,18 +34,7 @@ POLICIES = tuple(_POLICIES)
 
 
 def policy(name: str) -> Policy:
-    """Return a new instance of the policy called `name`.
-
-    Raises
-    ------
-    UnknownPolicy
-        No policy has this name. The message lists the available names.
-
-    Examples
-    --------
-    >>> policy("fair").name
-    'fair'
-    """
+    """Return a new policy by its name, or raise `UnknownPolicy`, which lists the names."""
     if name not in _POLICIES:
         raise UnknownPolicy(f"no policy is called {name!r}; choose from {', '.join(POLICIES)}")
     return _POLICIES[name]()

@@ -61,8 +61,8 @@ class Snapshot:
         Present normalized loss, a fraction in [0, 1].
     gain : callable, optional
         Maps threads (n_jobs,) to the reduction of normalized loss (n_jobs,) predicted by the next
-        epoch: 0 at 0, nondecreasing, and concave unless `concave` is false. A job whose gain is
-        not finite counts as not known. A method ``of(rows)`` that returns the gain of the jobs at
+        epoch: 0 at 0, nondecreasing and concave. A job whose gain is not finite counts as not
+        known. A method ``of(rows)`` that returns the gain of the jobs at
         `rows` makes decisions much cheaper. All gains are 0 by default.
     reporting : array of bool, optional
         False for jobs that never report: jobs without a loss, and unowned tasks. They get a fair
@@ -80,9 +80,6 @@ class Snapshot:
     efficient : array, optional
         Threads beyond which another thread makes the job little faster; inf by default. Used by
         `with_efficiency_cap`.
-    concave : bool
-        False where gains have steps, as when iterations run in waves. Policies that need concave
-        gains then use the upper hull.
 
     Raises
     ------
@@ -101,7 +98,6 @@ class Snapshot:
     # A factory, because a class attribute would keep `__getattr__` from being called for parts.
     gain: Gain = field(default_factory=_no_gain)
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    concave: bool = True
     to_target: FloatArray = field(default_factory=_not_given)
     speed: Gain = field(default_factory=_by_threads)
     age: FloatArray = field(default_factory=_not_given)
@@ -127,7 +123,7 @@ class Snapshot:
     def of(self, rows: IntArray) -> Snapshot:
         """Return the snapshot of the jobs at `rows`, which may repeat. Its fields are lazy."""
         part = object.__new__(Snapshot)  # skips the checks, which the whole has passed
-        part.__dict__.update(capacity=self.capacity, concave=self.concave, _whole=self, _rows=rows)
+        part.__dict__.update(capacity=self.capacity, _whole=self, _rows=rows)
         return part
 
     def __getattr__(self, name: str) -> Any:

@@ -23,16 +23,8 @@ HARDLY = 1e-3
 def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
     """Return time from arrival to predicted end, over that on a constant fair share (Themis §3).
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-    threads : (n_jobs,) array
-        Threads that each job holds from now on.
-
-    Returns
-    -------
-    (n_jobs,) array
-        Positive; above 1 for jobs that lose by sharing, and 1 where the end is unknown.
+    The ratio (n_jobs,) with `threads` from now on is above 1 for jobs that lose by sharing, and 1
+    where the end is unknown.
     """
     fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
     work, sure = snapshot.attained + _left(snapshot), _in_sight(snapshot)
@@ -63,16 +55,6 @@ class FinishTimeFair(GreedyPolicy):
     thread goes where it lowers the logarithm of the ratio most, so that the product of the ratios
     falls. Threads that these jobs cannot use go to all others in the same way. The index is the
     ratio on a fair share from now on.
-
-    Examples
-    --------
-    Both jobs have 60 core-seconds left; the second arrived long ago and was served little:
-
-    >>> two = np.ones(2)
-    >>> jobs = Snapshot(("a", "b"), 6, two, 0 * two, 4 * two, two > 0, two,
-    ...                 age=np.array([10.0, 90.0]), attained=30 * two, to_end=60 * two)
-    >>> FinishTimeFair()(jobs).share
-    array([2., 4.])
     """
 
     name = "finish-time-fair"
@@ -98,7 +80,7 @@ class FinishTimeFair(GreedyPolicy):
         worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
         most = lower.copy()
         most[worst] = upper[worst]
-        worth = MarginalValues(self, snapshot)
+        worth = MarginalValues(self.worth, snapshot)
         return hand_out(worth, lower, most, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:

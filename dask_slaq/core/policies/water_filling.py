@@ -1,8 +1,7 @@
 """Exact water-filling, used by all policies.
 
 `hand_out` gives each thread to the job that values it most, as the paper's Algorithm 1 does, but
-searches for the price of the last thread instead of going thread by thread. `fair_fill` levels
-shares by weight.
+searches for the price of the last thread instead of going thread by thread.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ import numpy as np
 from dask_slaq.core.policies.increments import (
     EPSILON,
     FloatArray,
-    Gain,
     Increments,
     IntArray,
     Worth,
-    rows_of,
 )
 
 #: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a worth rises
@@ -32,26 +29,12 @@ FEW = 0.6
 def fair_fill(
     weight: FloatArray, floor: FloatArray, cap: FloatArray, capacity: float
 ) -> FloatArray:
-    """Return weighted fair shares with floors and caps, fractional and exact.
+    """Return weighted fair shares (n_jobs,) with floors and caps, fractional and exact.
 
-    Parameters
-    ----------
-    weight : (n_jobs,) array
-        Positive weights.
-    floor, cap : (n_jobs,) array
-        Minimum and maximum threads of each job. Where they cross, the cap holds. Floors that sum
-        to more than the capacity are scaled down in proportion.
-    capacity : float
-        Threads to allocate.
+    These are ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity, or
+    the caps where they sum to less. Where floor and cap cross, the cap holds. Floors that sum to
+    more than the capacity are scaled down in proportion.
 
-    Returns
-    -------
-    (n_jobs,) array
-        Threads: ``clip(level * weight, floor, cap)`` at the level where the sum is the capacity,
-        or the caps where they sum to less.
-
-    Examples
-    --------
     Ten threads; the second job may use one, and the third counts double:
 
     >>> one = np.ones(3)
@@ -81,67 +64,11 @@ def fair_fill(
 def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
     """Return floors scaled down in proportion if they sum to more than the capacity.
 
-    Parameters
-    ----------
-    floor : (n_jobs,) array
-        Threads.
-    capacity : float
-        Threads.
-
-    Examples
-    --------
     >>> fit_floors(np.array([4.0, 12.0]), 8)
     array([2., 6.])
     """
     total = floor.sum()
     return floor * (capacity / total) if total > capacity + EPSILON else floor
-
-
-def water_fill(
-    gain: Gain, weight: FloatArray, lower: FloatArray, upper: FloatArray, capacity: float
-) -> FloatArray:
-    """Maximise the weighted sum of concave gains, as the paper's Algorithm 1 does.
-
-    Parameters
-    ----------
-    gain : callable
-        Maps threads (n_jobs,) to gains (n_jobs,); nondecreasing and concave.
-    weight : (n_jobs,) array
-        Positive factor of each job's gain.
-    lower, upper : (n_jobs,) array
-        Minimum and maximum threads of each job.
-    capacity : float
-        Threads to allocate.
-
-    Returns
-    -------
-    (n_jobs,) array
-        Threads; see `hand_out`. Equal marginal gains are served in job order.
-
-    Examples
-    --------
-    With gains sqrt(n) and 3 sqrt(n), threads are worth 1, .41, … and 3, 1.24, .95, .80, …:
-
-    >>> root = lambda n: np.sqrt(n)
-    >>> water_fill(root, np.array([1.0, 3.0]), np.zeros(2), np.full(2, 9.0), 4)
-    array([1., 3.])
-    """
-    return hand_out(_Rise(gain, weight), lower, upper, capacity)
-
-
-class _Rise:
-    """Weighted rise of a gain per thread."""
-
-    def __init__(self, gain: Gain, weight: FloatArray) -> None:
-        self.gain, self.weight = gain, weight
-
-    def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
-        value: FloatArray = self.weight * (self.gain(stop) - self.gain(start)) / (stop - start)
-        return value
-
-    def of(self, rows: IntArray) -> _Rise:
-        """Return the same function restricted to the jobs at `rows`."""
-        return _Rise(rows_of(self.gain, rows, len(self.weight)), self.weight[rows])
 
 
 def hand_out(
@@ -153,34 +80,15 @@ def hand_out(
 ) -> FloatArray:
     """Give each thread to the job that values it most, until none is left or has a value.
 
-    The result equals that of a heap of marginal values, but the number of calls of `worth` grows
-    with the logarithm of the capacity only.
+    ``worth(start, stop)`` is the value per thread (n_jobs,) between two thread counts, and must not
+    rise with `start`. Threads whose value is not positive and finite are not given out; `fair_fill`
+    can allocate the rest. Jobs start with `lower` (n_jobs,) threads, whose sum must not exceed the
+    capacity, and get at most `upper`. Ties are served in `order`, by default from first to last.
 
-    Parameters
-    ----------
-    worth : callable
-        ``worth(start, stop)`` returns the value per thread (n_jobs,) between the thread counts
-        `start` and `stop`, both (n_jobs,). It must not rise with `start`. Threads whose value is
-        not positive and finite are not given out; the caller can allocate the rest with
-        `fair_fill`, with the result as floor.
-    lower : (n_jobs,) array
-        Threads that each job starts with, possibly fractional; the first thread then only
-        completes the fraction. The sum must not exceed the capacity.
-    upper : (n_jobs,) array
-        Maximum threads of each job; rounded down.
-    capacity : float
-        Threads to allocate.
-    order : (n_jobs,) array of int, optional
-        Jobs in the order in which ties are served; by default from first to last.
+    Returns threads (n_jobs,): ``max(lower, whole number)``, except for the job that gets the last,
+    fractional part of the capacity. The result equals that of a heap of marginal values, but the
+    number of calls of `worth` grows with the logarithm of the capacity only.
 
-    Returns
-    -------
-    (n_jobs,) array
-        Threads: ``max(lower, whole number)``, except for the job that gets the last, fractional
-        part of the capacity.
-
-    Examples
-    --------
     >>> halving = lambda start, stop: np.array([8.0, 5.0]) * 0.5**start
     >>> hand_out(halving, np.zeros(2), np.full(2, 9.0), 5)  # 8, 5, 4, 2.5, 2
     array([3., 2.])

@@ -1,7 +1,6 @@
 """Events of a recording: their fields, and validation of events read from a file.
 
-An event is a dict of plain values that JSON represents without loss. Values that rarely change
-are recorded only when they change.
+An event is a dict of plain values that JSON represents without loss.
 """
 
 from __future__ import annotations
@@ -173,8 +172,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
 
-#: Optional fields: measurements if available (`idle` and `offered`, see `recorder.Activity`), and
-#: values that changed: threads of each worker, workers of each job, bytes of each job by worker.
+#: Optional fields: `idle` and `offered` if measured (see `recorder.Measurements`), and values that
+#: changed: threads of each worker, workers of each job, bytes of each job by worker.
 MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "start": {
         "latest": _LATEST,
@@ -197,14 +196,7 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
 
 
 def check(event: Any) -> str:
-    """Return the kind of an event.
-
-    Raises
-    ------
-    BadEvent
-        If the event has an unknown kind, lacks a field or has a field with a value that is not
-        allowed.
-    """
+    """Return the kind of an event, or raise `BadEvent` if it is not one that a recorder writes."""
     if not isinstance(event, dict):
         raise BadEvent(f"an event is an object, not {event!r:.60}")
     kind = event.get("event")

