@@ -458,6 +458,7 @@ def job(
     }
     check_job_settings(**settings)
     settings |= {"kind": check_kind(kind), "resources": check_resources(resources)}
+    settings["spare"] = bool(spare)
     return Job(name, settings, check_owner(owner), client)
 
 
