@@ -13,7 +13,7 @@ import pytest
 from driving import PATIENCE, until
 
 import dask_slaq
-from dask_slaq.adapters import instrument, observing
+from dask_slaq.adapters import instrument, observe_fits
 from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.observing.session import expect
 
@@ -219,7 +219,7 @@ def test_by_default_reports_go_to_the_open_job(fit, monkeypatch):
 
 def test_a_fit_tells_how_many_losses_it_will_report_at_most(fit):
     told, losses = [], []
-    with observing(losses.append, expect=told.append):
+    with observe_fits(losses.append, expect=told.append):
         fit()
     assert len(told) == 1 and told[0] >= len(losses)
 
@@ -227,7 +227,7 @@ def test_a_fit_tells_how_many_losses_it_will_report_at_most(fit):
 @pytest.mark.parametrize("iterations", [None, 0, -1, 2.5, "9"])
 def test_what_is_no_number_of_iterations_tells_nothing(iterations):
     told = []
-    with observing(print, expect=told.append):
+    with observe_fits(print, expect=told.append):
         expect(iterations)
     assert told == []
 
@@ -236,7 +236,7 @@ def test_telling_that_fails_costs_one_warning(fit):
     def broken(iterations):
         raise RuntimeError("boom")
 
-    with pytest.warns(RuntimeWarning, match="boom") as warned, observing(print, expect=broken):
+    with pytest.warns(RuntimeWarning, match="boom") as warned, observe_fits(print, expect=broken):
         fit()
         fit()
     assert len(warned) == 1

@@ -1,8 +1,7 @@
 """Faults of dask-ml 2025.1.0 with newer Dask, pandas and scikit-learn, and their repairs.
 
-Two functions per fault: one checks the signature or behaviour of the installed libraries for the
-fault, the other returns the replacements. No repair changes a result: without it there is only an
-error.
+Two functions per fault: one checks the installed libraries for it, the other returns the
+replacements. No repair changes a result: without it there is only an error.
 """
 
 from __future__ import annotations
@@ -116,22 +115,9 @@ def _r2_score(
 def r2_score(y_true: Any, y_pred: Any, sample_weight: Any, multioutput: Any, compute: bool) -> Any:
     """Compute the coefficient of determination, as `sklearn.metrics.r2_score` does.
 
-    Supports what dask-ml's function of this name supports: no weights, and the mean over outputs.
-
-    Parameters
-    ----------
-    y_true, y_pred : array, shape (n_rows,) or (n_rows, n_outputs)
-        Targets and predictions, NumPy or Dask arrays; their lengths may be unknown.
-    sample_weight, multioutput : object
-        Validated by dask-ml.
-    compute : bool
-        Whether to return a float instead of a lazy array.
-
-    Returns
-    -------
-    float or dask array, shape ()
-        Mean over outputs of 1 - u / v, where u is the residual and v the total sum of squares; of
-        1 where both are 0, and of 0 where only v is.
+    Supports what dask-ml's function does, no weights and the mean over outputs, and also arrays of
+    unknown length. Each output scores 1 - u / v, where u is the residual and v the total sum of
+    squares; 1 where both are 0, and 0 where only v is.
     """
     import dask.array as da
     from dask_ml.metrics import regression

@@ -180,7 +180,7 @@ def test_switched_off_nothing_is_left():
 def test_blocks_and_jobs_follow_the_setting(rows):
     with dask.config.set({"slaq.repairs": False}), instrument(lambda loss: None):
         assert set(repairs.states().values()) == {"off"}
-        assert repairs._repairs._before == {}
+        assert repairs._repairs._made == {}
     with instrument(lambda loss: None):
         during = repairs.states()
     assert set(during.values()) <= {"active", "not needed"}

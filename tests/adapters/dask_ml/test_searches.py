@@ -14,7 +14,7 @@ from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument
-from dask_slaq.adapters.dask_ml.searches import Search
+from dask_slaq.adapters.dask_ml import Search
 from dask_slaq.adapters.observing.session import opened
 
 pytestmark = [pytest.mark.usefixtures("client"), pytest.mark.filterwarnings("ignore")]
