@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,9 @@ import click
 
 from dask_slaq.cli.connection import Where
 
-__all__ = [
-    "json_flag",
-    "json_option",
-    "known_policies",
-    "policies_or_oracles",
-    "scheduler_options",
-    "writable",
-]
-
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Reject a file that cannot be written, before minutes are spent on computing its content.
-
-    See the ``callback`` parameter of `click.Option`.
-
-    Raises
-    ------
-    click.BadParameter
-        The file is a directory, lies in a missing directory, or is not writable.
-    """
+    """Reject a file that cannot be written, before minutes are spent on computing its content."""
     if name is None or name == "-":
         return name
     path = Path(name)
@@ -57,33 +40,33 @@ def policies_or_oracles(
     context: click.Context, parameter: click.Parameter, names: str
 ) -> list[str]:
     """Parse names separated by commas; reject unknown policies, and drop duplicates."""
-    from dask_slaq.core.errors import UnknownPolicy
     from dask_slaq.simulation.study import check_policy
 
-    found = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    found = [name.strip() for name in names.split(",") if name.strip()]
     if not found:
         raise click.BadParameter("give at least one name")
-    for name in found:
-        try:
-            check_policy(name)
-        except UnknownPolicy as error:
-            raise click.BadParameter(str(error)) from None
-    return found
+    return _known(found, check_policy)
 
 
 def known_policies(
     context: click.Context, parameter: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Reject unknown policies, and drop duplicates."""
-    from dask_slaq.core.errors import UnknownPolicy
     from dask_slaq.core.policies import policy
 
-    for name in names:
-        try:
-            policy(name)
-        except UnknownPolicy as error:
-            raise click.BadParameter(str(error)) from None
-    return tuple(dict.fromkeys(names))
+    return tuple(_known(names, policy))
+
+
+def _known(names: Iterable[str], check: Callable[[str], object]) -> list[str]:
+    from dask_slaq.core.errors import UnknownPolicy
+
+    found = list(dict.fromkeys(names))
+    try:
+        for name in found:
+            check(name)
+    except UnknownPolicy as error:
+        raise click.BadParameter(str(error)) from None
+    return found
 
 
 json_flag = click.option(
