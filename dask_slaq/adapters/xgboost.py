@@ -53,18 +53,17 @@ class Training(LoopObserver):
         self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
     ) -> None:
         super().__init__(library, arguments, block)
-        inbox = Mailbox(block, "xgboost.dask")
+        self.inbox = Mailbox(block, "xgboost.dask")
         dtrain, evals = arguments["dtrain"], arguments["evals"]
         names = [name for data, name in evals or () if data is dtrain]
-        mine = callback(inbox.route, names[0] if names else None)
-        mine.inbox = inbox  # lives as long as the arguments of the loop, a coroutine
+        mine = callback(self.inbox.route, names[0] if names else None)
         arguments["callbacks"] = [mine, *(arguments["callbacks"] or ())]
         # Do not call a custom metric on data that it was not written for.
         if not evals and arguments["custom_metric"] is None:
             arguments["evals"] = [(dtrain, OWN)]
         maps = [dtrain.worker_map, *(data.worker_map for data, _ in evals or ())]
         self.gang: dict[str, Any] = {
-            "slaq_gang": inbox.route.inbox,
+            "slaq_gang": self.inbox.route.inbox,
             "slaq_gang_size": len(set().union(*maps)),
         }
         params = arguments.get("params") or {}

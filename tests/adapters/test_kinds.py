@@ -32,8 +32,16 @@ def plain(kind):
 SIZES = {"rows": 2.6, "chunks": 0.3}
 
 
-@pytest.mark.parametrize("solver", ["admm", "lbfgs", "newton", "gradient_descent", "proximal_grad"])
-@pytest.mark.parametrize("family", ["Logistic", "Normal"])
+@pytest.mark.parametrize(
+    ("solver", "family"),
+    [
+        ("admm", "Logistic"),
+        ("lbfgs", "Normal"),
+        ("newton", "Logistic"),
+        ("gradient_descent", "Normal"),
+        ("proximal_grad", "Logistic"),
+    ],
+)
 def test_linear_models(client, rows, solver, family):
     from dask_ml.linear_model import LinearRegression, LogisticRegression
 

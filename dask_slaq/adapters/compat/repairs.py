@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from dask_slaq.adapters.compat import dask_ml
-from dask_slaq.adapters.observing import AfterImport, Replacements, imported, warn_once
+from dask_slaq.adapters.observing import AfterImport, Replacements, warn_once
 from dask_slaq.config import enabled_repairs
 
 
@@ -88,8 +88,7 @@ class Repairs:
                     self._undo(repair)
                 elif repair.module not in sys.modules:
                     self.states[repair.name] = "library not imported"
-        for name, module in imported(self._repairs):
-            self._imported(name, module)
+        self._finder.finish_earlier()
 
     def _imported(self, name: str, module: ModuleType) -> None:
         """Repair an imported module, unless that is already done or disabled."""

@@ -8,7 +8,7 @@ from dask_slaq.adapters.observing.kinds import (
     sizes_of,
 )
 from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_used
-from dask_slaq.adapters.observing.patches import AfterImport, Patches, Replacements, imported
+from dask_slaq.adapters.observing.patches import AfterImport, Patches, Replacements
 from dask_slaq.adapters.observing.session import (
     ReportSession,
     check_not_stopped,
@@ -38,7 +38,6 @@ __all__ = [
     "describe_estimator",
     "ends_with",
     "expect",
-    "imported",
     "is_heard",
     "is_stopping",
     "kind_of",

@@ -6,7 +6,7 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CellType, ModuleType
@@ -93,8 +93,7 @@ class Patches:
                 sys.meta_path.insert(0, self._finder)
         try:
             # The finder patches imports that begin from now on; patch the earlier ones here.
-            for name, module in imported(self._loops):
-                self._imported(name, module)
+            self._finder.finish_earlier()
         except BaseException:  # interrupted while waiting for an import
             self.__exit__()
             raise
@@ -149,16 +148,6 @@ def _state(loop: Loop) -> str:
     return f"cannot be observed: {mismatch}" if mismatch else "ready for a block"
 
 
-def imported(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
-    """Yield names and modules of those imported among `names`; wait for imports under way."""
-    for name in names:
-        module = sys.modules.get(name)
-        if module is not None and _initializing(module):
-            module = _when_imported(name)
-        if module is not None:
-            yield name, module
-
-
 def _initializing(module: ModuleType) -> bool:
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
@@ -176,8 +165,17 @@ class AfterImport(MetaPathFinder):
     """Finder that calls ``done(name, module)`` at the end of the import of the named modules."""
 
     def __init__(self, names: Iterable[str], done: Callable[[str, ModuleType], None]) -> None:
-        self._names = frozenset(names)
+        self._names = tuple(names)
         self._done = done
+
+    def finish_earlier(self) -> None:
+        """Call ``done`` for the modules imported by now; wait for imports under way."""
+        for name in self._names:
+            module = sys.modules.get(name)
+            if module is not None and _initializing(module):
+                module = _when_imported(name)
+            if module is not None:
+                self._done(name, module)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

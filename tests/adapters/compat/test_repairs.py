@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import textwrap
 from types import ModuleType
 
 import dask
@@ -21,7 +19,6 @@ from dask_ml.feature_extraction.text import FeatureHasher, HashingVectorizer
 from dask_ml.linear_model import LinearRegression
 from dask_ml.metrics import r2_score
 from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
-from driving import PATIENCE
 from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
@@ -202,32 +199,6 @@ def test_a_job_repairs_though_it_does_not_instrument(client, rows):
     with dask.config.set({"slaq.instrument": False}), slaq.job("a") as job:
         score(rows)
     assert job.iteration == 0
-
-
-def test_modules_imported_later_are_mended():
-    code = """
-        import sys
-        import dask_slaq
-        from dask_slaq.adapters import repairs
-        with dask_slaq.instrument(print):
-            pass
-        print(*{"dask_ml", "sklearn", "dask.array"} & set(sys.modules))
-        print(repairs.states()["pca"])
-        from dask_ml.decomposition import PCA
-        print(repairs.states()["pca"])
-        print(hasattr(PCA, "power_iteration_normalizer"))
-    """
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    out = done.stdout.splitlines()
-    assert out[:2] == ["", "library not imported"]
-    assert out[2] == repairs.states()["pca"]
-    assert out[3] == str(out[2] == "active")
 
 
 @pytest.fixture
