@@ -99,10 +99,7 @@ class ProximalGrad(Solver):
         return out
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
-        extra = self.safely(self._wanted, default=())
-        out = self.library["compute"](*args, *extra, **kwargs)
-        self.safely(self._computed, out[0], out[len(args) :])
-        return out[: len(args)]
+        return self.compute_with(self.library["compute"], *args, **kwargs)
 
     def finish(self) -> None:
         if self.tried is not None:
@@ -116,15 +113,15 @@ class ProximalGrad(Solver):
         elif len(out) == 2:
             self.beta = out[1]
 
-    def _wanted(self) -> tuple[Any, ...]:
+    def wanted(self) -> tuple[Any, ...]:
         return (self.beta,) if self.start is None else (self.beta, self.start)
 
-    def _computed(self, loss: Any, extra: tuple[Any, ...]) -> None:
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         if self.start is not None:
             self.start = None
             self.accepted = np.zeros_like(extra[0])
             self.report(extra[1] + self.penalty(self.accepted))
-        self.tried = loss, extra[0]
+        self.tried = out[0], extra[0]
 
 
 class LBFGS(Solver):
@@ -205,13 +202,12 @@ class Newton(Solver):
         return self.family.gradient(Xbeta, X, y)
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
-        extra = self.safely(self._wanted, default=())
-        out = self.library["da"].compute(*args, *extra, **kwargs)
-        for losses in out[len(args) :]:
-            self.safely(lambda losses=losses: self.report(np.sum(losses)))
-        return out[: len(args)]
+        return self.compute_with(self.library["da"].compute, *args, **kwargs)
 
-    def _wanted(self) -> tuple[Any, ...]:
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
+        self.report(np.sum(extra[0]))
+
+    def wanted(self) -> tuple[Any, ...]:
         Xbeta, y = self.at
         loglike = self.family.loglike
         if not hasattr(Xbeta, "numblocks"):

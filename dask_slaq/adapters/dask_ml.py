@@ -70,24 +70,22 @@ class Lloyd(LoopObserver):
         return self.library["pairwise_distances_argmin_min"](X, Y, *args, **kwargs)
 
     def compute(self, *args: Any, **kwargs: Any) -> Any:
-        extra = self.safely(self._wanted, default=())
-        out = self.library["compute"](*args, *extra, **kwargs)
-        self.safely(self._iterated, out[0], *out[len(args) :])
-        return out[: len(args)]
+        return self.compute_with(self.library["compute"], *args, **kwargs)
 
-    def _wanted(self) -> tuple[Any, ...]:
+    def wanted(self) -> tuple[Any, ...]:
         if self.squares is not None:
             return (self.counts,)
         X = self.arguments["X"]
         self.origin = np.asarray(self.centers).mean(axis=0).astype(X.dtype)
         return self.counts, ((X - self.origin) ** 2).sum(dtype="f8")
 
-    def _iterated(self, means: Any, counts: Any, squares: Any = None) -> None:
-        self.means = means
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
+        means = self.means = out[0]
+        counts, *squares = extra
         self.iterations += 1
         first = self.squares is None
         if first:
-            self.squares = squares
+            (self.squares,) = squares
         origin = self.origin.astype("f8")
         means = means - origin
         if first:

@@ -105,6 +105,20 @@ class LoopObserver:
                 self._block.stop(str(stop))
                 raise
 
+    def wanted(self) -> tuple[Any, ...]:
+        """Return what `compute_with` computes in addition; by default nothing."""
+        return ()
+
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
+        """Receive the results that the loop asked for, and those of what was `wanted`."""
+
+    def compute_with(self, compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return ``compute(*args, **kwargs)``; the same computation serves the observer."""
+        extra = self.safely(self.wanted, default=())
+        out = compute(*args, *extra, **kwargs)
+        self.safely(self.computed, out[: len(args)], out[len(args) :])
+        return out[: len(args)]
+
     def safely(self, step: Callable[..., Any], *args: Any, default: Any = None) -> Any:
         """Return ``step(*args)``, without ever failing the fit except by `StopTraining`.
 
