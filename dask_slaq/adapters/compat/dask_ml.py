@@ -6,7 +6,6 @@ replacements. No repair changes a result: without it there is only an error.
 
 from __future__ import annotations
 
-import inspect
 from types import ModuleType
 from typing import Any
 
@@ -48,23 +47,16 @@ def persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:
     return repack(client.persist(found, **kwargs)) if found else collections
 
 
-# k-means++. It calls a private function of scikit-learn that requires weights since 1.3.
+# k-means++. It calls a private function of scikit-learn, which requires weights since 1.3, without.
 
 
 def start_lacks_weights(module: ModuleType) -> bool:
-    """Return whether scikit-learn's function requires weights and dask-ml passes none."""
-    weight = inspect.signature(module._kmeans_plusplus).parameters.get("sample_weight")
-    needed = weight is not None and weight.default is inspect.Parameter.empty
-    return needed and "sample_weight" not in _keywords(module.init_pp)
-
-
-def _keywords(function: Any) -> set[str]:
-    """Return the keywords in the calls that a function makes.
+    """Return whether dask-ml passes no weights.
 
     CPython keeps the keywords of a call as a tuple among the constants of the code.
     """
-    tuples = [c for c in function.__code__.co_consts if isinstance(c, tuple)]
-    return {name for names in tuples for name in names if isinstance(name, str)}
+    constants = module.init_pp.__code__.co_consts
+    return not any("sample_weight" in each for each in constants if isinstance(each, tuple))
 
 
 def start_with_equal_weights(module: ModuleType) -> Changes:
