@@ -54,12 +54,7 @@ class GradientDescent(Solver):
     def so_far(self) -> Any:
         return self.beta
 
-    def compute(self, *args: Any, **kwargs: Any) -> Any:
-        out = self.library["compute"](*args, **kwargs)
-        self.safely(self._iterated, out)
-        return out
-
-    def _iterated(self, out: tuple[Any, ...]) -> None:
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         step, before, after, gradient = out
         self.beta = self.beta - step * gradient  # as the loop does next
         if not self.started:
@@ -97,9 +92,6 @@ class ProximalGrad(Solver):
         out = self.library["persist"](*args, **kwargs)
         self.safely(self._persisted, out)
         return out
-
-    def compute(self, *args: Any, **kwargs: Any) -> Any:
-        return self.compute_with(self.library["compute"], *args, **kwargs)
 
     def finish(self) -> None:
         if self.tried is not None:
@@ -200,9 +192,6 @@ class Newton(Solver):
     def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
         self.at = Xbeta, y
         return self.family.gradient(Xbeta, X, y)
-
-    def compute(self, *args: Any, **kwargs: Any) -> Any:
-        return self.compute_with(self.library["da"].compute, *args, **kwargs)
 
     def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         self.report(np.sum(extra[0]))

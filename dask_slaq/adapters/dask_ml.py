@@ -69,9 +69,6 @@ class Lloyd(LoopObserver):
         self.centers = Y
         return self.library["pairwise_distances_argmin_min"](X, Y, *args, **kwargs)
 
-    def compute(self, *args: Any, **kwargs: Any) -> Any:
-        return self.compute_with(self.library["compute"], *args, **kwargs)
-
     def wanted(self) -> tuple[Any, ...]:
         if self.squares is not None:
             return (self.counts,)

@@ -106,16 +106,16 @@ class LoopObserver:
                 raise
 
     def wanted(self) -> tuple[Any, ...]:
-        """Return what `compute_with` computes in addition; by default nothing."""
+        """Return what `compute` computes in addition; by default nothing."""
         return ()
 
     def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         """Receive the results that the loop asked for, and those of what was `wanted`."""
 
-    def compute_with(self, compute: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Return ``compute(*args, **kwargs)``; the same computation serves the observer."""
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        """Stand in for Dask's function of this name; the same computation serves the observer."""
         extra = self.safely(self.wanted, default=())
-        out = compute(*args, *extra, **kwargs)
+        out = self.library["compute"](*args, *extra, **kwargs)
         self.safely(self.computed, out[: len(args)], out[len(args) :])
         return out[: len(args)]
 
