@@ -26,19 +26,11 @@ LIBRARIES = (
 
 
 def versions() -> dict[str, dict[str, str]]:
-    """Return the information that `show_versions` prints, without importing any library.
+    """Return the sections that `show_versions` prints, without importing any library.
 
-    Returns
-    -------
-    dict of str to dict of str to str
-        ``versions``: installed release of each library. ``adapters``: ``active`` for each training
-        loop that is observed, or the reason why it is not. ``repairs``: ``active`` for each name
-        in ``slaq.repairs``, or the reason why it is not active.
-
-    Raises
-    ------
-    InvalidSetting
-        The value of ``slaq.repairs`` is invalid.
+    ``versions`` has the installed release of each library, ``adapters`` and ``repairs`` whether
+    each training loop and repair is active, or why not. Raises `InvalidSetting` if
+    ``slaq.repairs`` is invalid.
     """
     import dask
 

@@ -11,7 +11,7 @@ import pytest
 
 from dask_slaq import SlaqPlugin
 from dask_slaq.adapters.compat import repairs
-from dask_slaq.config import DEFAULTS, REPAIRS, enabled_repairs, is_strict, settings
+from dask_slaq.config import DEFAULTS, REPAIRS, ROWS, enabled_repairs, is_strict, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError, UnknownPolicy
 
 
@@ -181,14 +181,7 @@ def test_values_that_are_not_allowed_are_refused(given, sentence):
         assert str(error.value) == sentence
 
 
-MAY_BE_NULL = (
-    *("memory", "log", "repairs", "owner", "owners", "half-life", "limits", "notify", "identity"),
-)
-
-
-@pytest.mark.parametrize(
-    "key", [key.replace("_", "-") for key in DEFAULTS["slaq"] if key not in MAY_BE_NULL]
-)
+@pytest.mark.parametrize("key", [key for key, row in ROWS.items() if "null" not in row["allowed"]])
 def test_null_is_refused_where_it_means_nothing(key):
     with dask.config.set({f"slaq.{key}": None}), pytest.raises((InvalidSetting, UnknownPolicy)):
         settings()

@@ -1,8 +1,7 @@
 """Adapters that make the training loops of unmodified libraries report their loss.
 
-`instrument` opens a block. Every loop in `LOOPS` that runs inside the block reports once per
-iteration. There is one file per library, which declares its loops and never imports the library;
-add the loops of a new file to `LOOPS`. ``docs/adapters.md`` lists the loops and what each reports.
+There is one file per library, which declares its loops and never imports the library; add the
+loops of a new file to `LOOPS`. ``docs/adapters.md`` lists them and what each reports.
 """
 
 from __future__ import annotations
@@ -11,24 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dask_slaq.adapters import dask_glm, joblib, lightgbm, xgboost
+from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, xgboost
 from dask_slaq.adapters.compat import repairs
-from dask_slaq.adapters.dask_ml import incremental, searches
-from dask_slaq.adapters.dask_ml import kmeans as dask_ml
 from dask_slaq.adapters.observing import Patches, ReportSession
 from dask_slaq.adapters.observing import session as blocks
 
 __all__ = ["instrument"]
 
-LOOPS = (
-    *dask_glm.LOOPS,
-    *dask_ml.LOOPS,
-    *incremental.LOOPS,
-    *joblib.LOOPS,
-    *lightgbm.LOOPS,
-    *searches.LOOPS,
-    *xgboost.LOOPS,
-)
+LOOPS = (*dask_glm.LOOPS, *dask_ml.LOOPS, *joblib.LOOPS, *lightgbm.LOOPS, *xgboost.LOOPS)
 _patches = Patches(LOOPS)
 
 
@@ -75,30 +64,20 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
         report = _report_to_job
     elif not callable(report):
         raise TypeError(f"report must be callable, not {report!r}")
-    with observing(report):
+    with observe_fits(report):
         yield
 
 
 @contextmanager
-def observing(
+def observe_fits(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
     describe: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Iterator[ReportSession]:
     """Open a block like `instrument`, and also pass on the length and the kind of each fit.
 
-    Parameters
-    ----------
-    report : callable
-        Called as ``report(loss)``; see `instrument`.
-    expect : callable, optional
-        Called as ``expect(n)`` when a fit begins, with its maximum number of reports.
-    describe : callable, optional
-        Called as ``describe(kind)`` when a fit begins; see `dask_slaq.core.memory.read_kind`.
-
-    Yields
-    ------
-    ReportSession
+    When a fit begins, it calls ``expect(n)`` with the fit's maximum number of reports, and
+    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads.
     """
     repairs.follow_settings()
     with _patches, blocks.opened(report, expect, describe) as block:

@@ -1,8 +1,4 @@
-"""Losses of estimators that learn block by block.
-
-Each loss is a mean over the rows of the block that was learnt last. This code runs in tasks on
-workers.
-"""
+"""Losses of estimators that learn block by block. This code runs in tasks on workers."""
 
 from __future__ import annotations
 
@@ -14,24 +10,12 @@ import numpy as np
 
 
 def loss_of_block(model: Any, x: Any, y: Any) -> float | None:
-    """Return the mean loss over the block that `model` has just learnt.
+    """Return the mean loss over the rows `x` and targets `y` that `model` has just learnt.
 
-    Parameters
-    ----------
-    model : estimator
-        Estimator after ``partial_fit(x, y)``.
-    x : array-like or sparse matrix, shape (n_rows, n_features)
-        Rows of the block.
-    y : array-like, shape (n_rows,), or None
-        Targets of the block.
-
-    Returns
-    -------
-    float or None
-        ``loss_`` if the estimator has it (MLPClassifier, MLPRegressor); ``inertia_`` divided by
-        the number of rows (MiniBatchKMeans); ``train_loss`` of the last epoch (skorch); for
-        SGDClassifier, SGDRegressor and Perceptron their objective including the penalty, which
-        takes one prediction for the block. None for an empty block or any other estimator.
+    It is ``loss_`` (MLPClassifier, MLPRegressor), ``inertia_`` per row (MiniBatchKMeans),
+    ``train_loss`` of the last epoch (skorch), or the objective including the penalty
+    (SGDClassifier, SGDRegressor, Perceptron), which takes one prediction for the block. None for
+    an empty block or any other estimator.
     """
     rows = x.shape[0] if hasattr(x, "shape") else len(x)  # sparse matrices have no len()
     if rows == 0:

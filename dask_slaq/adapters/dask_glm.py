@@ -7,39 +7,31 @@ if the solver has one. Each observer reads it from a computation that the solver
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dask_slaq.adapters.dask_glm_tasks import and_loss, of_block
-from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy, kind_of, sizes_of
+from dask_slaq.adapters.observing import Loop, LoopObserver, Proxy
 
 MODULE = "dask_glm.algorithms"
-
-
-def like(observer: LoopObserver, beta: Any) -> Any:
-    """Return NumPy coefficients as the kind of array that the loop returns for its ``X``.
-
-    Parameters
-    ----------
-    observer : LoopObserver
-    beta : array, shape (n_features,)
-    """
-    convert = observer.library.get("maybe_to_cupy", lambda beta, X: beta)
-    return convert(beta, observer.arguments["X"])
 
 
 class Solver(LoopObserver):
     """Observer of a solver of dask-glm."""
 
-    def kind(self, fit: str) -> dict[str, Any]:
-        """Return the kind: solver, family, regularizer and its strength, and size of the data."""
-        given = self.arguments
-        family = given.get("family")
-        family = getattr(family, "_original", family)  # which Newton's observer stands in for
-        numbers = {name: given.get(name) for name in ("lamduh", "rho")}
-        choices = (family, given.get("regularizer"))
-        return kind_of(fit, choices, {**sizes_of(given.get("X")), **numbers})
+    choices = ("family", "regularizer")
+    numbers = ("lamduh", "rho")
+
+    def like_loop(self, beta: Any) -> Any:
+        """Return NumPy coefficients, (n_features,), as the kind of array that the loop returns."""
+        convert = self.library.get("maybe_to_cupy", lambda beta, X: beta)
+        return convert(beta, self.arguments["X"])
+
+    def penalty(self, beta: Any) -> Any:
+        """Return the penalty of coefficients, (n_features,)."""
+        regularizer = self.library["Regularizer"].get(self.arguments["regularizer"])
+        return self.arguments["lamduh"] * regularizer.f(beta)
 
 
 class GradientDescent(Solver):
@@ -62,12 +54,7 @@ class GradientDescent(Solver):
     def so_far(self) -> Any:
         return self.beta
 
-    def compute(self, *args: Any, **kwargs: Any) -> Any:
-        out = self.library["compute"](*args, **kwargs)
-        self.safely(self._iterated, out)
-        return out
-
-    def _iterated(self, out: tuple[Any, ...]) -> None:
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         step, before, after, gradient = out
         self.beta = self.beta - step * gradient  # as the loop does next
         if not self.started:
@@ -106,17 +93,11 @@ class ProximalGrad(Solver):
         self.safely(self._persisted, out)
         return out
 
-    def compute(self, *args: Any, **kwargs: Any) -> Any:
-        extra = self.safely(self._wanted, default=())
-        out = self.library["compute"](*args, *extra, **kwargs)
-        self.safely(self._computed, out[0], out[len(args) :])
-        return out[: len(args)]
-
     def finish(self) -> None:
         if self.tried is not None:
             loss, self.accepted = self.tried
             self.tried = None
-            self.report(loss + self._penalty(self.accepted))
+            self.report(loss + self.penalty(self.accepted))
 
     def _persisted(self, out: tuple[Any, ...]) -> None:
         if len(out) == 3 and self.beta is None:
@@ -124,19 +105,15 @@ class ProximalGrad(Solver):
         elif len(out) == 2:
             self.beta = out[1]
 
-    def _wanted(self) -> tuple[Any, ...]:
+    def wanted(self) -> tuple[Any, ...]:
         return (self.beta,) if self.start is None else (self.beta, self.start)
 
-    def _computed(self, loss: Any, extra: tuple[Any, ...]) -> None:
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
         if self.start is not None:
             self.start = None
             self.accepted = np.zeros_like(extra[0])
-            self.report(extra[1] + self._penalty(self.accepted))
-        self.tried = loss, extra[0]
-
-    def _penalty(self, beta: Any) -> Any:
-        regularizer = self.library["Regularizer"].get(self.arguments["regularizer"])
-        return self.arguments["lamduh"] * regularizer.f(beta)
+            self.report(extra[1] + self.penalty(self.accepted))
+        self.tried = out[0], extra[0]
 
 
 class LBFGS(Solver):
@@ -152,7 +129,7 @@ class LBFGS(Solver):
     beta: Any = None
 
     def so_far(self) -> Any:
-        return like(self, self.beta)
+        return self.like_loop(self.beta)
 
     def fmin_l_bfgs_b(self, func: Any, *args: Any, callback: Any = None, **kwargs: Any) -> Any:
         self.tried: list[tuple[Any, Any]] | None = None
@@ -201,7 +178,7 @@ class Newton(Solver):
 
     def __init__(self, *run: Any) -> None:
         super().__init__(*run)
-        self.family = self.arguments["family"]
+        self.family = self.given["family"]
         self.arguments["family"] = Proxy(self.family, gradient=self.gradient)
         self.da = Proxy(self.library["da"], compute=self.compute)
 
@@ -213,18 +190,13 @@ class Newton(Solver):
         return self.library["dot"](X, beta)
 
     def gradient(self, Xbeta: Any, X: Any, y: Any) -> Any:
-        """Call the family's ``gradient`` on `X`, and keep `Xbeta` and `y` for the loss."""
         self.at = Xbeta, y
         return self.family.gradient(Xbeta, X, y)
 
-    def compute(self, *args: Any, **kwargs: Any) -> Any:
-        extra = self.safely(self._wanted, default=())
-        out = self.library["da"].compute(*args, *extra, **kwargs)
-        for losses in out[len(args) :]:
-            self.safely(lambda losses=losses: self.report(np.sum(losses)))
-        return out[: len(args)]
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
+        self.report(np.sum(extra[0]))
 
-    def _wanted(self) -> tuple[Any, ...]:
+    def wanted(self) -> tuple[Any, ...]:
         Xbeta, y = self.at
         loglike = self.family.loglike
         if not hasattr(Xbeta, "numblocks"):
@@ -253,7 +225,7 @@ class ADMM(Solver):
         self.da = Proxy(self.library["da"], compute=self.compute)
 
     def so_far(self) -> Any:
-        return like(self, self.z)
+        return self.like_loop(self.z)
 
     def delayed(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Wrap ``local_update`` so that its tasks also return the loss; pass on anything else."""
@@ -276,8 +248,44 @@ class ADMM(Solver):
         return betas
 
     def _iterated(self, losses: tuple[float, ...]) -> None:
-        regularizer = self.library["Regularizer"].get(self.arguments["regularizer"])
-        self.report(math.fsum(losses) + self.arguments["lamduh"] * regularizer.f(self.z))
+        self.report(math.fsum(losses) + self.penalty(self.z))
+
+
+# Functions of tasks are nested: they are pickled by value, so workers do not need this package.
+
+
+def of_block(loglike: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return the task function of `Newton`: the loss of one partition, shape (1,).
+
+    `loglike` is the family's negative log-likelihood; the loss is NaN if it raises.
+    """
+
+    def loss(Xbeta: Any, y: Any) -> Any:
+        try:
+            return np.array([float(loglike(Xbeta, y))])
+        except Exception:
+            return np.array([np.nan])
+
+    return loss
+
+
+def and_loss(update: Callable[..., Any]) -> Callable[..., tuple[Any, float]]:
+    """Return the task function of `ADMM`: dask-glm's ``local_update``, and the loss at ``z``.
+
+    The loss is that of the partition, without the penalty, and NaN if it cannot be evaluated.
+    """
+
+    def local_update(
+        X: Any, y: Any, beta: Any, z: Any, u: Any, rho: Any, f: Any, **more: Any
+    ) -> tuple[Any, float]:
+        try:
+            # `f` adds rho / 2 |beta - z + u|^2, which is zero for beta = z and u = 0.
+            loss = float(f(z, X, y, z, 0 * z, rho))
+        except Exception:
+            loss = float("nan")
+        return update(X, y, beta, z, u, rho, f, **more), loss
+
+    return local_update
 
 
 LOOPS = (

@@ -1,9 +1,6 @@
 """Training with xgboost on a worker set that may change: ``dask_slaq.xgboost.train``.
 
-``xgboost.dask.train`` keeps its workers for a whole run. This module trains in short steps that
-each continue the model so far. Between two steps it moves the rows to the workers that the job is
-granted. Columns are binned once, in advance, because xgboost's own bins depend on how the rows are
-distributed.
+It trains in short steps, between which the rows move to the workers that the job is granted.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import dask.array as da
 import numpy as np
 
 from dask_slaq.adapters.observing import stopped
+from dask_slaq.adapters.optional import optional
 from dask_slaq.client.connection import current_client
 from dask_slaq.client.queries import status
 from dask_slaq.core.errors import StopTraining
@@ -88,7 +86,7 @@ def train(
     ...     booster = slaq.xgboost.train({"max_depth": 3}, X, y, 200, rounds_per_step=10)
     >>> xgboost.dask.predict(client, booster, X)  # doctest: +SKIP
     """
-    library = _library()
+    library = optional("xgboost.dask", "xgboost")
     client = current_client(client)
     _check(num_boost_round, rounds_per_step)
     X, y = _partitions(client, X, y)
@@ -122,12 +120,9 @@ def train(
 
 
 def granted(client: Client) -> list[str]:
-    """Return the workers granted to the job of this context.
+    """Return the addresses of the workers granted to the job of this context.
 
-    Returns
-    -------
-    list of str
-        Addresses. All workers if there is no open job or no other job contends for them.
+    They are all workers if there is no open job or no other job contends for them.
     """
     name = (dask.get_annotations() or {}).get("slaq_job")
     if name is not None:
@@ -139,22 +134,11 @@ def granted(client: Client) -> list[str]:
 
 
 def binned(client: Client, X: da.Array, bins: int) -> da.Array:
-    """Replace each value by the lower edge of its bin.
+    """Replace each value of persisted rows by the lower edge of its bin, a float32.
 
-    The edges are quantiles of the quantiles of the partitions, so they do not depend on where the
+    xgboost's own bins depend on how the rows are distributed. These edges, at most `bins` per
+    column, are quantiles of the quantiles of the partitions, and do not depend on where the
     partitions are. A tree grown on the edges splits the original values in the same way.
-
-    Parameters
-    ----------
-    client : distributed.Client
-    X : dask array, (n_rows, n_columns)
-        Persisted, with all columns in each block.
-    bins : int
-        Maximum number of bins per column.
-
-    Returns
-    -------
-    dask array of float32, (n_rows, n_columns)
     """
     most = max(X.chunks[0])
     some = [
@@ -172,24 +156,9 @@ def binned(client: Client, X: da.Array, bins: int) -> da.Array:
 
 
 def place(homes: Sequence[str], workers: Sequence[str]) -> list[str]:
-    """Assign partitions evenly to workers and move as few as possible.
+    """Assign partitions, which are at `homes`, evenly to workers, and move as few as possible.
 
-    Parameters
-    ----------
-    homes : sequence of str
-        Address of the worker that holds each partition.
-    workers : sequence of str
-        Addresses of the workers to use.
-
-    Returns
-    -------
-    list of str
-        Address of the worker for each partition.
-
-    Raises
-    ------
-    ValueError
-        If `workers` is empty.
+    Raises `ValueError` if `workers` is empty.
 
     Examples
     --------
@@ -213,19 +182,9 @@ def place(homes: Sequence[str], workers: Sequence[str]) -> list[str]:
     return [home or next(free) for home in places]
 
 
-def _library() -> Any:
-    try:
-        import xgboost.dask
-    except ImportError as error:
-        raise ImportError("xgboost is not installed: pip install dask-slaq[xgboost]") from error
-    return xgboost.dask
-
-
 def _check(num_boost_round: Any, rounds_per_step: Any) -> None:
-    for name, value in {
-        "num_boost_round": num_boost_round,
-        "rounds_per_step": rounds_per_step,
-    }.items():
+    given = {"num_boost_round": num_boost_round, "rounds_per_step": rounds_per_step}
+    for name, value in given.items():
         if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
             raise ValueError(f"{name} must be a whole number >= 1, not {value!r}")
 

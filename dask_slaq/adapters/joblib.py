@@ -1,7 +1,7 @@
 """Ends of joblib's calls under its Dask backend, such as a grid search of scikit-learn.
 
-Their tasks are fits that report no loss, so a stop cannot reach them by a report: the call itself
-raises `StopTraining` in the thread that made it, and its tasks are cancelled.
+Their tasks are fits that report no loss, so no report can stop them: the call itself raises
+`StopTraining`, and its tasks are cancelled.
 """
 
 from __future__ import annotations
@@ -54,26 +54,12 @@ def can_end(backend: Any) -> bool:
 
 
 def end_soon(backend: Any, why: str) -> None:
-    """End the calls of a backend in the event loop of its client, which brings their results.
-
-    Parameters
-    ----------
-    backend : joblib._dask.DaskDistributedBackend
-    why : str
-        What `StopTraining` says.
-    """
+    """End the calls of a backend in the event loop of its client, which brings their results."""
     backend.client.loop.add_callback(end, backend, why)
 
 
 async def end(backend: Any, why: str) -> None:
-    """Let the calls of a backend raise `StopTraining`, and cancel their tasks. Never raises.
-
-    Parameters
-    ----------
-    backend : joblib._dask.DaskDistributedBackend
-    why : str
-        What `StopTraining` says.
-    """
+    """Let the calls of a backend raise `StopTraining`, and cancel their tasks. Never raises."""
     try:
         parallel = backend.parallel
         with parallel._lock:

@@ -1,13 +1,12 @@
 """Loss reports of LightGBM: of lightgbm.dask, and of models trained in one task (`SlaqReport`).
 
-lightgbm.dask (the ``DaskLGBM...`` estimators) trains in one long task per worker. A callback
-reports the loss of each round from the first worker. LightGBM evaluates each worker's own rows, so
-the loss is that of the rows of the first worker.
+lightgbm.dask trains in one long task per worker, and evaluates each worker's own rows. A callback
+reports the loss of each round over the rows of the first worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 from urllib.parse import urlparse
 
@@ -25,7 +24,7 @@ from dask_slaq.adapters.observing import (
     kind_of,
     sizes_of,
 )
-from dask_slaq.adapters.rounds import RoundReport
+from dask_slaq.adapters.rounds import RoundReport, first_loss
 
 __all__ = ["LOOPS", "SlaqReport"]
 
@@ -46,12 +45,10 @@ class Training(LoopObserver):
     ) -> None:
         super().__init__(library, arguments, block)
         self.inbox = Mailbox(block, "lightgbm.dask")
-        given = arguments["kwargs"]
-        route = self.inbox.route
+        given, route = arguments["kwargs"], self.inbox.route
         callbacks = [Report(route), *(given.get("callbacks") or ()), Stop(route)]
         arguments["kwargs"] = {**given, "callbacks": callbacks}
-        self._client = arguments["client"]
-        arguments["client"] = Proxy(self._client, submit=self._submit)
+        arguments["client"] = Proxy(arguments["client"], submit=self._submit)
 
     def _submit(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Submit a task; annotate those that train as a gang: they wait for each other."""
@@ -60,7 +57,7 @@ class Training(LoopObserver):
             size = kwargs["num_machines"]
             gang = {"slaq_gang": self.inbox.route.inbox, "slaq_gang_size": size}
         with dask.annotate(**gang):
-            return self._client.submit(function, *args, **kwargs)
+            return self.given["client"].submit(function, *args, **kwargs)
 
     def kind(self, fit: str) -> dict[str, Any]:
         """Return the kind: objective and boosting, parameters, and size of the data."""
@@ -71,17 +68,9 @@ class Training(LoopObserver):
 
 
 class Report:
-    """LightGBM callback that reports the loss of each round.
+    """LightGBM callback that reports the loss of each round to a route."""
 
-    It runs before early stopping, which may end the round with an exception.
-
-    Parameters
-    ----------
-    route : Address
-        Address to report losses to.
-    """
-
-    when = 5
+    when = 5  # before early stopping, which may end the round with an exception
     before_iteration = False
 
     def __init__(self, route: Address) -> None:
@@ -94,7 +83,8 @@ class Report:
     def __call__(self, env: Any) -> None:
         try:
             if on_first_worker(env.params):
-                loss = loss_of(env.evaluation_result_list or env.model.eval_train())
+                results = env.evaluation_result_list or env.model.eval_train()
+                loss = first_loss((value, higher) for _, _, value, higher, *_ in results)
                 if loss is not None:
                     self.route.report(loss)
         except Exception:  # a report must not fail the training
@@ -102,10 +92,7 @@ class Report:
 
 
 class Stop(Report):
-    """LightGBM callback that ends the training after a round, on all workers after the same one.
-
-    It runs last, so that the user's callbacks see the round.
-    """
+    """LightGBM callback that ends the training after a round, on all workers after the same one."""
 
     when = LAST
 
@@ -126,10 +113,7 @@ def end_training(env: Any) -> NoReturn:
 
 
 def rebuild() -> Callable[..., Any]:
-    """Return the function that unpickles a callback.
-
-    A worker without this package receives a callback that does nothing.
-    """
+    """Return the function that unpickles a callback: one that does nothing without this package."""
 
     def make(name: str, inbox: str, topic: str | None) -> Any:  # pickled by value
         try:
@@ -148,31 +132,6 @@ def on_first_worker(params: Mapping[str, Any]) -> bool:
     host = urlparse(get_worker().address).hostname
     first, _, _ = str(params["machines"]).partition(",")
     return first == f"{host}:{params['local_listen_port']}"
-
-
-def loss_of(results: Iterable[tuple[Any, ...]]) -> float | None:
-    """Return the first metric where lower is better, else minus the first metric.
-
-    Parameters
-    ----------
-    results : iterable of tuple
-        (data name, metric name, value, whether higher is better), as LightGBM passes them.
-
-    Returns
-    -------
-    float or None
-        None without results.
-
-    Examples
-    --------
-    >>> loss_of([("train", "auc", 0.75, True), ("train", "l2", 0.5, False)])
-    0.5
-    """
-    scores = [(value, higher) for _, _, value, higher, *_ in results]
-    losses = [value for value, higher in scores if not higher]
-    if losses:
-        return float(losses[0])
-    return -float(scores[0][0]) if scores else None
 
 
 class SlaqReport(RoundReport):

@@ -1,40 +1,26 @@
-"""Lightning callback that reports the loss of each epoch.
-
-`SlaqReport` is created on first access, because its base class is Lightning's.
-"""
+"""Lightning callback that reports the loss of each epoch."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import uuid
+from importlib.util import find_spec
 from typing import Any
 
 from dask_slaq.adapters.observing import describe, expect, kind_of, publish, warn_once
+from dask_slaq.adapters.optional import made_on_access, optional
 
 __all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "SlaqReport":
-        return _made()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def _base() -> type:
     """Return the ``Callback`` class of the installed one of Lightning's two packages."""
-    try:
-        from lightning.pytorch import Callback
-    except ImportError:
-        try:
-            from pytorch_lightning import Callback
-        except ImportError as error:
-            message = "lightning is not installed: pip install dask-slaq[torch]"
-            raise ImportError(message) from error
-    return Callback
+    other = find_spec("lightning") is None and find_spec("pytorch_lightning") is not None
+    module = optional("pytorch_lightning" if other else "lightning.pytorch", "torch")
+    base: type = module.Callback
+    return base
 
 
-@functools.cache
 def _made() -> type:
     class SlaqReport(_base()):  # type: ignore[misc]
         """Callback that reports the mean training loss, or a logged metric, after each epoch.
@@ -43,11 +29,8 @@ def _made() -> type:
         search of the task that calls it; elsewhere nothing happens. *n* epochs give *n* reports,
         from the process of global rank 0 only.
 
-        Parameters
-        ----------
-        monitor : str, optional
-            Metric that the module logs, where lower is better, such as ``val_loss``. By default the
-            loss that ``training_step`` returns, averaged over the epoch.
+        `monitor` is a metric that the module logs, where lower is better, such as ``val_loss``. By
+        default it is the loss that ``training_step`` returns, averaged over the epoch.
 
         Examples
         --------
@@ -111,5 +94,7 @@ def _made() -> type:
                 f"the module logs {logged}",
             )
 
-    SlaqReport.__module__, SlaqReport.__qualname__ = __name__, "SlaqReport"
     return SlaqReport
+
+
+__getattr__ = made_on_access(__name__, SlaqReport=_made)

@@ -1,36 +1,21 @@
-"""Optuna pruner that makes ``should_prune`` report the trial's latest value to its search.
-
-`Pruner` is created on first access, because its base class is Optuna's. It is pickled by name, so
-a study that uses it can be sent to workers.
-"""
+"""Optuna pruner that makes ``should_prune`` report the trial's latest value to its search."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any
 
 from dask_slaq import worker
+from dask_slaq.adapters.optional import made_on_access, optional
 from dask_slaq.core.errors import StopTraining, TrialPruned
 
 __all__ = ["Pruner"]  # noqa: F822  (created by `__getattr__`)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Pruner":
-        return _made()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-@functools.cache
 def _made() -> type:
-    try:
-        from optuna.pruners import BasePruner
-        from optuna.study import StudyDirection
-    except ImportError as error:
-        raise ImportError("optuna is not installed: pip install dask-slaq[optuna]") from error
+    optuna = optional("optuna", "optuna")
 
-    class Pruner(BasePruner):  # type: ignore[misc]
+    class Pruner(optuna.pruners.BasePruner):  # type: ignore[misc,name-defined]
         """Optuna pruner that lets a trial wait in ``should_prune`` while others gain more.
 
         In a task of a search (`search`), ``trial.report(value, step)`` and then
@@ -39,10 +24,8 @@ def _made() -> type:
         itself it prunes nothing, except what a search with ``prune=True`` prunes or after the
         search was stopped. Elsewhere it does nothing.
 
-        Parameters
-        ----------
-        wrapped : optuna.pruners.BasePruner, optional
-            Pruner to ask after the wait. Most of Optuna's fetch all trials for each question.
+        `wrapped` is a pruner to ask after the wait. Most of Optuna's fetch all trials for each
+        question.
 
         Examples
         --------
@@ -54,7 +37,7 @@ def _made() -> type:
         ...             for _ in range(40)]
         """
 
-        def __init__(self, wrapped: BasePruner | None = None) -> None:
+        def __init__(self, wrapped: Any = None) -> None:
             self._wrapped = wrapped
             self._reported: tuple[int, int] | None = None
 
@@ -64,7 +47,7 @@ def _made() -> type:
             if step is not None and (trial.number, step) != self._reported:
                 self._reported = trial.number, step
                 value = trial.intermediate_values[step]
-                maximizes = study.direction == StudyDirection.MAXIMIZE
+                maximizes = study.direction == optuna.study.StudyDirection.MAXIMIZE
                 try:
                     worker.report_trial(-value if maximizes else value, trial=trial.number)
                 except TrialPruned:
@@ -75,5 +58,7 @@ def _made() -> type:
                     return True
             return self._wrapped is not None and self._wrapped.prune(study, trial)
 
-    Pruner.__module__, Pruner.__qualname__ = __name__, "Pruner"
     return Pruner
+
+
+__getattr__ = made_on_access(__name__, Pruner=_made)

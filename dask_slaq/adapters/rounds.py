@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dask_slaq.adapters.observing import publish, warn_once
 
-__all__ = ["RoundReport", "Scores"]
+__all__ = ["RoundReport", "Scores", "first_loss"]
 
 #: Latest value and whether higher is better, by metric, by evaluation set.
 Scores = Mapping[str, Mapping[str, tuple[float, bool]]]
+
+
+def first_loss(scores: Iterable[tuple[float, bool]], best: float = 0.0) -> float | None:
+    """Return the first value where lower is better, else `best` minus the first; None of none."""
+    scores = list(scores)
+    for value, higher in scores:
+        if not higher:
+            return float(value)
+    return best - float(scores[0][0]) if scores else None
 
 
 class RoundReport:
@@ -46,17 +55,7 @@ class RoundReport:
         self._trial = uuid.uuid4().hex[:8]
 
     def report(self, scores: Scores) -> bool:
-        """Report the loss of a round; see `publish`.
-
-        Parameters
-        ----------
-        scores : Scores
-
-        Returns
-        -------
-        bool
-            False if the training was stopped or pruned.
-        """
+        """Report the loss of a round. Returns False if the training was stopped or pruned."""
         loss = self._choose(scores)
         return loss is None or publish(loss, trial=self._trial)
 

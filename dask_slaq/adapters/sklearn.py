@@ -1,7 +1,7 @@
 """scikit-learn callback that reports the loss of each iteration of a fit.
 
-It follows the callback interface of scikit-learn 1.9 and later. The interface passes no loss, but a
-fitted copy of the estimator and the training data, from which the callback computes one.
+The interface, of scikit-learn 1.9 and later, passes no loss, but a fitted copy of the estimator and
+the training data, from which the callback computes one.
 """
 
 from __future__ import annotations
@@ -109,16 +109,8 @@ class SlaqReport:
 def log_loss(model: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
     """Return the mean log-loss of a classifier.
 
-    scikit-learn's own takes as long to check its arguments as a short iteration takes.
-
-    Parameters
-    ----------
-    model : estimator
-        With ``predict_proba`` and ``classes_``.
-    X : array-like of shape (n_rows, n_features)
-    y : array-like of shape (n_rows,)
-        Labels, each of them in ``model.classes_``.
-    sample_weight : array-like of shape (n_rows,), optional
+    scikit-learn's own takes as long to check its arguments as a short iteration takes. Each label
+    must be in ``model.classes_``.
     """
     y = np.asarray(y)
     chance = model.predict_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
@@ -129,10 +121,7 @@ def log_loss(model: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
 def fit_of(context: Any) -> str:
     """Return an identifier of the fit that an iteration belongs to, the same on all workers.
 
-    Parameters
-    ----------
-    context : sklearn.callback.CallbackContext
-        Context of the iteration. That of the fit is its parent, in turn a child of the search's.
+    The context of the fit is the parent of the iteration's, and in turn a child of the search's.
     """
     path = [context.root_uuid.hex[:8]]
     while (context := context.parent) is not None:

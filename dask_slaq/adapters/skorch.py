@@ -1,45 +1,26 @@
-"""skorch callback that reports the loss of each epoch.
-
-`SlaqReport` is created on first access, because its base class is skorch's. It is pickled by name,
-so a net with this callback can be sent to workers.
-"""
+"""skorch callback that reports the loss of each epoch."""
 
 from __future__ import annotations
 
-import functools
 import uuid
 from typing import Any
 
 from dask_slaq.adapters.observing import check_not_stopped, describe_estimator, publish, warn_once
+from dask_slaq.adapters.optional import made_on_access, optional
 
 __all__ = ["SlaqReport"]  # noqa: F822  (created by `__getattr__`)
 
 
-def __getattr__(name: str) -> Any:
-    if name == "SlaqReport":
-        return _made()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-@functools.cache
 def _made() -> type:
-    try:
-        from skorch.callbacks import Callback
-    except ImportError as error:
-        raise ImportError("skorch is not installed: pip install dask-slaq[torch]") from error
-
-    class SlaqReport(Callback):  # type: ignore[misc]
+    class SlaqReport(optional("skorch.callbacks", "torch").Callback):  # type: ignore[misc]
         """Callback that reports one entry of a skorch net's history after each epoch.
 
         The reports go to the job that is open where ``fit`` or ``partial_fit`` runs, or else to the
         search of the task that trains the net, where each ``fit`` is a trial of its own; elsewhere
         nothing happens. *n* epochs give *n* reports.
 
-        Parameters
-        ----------
-        loss : str
-            Name of the entry, where lower is better: ``train_loss``, ``valid_loss``, or an entry
-            that another callback of the net records before this one.
+        `loss` is the name of the entry, where lower is better: ``train_loss``, ``valid_loss``, or
+        an entry that another callback of the net records before this one.
 
         Examples
         --------
@@ -71,5 +52,7 @@ def _made() -> type:
                 f"the net records no {self.loss!r}, so nothing is reported; it records {recorded}",
             )
 
-    SlaqReport.__module__, SlaqReport.__qualname__ = __name__, "SlaqReport"
     return SlaqReport
+
+
+__getattr__ = made_on_access(__name__, SlaqReport=_made)

@@ -1,15 +1,12 @@
 """xgboost: reports of xgboost.dask, of models trained in one task, and elastic training.
 
-xgboost.dask (``train`` and the ``DaskXGB...`` estimators) trains in one long task per worker. A
-callback reports the loss of each round from the worker of rank 0, after xgboost has summed the
-metric over all workers. `SlaqReport` is created on first access: its base class is xgboost's.
-`train` is imported on first access: the workers that import this module do not need it.
+xgboost.dask trains in one long task per worker. A callback reports the loss of each round from the
+worker of rank 0, after xgboost has summed the metric over all workers.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import dask
@@ -24,7 +21,8 @@ from dask_slaq.adapters.observing import (
     ends_with,
     kind_of,
 )
-from dask_slaq.adapters.rounds import RoundReport
+from dask_slaq.adapters.optional import made_on_access, optional
+from dask_slaq.adapters.rounds import RoundReport, first_loss
 
 __all__ = ["LOOPS", "SlaqReport", "train"]  # noqa: F822  (by `__getattr__`)
 
@@ -55,18 +53,17 @@ class Training(LoopObserver):
         self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
     ) -> None:
         super().__init__(library, arguments, block)
-        inbox = Mailbox(block, "xgboost.dask")
+        self.inbox = Mailbox(block, "xgboost.dask")
         dtrain, evals = arguments["dtrain"], arguments["evals"]
         names = [name for data, name in evals or () if data is dtrain]
-        mine = callback(inbox.route, names[0] if names else None)
-        mine.inbox = inbox  # lives as long as the arguments of the loop, a coroutine
+        mine = callback(self.inbox.route, names[0] if names else None)
         arguments["callbacks"] = [mine, *(arguments["callbacks"] or ())]
         # Do not call a custom metric on data that it was not written for.
         if not evals and arguments["custom_metric"] is None:
             arguments["evals"] = [(dtrain, OWN)]
         maps = [dtrain.worker_map, *(data.worker_map for data, _ in evals or ())]
         self.gang: dict[str, Any] = {
-            "slaq_gang": inbox.route.inbox,
+            "slaq_gang": self.inbox.route.inbox,
             "slaq_gang_size": len(set().union(*maps)),
         }
         params = arguments.get("params") or {}
@@ -85,8 +82,7 @@ class Training(LoopObserver):
         return annotated()
 
     def kind(self, fit: str) -> dict[str, Any]:
-        """Return the kind: objective and booster, parameters, and size of the data."""
-        params = {k: v for k, v in (self.arguments.get("params") or {}).items() if v is not None}
+        params = {k: v for k, v in (self.given.get("params") or {}).items() if v is not None}
         choices = (params.get("objective", "reg:squarederror"), params.get("booster", "gbtree"))
         numbers = {
             name: next((params[alias] for alias in (name, *others) if alias in params), default)
@@ -99,19 +95,7 @@ class Training(LoopObserver):
 
 
 def callback(route: Address, data: str | None) -> Any:
-    """Create the callback. Its class is defined on demand because its base class is xgboost's.
-
-    Parameters
-    ----------
-    route : Address
-        Address to report losses to.
-    data : str or None
-        Name of the evaluation to report; the first one by default.
-
-    Returns
-    -------
-    xgboost.callback.TrainingCallback
-    """
+    """Create the callback that reports an evaluation, the first one if `data` is None."""
     from xgboost import collective
     from xgboost.callback import TrainingCallback
 
@@ -132,7 +116,8 @@ def callback(route: Address, data: str | None) -> Any:
                 evals_log.pop(OWN, None)
                 log = logs.get(data) or next(iter(logs.values()), None)
                 if log and collective.get_rank() == 0:
-                    route.report(loss_of(log))
+                    scores = ((values[-1], higher_is_better(name)) for name, values in log.items())
+                    route.report(first_loss(scores, best=1.0))
             except Exception:  # a report must not fail the training
                 pass
             return False
@@ -141,10 +126,7 @@ def callback(route: Address, data: str | None) -> Any:
 
 
 def rebuild() -> Callable[..., Any]:
-    """Return the function that unpickles a callback.
-
-    A worker without this package receives a callback that does nothing.
-    """
+    """Return the function that unpickles a callback: one that does nothing without this package."""
 
     def make(inbox: str, topic: str | None, data: str | None) -> Any:  # pickled by value
         try:
@@ -158,48 +140,22 @@ def rebuild() -> Callable[..., Any]:
     return make
 
 
-def loss_of(log: Mapping[str, Sequence[float]]) -> float:
-    """Return the latest value of the first metric where lower is better, else 1 minus the first.
-
-    Parameters
-    ----------
-    log : Mapping of str to sequence of float
-        Values of each metric, one per round.
-
-    Examples
-    --------
-    >>> loss_of({"auc": [0.5, 0.75], "logloss": [0.7, 0.6]}), loss_of({"ndcg@8": [0.75]})
-    (0.6, 0.25)
-    """
-    for name, values in log.items():
-        if not higher_is_better(name):
-            return float(values[-1])
-    return 1.0 - float(next(iter(log.values()))[-1])
-
-
 def higher_is_better(metric: str) -> bool:
     """Return whether xgboost maximizes a metric."""
     return metric.partition("@")[0].rstrip("-") in HIGHER_IS_BETTER
 
 
-def __getattr__(name: str) -> Any:
-    if name == "SlaqReport":
-        return _made()
-    if name == "train":
-        from dask_slaq.adapters.elastic_xgboost import train
+def _train() -> Callable[..., Any]:
+    # Imported on first access: the workers that import this module do not need it.
+    from dask_slaq.adapters.elastic_xgboost import train
 
-        return train
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return train
 
 
-@functools.cache
 def _made() -> type:
-    try:
-        from xgboost.callback import TrainingCallback
-    except ImportError as error:
-        raise ImportError("xgboost is not installed: pip install dask-slaq[xgboost]") from error
+    base = optional("xgboost.callback", "xgboost").TrainingCallback
 
-    class SlaqReport(RoundReport, TrainingCallback):  # type: ignore[misc]
+    class SlaqReport(RoundReport, base):  # type: ignore[misc]
         """Callback of ``xgboost.train`` and xgboost's estimators; see `RoundReport`.
 
         Examples
@@ -230,8 +186,10 @@ def _made() -> type:
             self._stop = not self.report(scores)
             return False
 
-    SlaqReport.__module__, SlaqReport.__qualname__ = __name__, "SlaqReport"
     return SlaqReport
+
+
+__getattr__ = made_on_access(__name__, SlaqReport=_made, train=_train)
 
 
 LOOPS = (Loop("xgboost.dask", "_train_async", Training, fit="xgboost.dask"),)

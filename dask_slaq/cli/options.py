@@ -12,15 +12,6 @@ import click
 
 from dask_slaq.cli.connection import Where
 
-__all__ = [
-    "json_flag",
-    "json_option",
-    "known_policies",
-    "policies_or_oracles",
-    "scheduler_options",
-    "writable",
-]
-
 
 def writable(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Reject a file that cannot be written, before minutes are spent on computing its content."""
@@ -70,11 +61,11 @@ def _known(names: Iterable[str], check: Callable[[str], object]) -> list[str]:
     from dask_slaq.core.errors import UnknownPolicy
 
     found = list(dict.fromkeys(names))
-    for name in found:
-        try:
+    try:
+        for name in found:
             check(name)
-        except UnknownPolicy as error:
-            raise click.BadParameter(str(error)) from None
+    except UnknownPolicy as error:
+        raise click.BadParameter(str(error)) from None
     return found
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 from dask.utils import parse_timedelta
 
-from dask_slaq.adapters import observing
+from dask_slaq.adapters import observe_fits
 from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.observing import Mailbox, ReportSession
 from dask_slaq.client.changes import listen, pause, resume, set_job, stop
@@ -319,7 +319,7 @@ class Job:
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if self._observes and dask.config.get("slaq.instrument", True):
-            session = observing(self.report, self._expect, self._describe)
+            session = observe_fits(self.report, self._expect, self._describe)
             self._block = self._stack.enter_context(session)
             if self._asked_to_stop:  # already
                 self.ask_to_stop()

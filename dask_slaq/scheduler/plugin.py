@@ -56,14 +56,10 @@ class SlaqPlugin(PluginHooks):
         Name of a policy, see `dask_slaq.core.policies.POLICIES`.
     epoch : str or float
         Time between two reallocations, as ``"1s"`` or in seconds.
-    lend : bool
-        Whether to lend slots to other jobs when their grantees have no ready tasks.
-    log : str
-        File on the scheduler's machine to which all events are recorded, for ``dask slaq replay``.
-    normalizer, latest, floor, other_weight, reserve, ahead, history, bindings, log_size, log_files
-        See ``slaq.yaml``.
     predictor : Predictor, optional
         Used instead of the built-in loss predictor.
+    **other
+        Other settings in ``slaq.yaml``, with underscores: ``lend=False``.
 
     Raises
     ------
@@ -81,11 +77,10 @@ class SlaqPlugin(PluginHooks):
         policy: str | None = None,
         epoch: str | float | None = None,
         *,
-        lend: bool | None = None,
         predictor: Predictor | None = None,
         **other: Any,
     ) -> None:
-        self.settings = settings(policy=policy, epoch=epoch, lend=lend, **other)
+        self.settings = settings(policy=policy, epoch=epoch, **other)
         self.machine = self.settings  # those of the machine on which the scheduler runs
         self.from_client = False
         self.predictor = predictor

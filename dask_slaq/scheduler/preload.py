@@ -1,4 +1,4 @@
-"""Preload module for ``dask scheduler --preload dask_slaq``, with all settings as options.
+"""Preload module for ``dask scheduler --preload dask_slaq``, with settings as options.
 
 As ``distributed.client.preload`` it says to whom the tasks of a client belong that opens no job.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from dask_slaq.client import introduce
-from dask_slaq.config import Settings, convert, is_strict, settings
+from dask_slaq.config import ROWS, Settings, convert, is_strict, meanings, settings
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.scheduler.event_log import Journal
@@ -69,31 +71,27 @@ def _settings_or_none(given: dict[str, Any]) -> Settings | None:
         return None
 
 
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each setting that has one."""
+    said = meanings()
+    for name, row in reversed(ROWS.items()):
+        kind, key = row["option"], name.replace("_", "-")
+        if kind is None:
+            continue
+        names, more = f"--{key}", {"type": kind}
+        if name == "policy":
+            more = {"type": click.Choice(list(POLICIES))}
+        elif kind is bool:
+            names, more = f"--{key}/--no-{key}", {"default": None}
+        elif kind is Path:
+            more = {"metavar": "FILE"}
+        meaning = f"{said[key][:1].upper()}{said[key][1:]}."
+        command = click.option(names, help=meaning, **more)(command)
+    return command
+
+
 @click.command(cls=CheckedCommand)
-@click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    help="Policy that decides which jobs get the workers.",
-)
-@click.option("--epoch", help="Time between two reallocations, such as 1s.")
-@click.option("--lend/--no-lend", default=None, help="Lend idle slots to other jobs.")
-@click.option("--normalizer", help="range or largest-change.")
-@click.option("--latest", type=float, help="Factor of its fair time at which a job ends at latest.")
-@click.option("--floor", type=float, help="Fraction of its fair share of a job of unknown length.")
-@click.option("--other-weight", type=float, help="Weight of unowned tasks.")
-@click.option("--reserve", type=float, help="Fraction of the threads reserved for unowned tasks.")
-@click.option("--ahead", help="Send a task this long before a thread is free, such as 25ms.")
-@click.option("--history", type=int, help="Number of epochs to remember.")
-@click.option("--bindings", type=int, help="Number of task bindings to remember.")
-@click.option(
-    "--memory", metavar="FILE", help="Keep past runs in FILE, for forecasts of later ones."
-)
-@click.option("--log", metavar="FILE", help="Record all events to FILE, for dask slaq replay.")
-@click.option("--log-size", help="Size at which the log is rotated, such as 100MiB.")
-@click.option("--log-files", type=int, help="Number of log files to keep.")
-@click.option(
-    "--strict/--no-strict", default=None, help="Refuse to start the scheduler without the plugin."
-)
+@_options
 async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> None:
     """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
     from distributed import Client, Scheduler

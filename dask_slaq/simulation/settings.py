@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
@@ -13,84 +14,54 @@ from dask_slaq.simulation.workload import SCALINGS
 __all__ = ["Settings"]
 
 MOST_CORES, MOST_SECONDS = 10_000_000, 1e9
-#: Allowed range of each number; None is not checked.
-RANGES: dict[str, tuple[float, float]] = {
-    "jobs": (1, 10_000_000),
-    "cores": (1, MOST_CORES),
-    "seeds": (1, 1_000_000),
-    "interarrival": (0, 1e6),
-    "noise": (0, 1e6),
-    "move_pause": (0, 86_400),
-    "max_cores": (1e-3, 1e9),
-    "stragglers": (0, 1),
-    "straggling": (1e-3, 1e6),
-    "load": (1e-6, 1e6),
-    "cores_per_gpu": (1e-3, 1e6),
-    "gap": (0, 86_400),
-    "epoch": (1e-3, 86_400),
-}
+
+
+def _between(low: float, high: float, default: Any) -> Any:
+    """Return a number in [low, high], with a default; None is not checked."""
+    return field(default=default, metadata={"range": (low, high)})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a simulation; the defaults are those of the paper's §6.2.
+    """Settings of a simulation; the defaults are those of the paper's §6.2."""
 
-    Attributes
-    ----------
-    jobs, cores : int
-        Number of jobs per list, and of threads in the cluster.
-    interarrival : float
-        Mean seconds between two arrivals; 0 for jobs that arrive all at once.
-    seeds, seed : int
-        Number of job lists, and the seed of the first one.
-    noise : float
-        Standard deviation of the noise on reports, as a fraction of the range of the curve.
-    scaling : str
-        True law of running times, one of `workload.SCALINGS`.
-    move_pause : float
-        Seconds for which a job computes nothing on a worker that it gained.
-    max_cores : float, optional
-        Most threads that any job can use.
-    stragglers, straggling : float
-        Fraction of the iterations that straggle, and the factor by which they take longer.
-    load : float, optional
-        Core-seconds of work that arrive per core-second. By default jobs have the mean work that
-        reproduces the paper's setting, whatever `interarrival` is.
-    cores_per_gpu : float, optional
-        Most threads that a job of a trace can use per GPU that it had in the trace.
-    capacity : tuple of (seconds, cores)
-        Times at which the number of cores changes, and the new numbers.
-    gap : float
-        Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
-    dispatch : {"shares", "index"}
-        Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
-    epoch, latest, floor, normalizer
-        See `Engine`.
-    announced : bool
-        Whether jobs announce their number of iterations, as fits of libraries do.
-    """
-
-    jobs: int = 160
-    cores: int = 640
-    interarrival: float = 15.0
-    seeds: int = 6
+    #: Number of jobs per list, and of threads in the cluster.
+    jobs: int = _between(1, 10_000_000, 160)
+    cores: int = _between(1, MOST_CORES, 640)
+    #: Mean seconds between two arrivals; 0 for jobs that arrive all at once.
+    interarrival: float = _between(0, 1e6, 15.0)
+    #: Number of job lists, and the seed of the first one.
+    seeds: int = _between(1, 1_000_000, 6)
     seed: int = 0
-    noise: float = 0.0
+    #: Standard deviation of the noise on reports, as a fraction of the range of the curve.
+    noise: float = _between(0, 1e6, 0.0)
+    #: True law of running times, one of `workload.SCALINGS`.
     scaling: str = "linear"
-    move_pause: float = 0.0
-    max_cores: float | None = None
-    stragglers: float = 0.0
-    straggling: float = 4.0
-    load: float | None = None
-    cores_per_gpu: float | None = None
+    #: Seconds for which a job computes nothing on a worker that it gained.
+    move_pause: float = _between(0, 86_400, 0.0)
+    #: Most threads that any job can use.
+    max_cores: float | None = _between(1e-3, 1e9, None)
+    #: Fraction of the iterations that straggle, and the factor by which they take longer.
+    stragglers: float = _between(0, 1, 0.0)
+    straggling: float = _between(1e-3, 1e6, 4.0)
+    #: Core-seconds of work that arrive per core-second. By default jobs have the mean work that
+    #: reproduces the paper's setting, whatever `interarrival` is.
+    load: float | None = _between(1e-6, 1e6, None)
+    #: Most threads that a job of a trace can use per GPU that it had in the trace.
+    cores_per_gpu: float | None = _between(1e-3, 1e6, None)
+    #: Seconds at which the number of cores changes, and the new numbers.
     capacity: tuple[tuple[float, int], ...] = ()
-    gap: float = 0.0
+    #: Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
+    gap: float = _between(0, 86_400, 0.0)
+    #: Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
     dispatch: str = "shares"
-    epoch: float = 3.0
+    #: See `Engine`.
+    epoch: float = _between(1e-3, 86_400, 3.0)
     latest: float = 2.0
     floor: float = 0.75
-    announced: bool = True
     normalizer: str = "range"
+    #: Whether jobs announce their number of iterations, as fits of libraries do.
+    announced: bool = True
 
     def __post_init__(self) -> None:
         if self.scaling not in SCALINGS:
@@ -99,10 +70,13 @@ class Settings:
         if self.dispatch not in DISPATCH:
             allowed = ", ".join(DISPATCH)
             raise InvalidSetting(f"dispatch must be one of {allowed}, not {self.dispatch!r}")
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not (is_number(value) and low <= value <= high):
-                raise InvalidSetting(f"{name} must be from {low:g} to {high:g}, not {value!r}")
+        for row in fields(self):
+            value = getattr(self, row.name)
+            if not row.metadata or value is None:
+                continue
+            low, high = row.metadata["range"]
+            if not (is_number(value) and low <= value <= high):
+                raise InvalidSetting(f"{row.name} must be from {low:g} to {high:g}, not {value!r}")
         Engine(
             "fair",
             epoch=self.epoch,

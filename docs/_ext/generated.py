@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -24,8 +23,6 @@ GROUPS = {
     "Try without a cluster": ("simulate", "instrument"),
     "Report a problem": ("show_versions",),
 }
-_KEY = re.compile(r"^  ([a-z][a-z-]*):([^#]*)(?:#\s?(.*))?$")
-_REST = re.compile(r"^\s+(?:[^#\s][^#]*)?#\s?(.*)$")
 
 
 def api() -> str:
@@ -49,34 +46,22 @@ def _documented(name: str) -> str:
     return f".. auto{kind}:: dask_slaq.{name}\n\n"
 
 
-def comments() -> dict[str, str]:
-    """Return the comment of each key in ``slaq.yaml``, as one line."""
-    found: dict[str, list[str]] = {}
-    key = None
-    for line in (Path(config.__file__).parent / "slaq.yaml").read_text().splitlines():
-        if match := _KEY.match(line):
-            key = match[1]
-            found[key] = [match[3] or ""]
-        elif key and (match := _REST.match(line)):
-            found[key].append(match[1])
-    return {key: " ".join(lines).strip() for key, lines in found.items()}
-
-
 def settings() -> str:
-    """Return a section per setting in ``slaq.yaml``: meaning, default, allowed values, variable."""
-    said = comments()
+    """Return a section per setting: meaning, default, allowed values, variable."""
+    meanings = config.meanings()
     text = []
     for key, default in config.DEFAULTS["slaq"].items():
         name = key.replace("-", "_")
-        _, allowed = config._READERS.get(name, (None, ""))
+        allowed = (
+            "[policies](policies.md)" if key == "policy" else escape(config.ROWS[name]["allowed"])
+        )
         written = yaml.safe_dump(default, default_flow_style=True).strip().removesuffix("\n...")
-        rows = [f"Default: `{written}`", f"Environment: `DASK_SLAQ__{name.upper()}`"]
-        if key == "policy":
-            rows.insert(1, "Allowed: [policies](policies.md)")
-        elif allowed:
-            rows.insert(1, f"Allowed: {escape(allowed)}")
-        meaning = "Which jobs get the threads." if key == "policy" else sentence(said.get(key, ""))
-        text.append(f"## {key}\n\n{meaning}\n\n" + "\n".join(f"- {row}" for row in rows) + "\n")
+        rows = (
+            f"- Default: `{written}`",
+            f"- Allowed: {allowed}",
+            f"- Environment: `DASK_SLAQ__{name.upper()}`",
+        )
+        text.append("\n".join([f"## {key}\n\n{sentence(meanings[key])}\n", *rows, ""]))
     return "\n".join(text)
 
 
@@ -85,7 +70,7 @@ def sentence(comment: str) -> str:
     parts = re.split(r"(\{.*\})", comment)
     text = "".join(f"`{part}`" if part.startswith("{") else escape(part) for part in parts)
     end = "" if text.endswith("...") else "."
-    return f"{text[:1].upper()}{text[1:]}{end}" if text else ""
+    return f"{text[:1].upper()}{text[1:]}{end}"
 
 
 def escape(text: str) -> str:
@@ -104,7 +89,7 @@ def policies() -> str:
 
 def yaml_file() -> str:
     """Return ``slaq.yaml`` as a block of code."""
-    return f"```yaml\n{(Path(config.__file__).parent / 'slaq.yaml').read_text()}```"
+    return f"```yaml\n{config.FILE.read_text()}```"
 
 
 _PARTS = {"api": api, "settings": settings, "policies": policies, "slaq.yaml": yaml_file}

@@ -83,24 +83,6 @@ def boost_catboost(rate: float, x: Any, y: Any) -> Any:
     return model.evals_result_["validation"]["Logloss"]
 
 
-def train_skorch(rate: float, x: Any, y: Any) -> Any:
-    import torch
-    from skorch import NeuralNetRegressor
-
-    from dask_slaq.adapters.skorch import SlaqReport
-
-    net = NeuralNetRegressor(
-        torch.nn.Linear,
-        module__in_features=4,
-        module__out_features=1,
-        max_epochs=ROUNDS,
-        lr=rate / 10,
-        verbose=0,
-        callbacks=[SlaqReport()],
-    ).fit(x.astype("f4"), y[:, None].astype("f4"))
-    return net.history[:, "train_loss"]
-
-
 def train_lightning(rate: float, x: Any, y: Any) -> Any:
     import torch
     from lightning.pytorch import LightningModule, Trainer
@@ -143,7 +125,6 @@ def train_lightning(rate: float, x: Any, y: Any) -> Any:
         ("xgboost", boost_xgboost),
         ("lightgbm", boost_lightgbm),
         ("catboost", boost_catboost),
-        ("skorch", train_skorch),
         ("lightning", train_lightning),
     ],
 )

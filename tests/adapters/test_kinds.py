@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 
-from dask_slaq.adapters import observing
+from dask_slaq.adapters import observe_fits
 from dask_slaq.adapters.observing import kind_of, kind_of_estimator, sizes_of
 from dask_slaq.core.memory import read_kind
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def kinds_of(fit):
     """What fits tell, each before its first loss."""
     told = []
-    with observing(lambda loss: told.append(loss), describe=told.append):
+    with observe_fits(lambda loss: told.append(loss), describe=told.append):
         fit()
     kinds = [kind for kind in told if isinstance(kind, dict)]
     assert kinds and told[0] is kinds[0], told
@@ -32,8 +32,16 @@ def plain(kind):
 SIZES = {"rows": 2.6, "chunks": 0.3}
 
 
-@pytest.mark.parametrize("solver", ["admm", "lbfgs", "newton", "gradient_descent", "proximal_grad"])
-@pytest.mark.parametrize("family", ["Logistic", "Normal"])
+@pytest.mark.parametrize(
+    ("solver", "family"),
+    [
+        ("admm", "Logistic"),
+        ("lbfgs", "Normal"),
+        ("newton", "Logistic"),
+        ("gradient_descent", "Normal"),
+        ("proximal_grad", "Logistic"),
+    ],
+)
 def test_linear_models(client, rows, solver, family):
     from dask_ml.linear_model import LinearRegression, LogisticRegression
 
@@ -192,6 +200,6 @@ def test_a_kind_that_cannot_be_told_does_not_disturb_the_fit(client, rows):
         raise ValueError("no")
 
     losses = []
-    with observing(losses.append, describe=refuse):
+    with observe_fits(losses.append, describe=refuse):
         KMeans(3, random_state=0, max_iter=2).fit(rows.chunked("x"))
     assert losses

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 
 import pytest
 
@@ -103,15 +102,6 @@ def test_does_nothing_elsewhere():
 def test_is_sent_to_workers():
     pruner = pickle.loads(pickle.dumps(slaq.optuna.Pruner(optuna.pruners.MedianPruner())))
     assert type(pruner) is slaq.optuna.Pruner and isinstance(pruner, optuna.pruners.BasePruner)
-
-
-def test_says_what_to_install(monkeypatch):
-    slaq.optuna._made.cache_clear()
-    monkeypatch.setitem(sys.modules, "optuna.pruners", None)
-    with pytest.raises(ImportError, match="optuna is not installed: pip install dask-slaq"):
-        _ = slaq.optuna.Pruner
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = slaq.optuna.Nothing
 
 
 def test_optunas_callbacks_of_other_libraries_report_too(search):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 from typing import Any
 
 import numpy as np
@@ -215,17 +214,6 @@ def test_catboost_rounds_without_an_evaluation_report_nothing(data, search):
     library = Catboost()
     library.train(data, library.module.SlaqReport(), metric_period=3)
     assert search.only == library.history["validation_1"]["Logloss"] and len(search.only) == 4
-
-
-def test_says_what_to_install(monkeypatch):
-    from dask_slaq.adapters import xgboost
-
-    xgboost._made.cache_clear()
-    monkeypatch.setitem(sys.modules, "xgboost.callback", None)
-    with pytest.raises(ImportError, match="xgboost is not installed: pip install dask-slaq"):
-        _ = xgboost.SlaqReport
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = xgboost.Nothing
 
 
 def test_a_cancelled_task_ends(data, search):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
 import warnings
 
 import numpy as np
@@ -17,23 +16,6 @@ from dask_slaq.core.errors import StopTraining
 @pytest.fixture(autouse=True)
 def said(monkeypatch):
     monkeypatch.setattr(blocks, "_said", set())
-
-
-@pytest.mark.parametrize(
-    "name, hidden",
-    [("skorch", ["skorch.callbacks"]), ("lightning", ["lightning.pytorch", "pytorch_lightning"])],
-)
-def test_says_what_to_install(monkeypatch, name, hidden):
-    from dask_slaq.adapters import lightning, skorch
-
-    module = {"skorch": skorch, "lightning": lightning}[name]
-    module._made.cache_clear()
-    for library in hidden:
-        monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(ImportError, match=rf"{name} is not installed: pip install dask-slaq"):
-        _ = module.SlaqReport
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        _ = module.Nothing
 
 
 @pytest.fixture

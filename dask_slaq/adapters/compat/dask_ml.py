@@ -1,13 +1,11 @@
 """Faults of dask-ml 2025.1.0 with newer Dask, pandas and scikit-learn, and their repairs.
 
-Two functions per fault: one checks the signature or behaviour of the installed libraries for the
-fault, the other returns the replacements. No repair changes a result: without it there is only an
-error.
+Two functions per fault: one checks the installed libraries for it, the other returns the
+replacements. No repair changes a result: without it there is only an error.
 """
 
 from __future__ import annotations
 
-import inspect
 from types import ModuleType
 from typing import Any
 
@@ -49,23 +47,16 @@ def persist(*collections: Any, **kwargs: Any) -> tuple[Any, ...]:
     return repack(client.persist(found, **kwargs)) if found else collections
 
 
-# k-means++. It calls a private function of scikit-learn that requires weights since 1.3.
+# k-means++. It calls a private function of scikit-learn, which requires weights since 1.3, without.
 
 
 def start_lacks_weights(module: ModuleType) -> bool:
-    """Return whether scikit-learn's function requires weights and dask-ml passes none."""
-    weight = inspect.signature(module._kmeans_plusplus).parameters.get("sample_weight")
-    needed = weight is not None and weight.default is inspect.Parameter.empty
-    return needed and "sample_weight" not in _keywords(module.init_pp)
-
-
-def _keywords(function: Any) -> set[str]:
-    """Return the keywords in the calls that a function makes.
+    """Return whether dask-ml passes no weights.
 
     CPython keeps the keywords of a call as a tuple among the constants of the code.
     """
-    tuples = [c for c in function.__code__.co_consts if isinstance(c, tuple)]
-    return {name for names in tuples for name in names if isinstance(name, str)}
+    constants = module.init_pp.__code__.co_consts
+    return not any("sample_weight" in each for each in constants if isinstance(each, tuple))
 
 
 def start_with_equal_weights(module: ModuleType) -> Changes:
@@ -116,22 +107,9 @@ def _r2_score(
 def r2_score(y_true: Any, y_pred: Any, sample_weight: Any, multioutput: Any, compute: bool) -> Any:
     """Compute the coefficient of determination, as `sklearn.metrics.r2_score` does.
 
-    Supports what dask-ml's function of this name supports: no weights, and the mean over outputs.
-
-    Parameters
-    ----------
-    y_true, y_pred : array, shape (n_rows,) or (n_rows, n_outputs)
-        Targets and predictions, NumPy or Dask arrays; their lengths may be unknown.
-    sample_weight, multioutput : object
-        Validated by dask-ml.
-    compute : bool
-        Whether to return a float instead of a lazy array.
-
-    Returns
-    -------
-    float or dask array, shape ()
-        Mean over outputs of 1 - u / v, where u is the residual and v the total sum of squares; of
-        1 where both are 0, and of 0 where only v is.
+    Supports what dask-ml's function does, no weights and the mean over outputs, and also arrays of
+    unknown length. Each output scores 1 - u / v, where u is the residual and v the total sum of
+    squares; 1 where both are 0, and 0 where only v is.
     """
     import dask.array as da
     from dask_ml.metrics import regression

@@ -1,9 +1,7 @@
 """Repairs of what newer releases of Dask, pandas and scikit-learn broke in dask-ml.
 
-Repairs are applied when the first block opens. They stay until the process ends or the setting
-``slaq.repairs`` disables them, because models fitted in a block are used after it. Each repair
-first checks that it is needed, and restores the original objects when it is undone. Modules that
-are imported later are repaired at the end of their import.
+They are applied when the first block opens, and stay until the process ends or ``slaq.repairs``
+disables them, because models fitted in a block are used after it.
 """
 
 from __future__ import annotations
@@ -16,31 +14,21 @@ from types import ModuleType
 from typing import Any
 
 from dask_slaq.adapters.compat import dask_ml
-from dask_slaq.adapters.observing import AfterImport, imported, warn_once
+from dask_slaq.adapters.observing import AfterImport, Replacements, warn_once
 from dask_slaq.config import enabled_repairs
-
-_MISSING = object()
 
 
 @dataclass(frozen=True)
 class Repair:
-    """Repair of one fault.
+    """Repair of one fault."""
 
-    Attributes
-    ----------
-    name : str
-        Name in ``slaq.repairs``.
-    module : str
-        Full name of the module to repair.
-    needed : callable
-        ``needed(module)`` returns whether the fault is present.
-    changes : callable
-        ``changes(module)`` returns (holder, attribute, new value) for each attribute to replace.
-    """
-
+    #: Name in ``slaq.repairs``.
     name: str
+    #: Full name of the module to repair.
     module: str
+    #: Returns whether the fault is present.
     needed: Callable[[ModuleType], bool]
+    #: Returns (holder, attribute, new value) for each attribute to replace.
     changes: Callable[[ModuleType], list[tuple[Any, str, Any]]]
 
 
@@ -69,25 +57,17 @@ REPAIRS = (
 
 
 class Repairs:
-    """Registry that keeps exactly the enabled repairs applied.
+    """Registry of repairs, at most one per module, that keeps exactly the enabled ones applied.
 
-    Parameters
-    ----------
-    repairs : iterable of Repair
-        All known repairs, at most one per module.
-
-    Attributes
-    ----------
-    states : dict of str to str
-        State by name of the repair: ``active``, ``not needed``, ``off``, ``library not imported``,
-        ``not before the first block``, or ``failed`` with the reason.
+    The state of a repair is ``active``, ``not needed``, ``off``, ``library not imported``, ``not
+    before the first block``, or ``failed`` with the reason.
     """
 
     def __init__(self, repairs: Iterable[Repair]) -> None:
         self._repairs = {repair.module: repair for repair in repairs}
         self._lock = threading.RLock()
         self._enabled: frozenset[str] = frozenset()
-        self._before: dict[str, list[tuple[Any, str, Any, Any]]] = {}
+        self._made: dict[str, Replacements] = {}
         self._finder = AfterImport(self._repairs, self._imported)
         self.states = {
             repair.name: "not before the first block" for repair in self._repairs.values()
@@ -99,26 +79,22 @@ class Repairs:
             if enabled == self._enabled and (not enabled or self._finder in sys.meta_path):
                 return
             self._enabled = enabled
-            self._watch_imports(bool(enabled))
+            if self._finder in sys.meta_path:
+                sys.meta_path.remove(self._finder)
+            if enabled:
+                sys.meta_path.insert(0, self._finder)
             for repair in self._repairs.values():
                 if repair.name not in enabled:
                     self._undo(repair)
                 elif repair.module not in sys.modules:
                     self.states[repair.name] = "library not imported"
-        for name, module in imported(self._repairs):
-            self._imported(name, module)
-
-    def _watch_imports(self, wanted: bool) -> None:
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-        if wanted:
-            sys.meta_path.insert(0, self._finder)
+        self._finder.finish_earlier()
 
     def _imported(self, name: str, module: ModuleType) -> None:
         """Repair an imported module, unless that is already done or disabled."""
         repair = self._repairs[name]
         with self._lock:
-            if repair.name in self._before or repair.name not in self._enabled:
+            if repair.name in self._made or repair.name not in self._enabled:
                 return
             try:
                 self.states[repair.name] = self._mend(repair, module)
@@ -130,28 +106,15 @@ class Repairs:
     def _mend(self, repair: Repair, module: ModuleType) -> str:
         if not repair.needed(module):
             return "not needed"
-        before = self._before[repair.name] = []
-        for holder, attribute, value in repair.changes(module):
-            before.append((holder, attribute, _own(holder, attribute), value))
-            setattr(holder, attribute, value)
+        made = self._made[repair.name] = Replacements()
+        for change in repair.changes(module):
+            made.put(*change)
         return "active"
 
     def _undo(self, repair: Repair) -> None:
-        for holder, attribute, before, value in reversed(self._before.pop(repair.name, [])):
-            if _own(holder, attribute) is not value:  # other code has replaced it since
-                continue
-            if before is _MISSING:
-                delattr(holder, attribute)
-            else:
-                setattr(holder, attribute, before)
+        if made := self._made.pop(repair.name, None):
+            made.undo()
         self.states[repair.name] = "off"
-
-
-def _own(holder: Any, attribute: str) -> Any:
-    """Return an attribute of an object; for a class, `_MISSING` if it is inherited or absent."""
-    if isinstance(holder, type):
-        return vars(holder).get(attribute, _MISSING)
-    return getattr(holder, attribute)
 
 
 _repairs = Repairs(REPAIRS)
@@ -160,10 +123,7 @@ _repairs = Repairs(REPAIRS)
 def follow_settings() -> None:
     """Apply the repairs that ``slaq.repairs`` enables and undo the others.
 
-    Raises
-    ------
-    InvalidSetting
-        The value of ``slaq.repairs`` is invalid.
+    Raises `InvalidSetting` if the setting is invalid.
     """
     _repairs.follow(enabled_repairs())
 
@@ -171,10 +131,7 @@ def follow_settings() -> None:
 def states() -> dict[str, str]:
     """Return the state of each repair in this process, by name. See `Repairs`.
 
-    Raises
-    ------
-    InvalidSetting
-        The value of ``slaq.repairs`` is invalid.
+    Raises `InvalidSetting` if ``slaq.repairs`` is invalid.
     """
     enabled = enabled_repairs()
     return {name: s if name in enabled else "off" for name, s in _repairs.states.items()}

@@ -1,6 +1,5 @@
 """Observation of training loops in unmodified libraries, in this process and on workers."""
 
-from dask_slaq.adapters.observing.functions import names_used
 from dask_slaq.adapters.observing.kinds import (
     describe,
     describe_estimator,
@@ -8,8 +7,8 @@ from dask_slaq.adapters.observing.kinds import (
     kind_of_estimator,
     sizes_of,
 )
-from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy
-from dask_slaq.adapters.observing.patches import AfterImport, Patches, imported
+from dask_slaq.adapters.observing.loops import Loop, LoopObserver, Proxy, names_used
+from dask_slaq.adapters.observing.patches import AfterImport, Patches, Replacements
 from dask_slaq.adapters.observing.session import (
     ReportSession,
     check_not_stopped,
@@ -32,13 +31,13 @@ __all__ = [
     "Mailbox",
     "Patches",
     "Proxy",
+    "Replacements",
     "ReportSession",
     "check_not_stopped",
     "describe",
     "describe_estimator",
     "ends_with",
     "expect",
-    "imported",
     "is_heard",
     "is_stopping",
     "kind_of",

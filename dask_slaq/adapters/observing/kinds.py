@@ -1,7 +1,6 @@
-"""Kinds of fits: what a fit has in common with others whose loss curves have a like shape.
+"""Kinds of fits: a name (library, estimator, choices) and numbers, by which curves are alike.
 
-A kind is a library, an estimator and its categorical choices as one name, and numbers: parameters
-that shape the curve, and the size of the data. See `dask_slaq.core.memory.Kind`.
+See `dask_slaq.core.memory.Kind`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Real
 from typing import Any
 
-from dask_slaq.adapters.observing.session import current, warn_once
+from dask_slaq.adapters.observing.session import current, warn_of
 
 __all__ = ["describe", "describe_estimator", "kind_of", "kind_of_estimator", "sizes_of"]
 
@@ -30,21 +29,14 @@ LONGEST_CHOICE, LONGEST = 40, 256
 
 
 def describe(kind: Mapping[str, Any]) -> None:
-    """Pass the kind of a fit that begins to the innermost open block; never raise.
-
-    Parameters
-    ----------
-    kind : mapping
-        See `kind_of`.
-    """
+    """Pass the kind of a fit that begins, see `kind_of`, to the innermost block; never raise."""
     block = current()
     if block is None or block.describe is None:
         return
     try:
         block.describe(kind)
     except Exception as error:
-        name = type(error).__name__
-        warn_once(name, f"the kind of a fit was not told: {name}: {error}", block.said)
+        warn_of(error, "the kind of a fit was not told", block.said)
 
 
 def kind_of(
@@ -52,21 +44,15 @@ def kind_of(
 ) -> dict[str, Any]:
     """Return a kind as `dask_slaq.core.memory.read_kind` takes it.
 
-    Parameters
-    ----------
-    fit : str
-        Library and estimator, such as ``"dask_glm.admm"``.
-    choices : iterable
-        Choices among several ways to fit: strings, classes, tuples of numbers. Others are left out.
-    numbers : mapping of str to float, optional
-        Those that are not finite numbers >= 0 are left out.
+    `fit` names library and estimator, such as ``"dask_glm.admm"``. Choices other than strings,
+    classes and tuples of numbers are left out, and so are numbers that are not finite and >= 0.
     """
     known = (text for choice in choices if (text := _text_of(choice)))
     return {**numbers_in(numbers or {}), "name": "/".join([fit, *known])[:LONGEST]}
 
 
 def sizes_of(data: Any) -> dict[str, float]:
-    """Return the known ones of the ``rows``, ``columns`` and ``chunks`` (of rows) of data."""
+    """Return the ``rows``, ``columns`` and ``chunks`` (of rows) of data, as far as known."""
     found: dict[str, Any] = {}
     try:
         shape = getattr(data, "shape", ())
@@ -82,13 +68,7 @@ def sizes_of(data: Any) -> dict[str, float]:
 def kind_of_estimator(fit: str, model: Any, data: Any = None) -> dict[str, Any]:
     """Return the kind of the fit of an estimator: its class, parameters and size of the data.
 
-    Parameters
-    ----------
-    fit : str
-        Library, which begins the name.
-    model : estimator
-        With ``get_params`` as in scikit-learn; of others only the class is known.
-    data : array or dataframe, optional
+    Of an estimator without scikit-learn's ``get_params`` only the class is known.
     """
     try:
         params = model.get_params(deep=False)
@@ -106,7 +86,7 @@ def describe_estimator(fit: str, model: Any, data: Any = None) -> None:
 
 
 def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers >= 0 among values; booleans are none."""
+    """Return the finite numbers >= 0 among values; booleans are not numbers."""
     found = {}
     for name, value in values.items():
         value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value

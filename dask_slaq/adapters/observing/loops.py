@@ -1,29 +1,27 @@
 """Training loops of libraries, and observers of their runs.
 
-A loop is never edited. Inside an open block a copy of its function runs: the same code object over
-a private copy of its module's globals, in which a few names (``compute``, ...) are replaced by
-attributes of a `LoopObserver`, which sees what the loop computes anyway. The module's own globals
-stay unchanged, so other threads are not affected.
+A loop is never edited: inside an open block a copy of its function runs, the same code object over
+a private copy of its module's globals, in which attributes of a `LoopObserver` replace some names.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
-from dask_slaq.adapters.observing.functions import names_used, with_globals
 from dask_slaq.adapters.observing.kinds import describe, kind_of, sizes_of
 from dask_slaq.adapters.observing.session import (
     ReportSession,
     current,
     expect,
+    is_finite,
     log_stop,
+    warn_of,
     warn_once,
 )
 from dask_slaq.core.errors import StopTraining
@@ -33,50 +31,29 @@ LIMITS = ("max_iter", "num_boost_round")
 
 
 class LoopObserver:
-    """Observer of one run of a training loop.
+    """Observer of one run of a training loop. See docs/report-from-your-library.md for an example.
 
-    A subclass defines an attribute for each name in `stands_in`; the loop uses it in place of the
-    global of that name. The attribute must call the original, ``self.library[name]``, with the same
-    arguments and return what the loop expects. Everything else that it does goes through `safely`.
-
-    Parameters
-    ----------
-    library : Mapping of str to object
-        Globals of the loop's module.
-    arguments : dict of str to object
-        Arguments of this run by name, including defaults. A subclass may replace values in its
-        ``__init__``; the loop then receives the new values.
-    block : ReportSession
-        Receives the losses.
-
-    Attributes
-    ----------
-    stands_in : tuple of str
-        Globals of the loop to replace.
-    needs : tuple of str
-        Parameters of the loop that the observer reads.
-
-    Examples
-    --------
-    An observer of a loop that calls ``evaluate(w)`` once per iteration::
-
-        class Training(LoopObserver):
-            stands_in = ("evaluate",)
-
-            def evaluate(self, w):
-                loss = self.library["evaluate"](w)
-                self.safely(self.report, loss)
-                return loss
+    A subclass defines an attribute for each global of the loop in `stands_in`. It calls the
+    original, ``self.library[name]``, with the same arguments and returns what the loop expects.
+    Everything else that it does goes through `safely`. In its ``__init__`` it may replace values
+    in `arguments`, which are those of this run by name, including defaults.
     """
 
+    #: Globals of the loop to replace.
     stands_in: tuple[str, ...] = ()
+    #: Parameters of the loop that the observer reads.
     needs: tuple[str, ...] = ()
+    #: Parameters that tell the kind of a fit: its data, choices among ways to fit, and numbers.
+    data: str = "X"
+    choices: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
 
     def __init__(
         self, library: Mapping[str, Any], arguments: dict[str, Any], block: ReportSession
     ) -> None:
         self.library = library
         self.arguments = arguments
+        self.given = dict(arguments)  # as the caller gave them
         self._block = block
         self._blind = False
         self._stop: StopTraining | None = None
@@ -85,14 +62,11 @@ class LoopObserver:
         """Report losses that are still outstanding. Called after the loop has returned."""
 
     def kind(self, fit: str) -> Mapping[str, Any]:
-        """Return the kind of this fit: what shapes its loss curve.
-
-        Parameters
-        ----------
-        fit : str
-            Library and estimator, which begin its name.
-        """
-        return kind_of(fit, (), sizes_of(self.arguments.get("X")))
+        """Return the kind of this fit, what shapes its loss curve; `fit` begins its name."""
+        given = self.given
+        numbers = {name: given.get(name) for name in self.numbers}
+        choices = [given.get(name) for name in self.choices]
+        return kind_of(fit, choices, {**sizes_of(given.get(self.data)), **numbers})
 
     def so_far(self) -> Any:
         """Return what the loop would have returned, if it had ended at its latest report.
@@ -111,50 +85,45 @@ class LoopObserver:
         except StopTraining as stop:
             if stop is not self._stop:  # raised by the user's own code
                 raise
-            return self._ended(stop)
+            try:
+                result = self.so_far()
+            except Exception:
+                raise stop from None
+            log_stop(self._block, self.library["__name__"])
+            return result
         with suppress(StopTraining):  # the loop has ended anyway
             self.safely(self.finish)
-        return result
-
-    def _ended(self, stop: StopTraining) -> Any:
-        try:
-            result = self.so_far()
-        except Exception:
-            raise stop from None
-        log_stop(self._block, self.library["__name__"])
         return result
 
     def report(self, loss: Any) -> None:
         """Pass a loss to the block. Losses that are not finite are dropped with one warning."""
         value = float(loss.item() if hasattr(loss, "item") else loss)
-        if math.isfinite(value):
+        if is_finite(value, self._block):
             try:
                 self._block.report(value)
             except StopTraining as stop:
                 self._block.stop(str(stop))
                 raise
-        else:
-            warn_once("not finite", f"a loss of {value} was not reported", self._block.said)
+
+    def wanted(self) -> tuple[Any, ...]:
+        """Return what `compute` computes in addition; by default nothing."""
+        return ()
+
+    def computed(self, out: tuple[Any, ...], extra: tuple[Any, ...]) -> None:
+        """Receive the results that the loop asked for, and those of what was `wanted`."""
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        """Stand in for Dask's function of this name; the same computation serves the observer."""
+        extra = self.safely(self.wanted, default=())
+        out = self.library["compute"](*args, *extra, **kwargs)
+        self.safely(self.computed, out[: len(args)], out[len(args) :])
+        return out[: len(args)]
 
     def safely(self, step: Callable[..., Any], *args: Any, default: Any = None) -> Any:
-        """Call `step` without ever failing the fit, except by a stop.
+        """Return ``step(*args)``, without ever failing the fit except by `StopTraining`.
 
-        If `step` raises, issue one warning and skip every later call in this run. `StopTraining`
-        passes through: `around` ends the fit.
-
-        Parameters
-        ----------
-        step : callable
-            Work of the observer, such as `report`.
-        *args : object
-            Arguments of `step`.
-        default : object, optional
-            Result if `step` raises or is skipped.
-
-        Returns
-        -------
-        object
-            ``step(*args)`` or `default`.
+        If `step` raises, issue one warning, and return `default` here and in every later call of
+        this run.
         """
         if self._blind:
             return default
@@ -165,48 +134,33 @@ class LoopObserver:
             raise
         except Exception as error:
             self._blind = True
-            name = type(error).__name__
-            message = f"losses are no longer reported in this fit: {name}: {error}"
-            warn_once(name, message, self._block.said)
+            warn_of(error, "losses are no longer reported in this fit", self._block.said)
             return default
 
 
 @dataclass(frozen=True)
 class Loop:
-    """Function of a library that contains a training loop.
+    """Function of a library that contains a training loop."""
 
-    Attributes
-    ----------
-    module : str
-        Full name of the module.
-    name : str
-        Name of the function in the module, or of a method with its class.
-    watch : type of LoopObserver
-        Class of its observers; one is created per run.
-    cell : str or None
-        If the module's function is a decorator's wrapper, the name under which the wrapper's
-        closure keeps the loop. Replacing the loop there also reaches callers that imported the
-        wrapper earlier.
-    fit : str or None
-        Library and estimator, as people know them; the loop's full name by default.
-    """
-
+    #: Full name of the module.
     module: str
+    #: Name of the function in the module, or of a method with its class.
     name: str
+    #: Class of its observers; one is created per run.
     watch: type[LoopObserver]
+    #: If the module's function is a decorator's wrapper, the name under which the wrapper's closure
+    #: keeps the loop. Replacing it there also reaches callers that imported the wrapper earlier.
     cell: str | None = None
+    #: Library and estimator, as people know them; the loop's full name by default.
     fit: str | None = None
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
 
     def mismatch(self, function: Any) -> str | None:
-        """Compare `function` with the loop that the observer was written for.
+        """Return how `function` differs from the loop that the observer was written for, or None.
 
-        Returns
-        -------
-        str or None
-            How it differs, as the predicate of a sentence; None if the observer fits it.
+        The text is the predicate of a sentence that begins with the loop.
         """
         if not isinstance(function, FunctionType):
             return "is no plain function"
@@ -251,16 +205,27 @@ class Loop:
         return watch.around(lambda: run(*bound.args, **bound.kwargs))
 
 
-class Proxy:
-    """Stand-in for a module or object in which some functions are replaced.
+def names_used(code: CodeType) -> set[str]:
+    """Return the global and attribute names that a code object and its nested functions use."""
+    inner = [names_used(const) for const in code.co_consts if isinstance(const, CodeType)]
+    return {*code.co_names}.union(*inner)
 
-    Parameters
-    ----------
-    original : object
-        Provides all other attributes.
-    **functions : object
-        Replacements by name.
-    """
+
+def with_globals(function: FunctionType, names: Mapping[str, Any]) -> FunctionType:
+    """Return a copy of `function` that sees other values for the globals in `names`."""
+    copy = FunctionType(
+        function.__code__,
+        {**function.__globals__, **names},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+class Proxy:
+    """Stand-in for a module or object in which some functions are replaced, by name."""
 
     def __init__(self, original: Any, **functions: Any) -> None:
         self._original = original

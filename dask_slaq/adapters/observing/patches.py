@@ -1,11 +1,4 @@
-"""Process-wide patches of training loops, installed while any block is open.
-
-Open blocks are counted: the first one installs the patches, the last one to close restores the
-original objects. A module that is not imported yet is left alone; if it is imported while a block
-is open, it is patched at the end of its import.
-
-Lock order: a thread that holds an import lock may take the lock of `Patches`, but not vice versa.
-"""
+"""Process-wide patches of training loops, installed while any block is open."""
 
 from __future__ import annotations
 
@@ -13,7 +6,7 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import CellType, ModuleType
@@ -22,49 +15,44 @@ from typing import Any
 from dask_slaq.adapters.observing.loops import Loop
 from dask_slaq.adapters.observing.session import warn_once
 
-
-class Place:
-    """Location of a loop's function: an attribute of its module or class, or a cell of a closure.
-
-    Parameters
-    ----------
-    holder : module, class or cell
-        Object that refers to the function.
-    name : str
-        Name of the attribute; ignored for a cell.
-    """
-
-    def __init__(self, holder: ModuleType | type | CellType, name: str) -> None:
-        self._holder = holder
-        self._name = "cell_contents" if isinstance(holder, CellType) else name
-
-    def get(self) -> Any:
-        """Return the object at this place."""
-        return getattr(self._holder, self._name)
-
-    def set(self, value: Any) -> None:
-        """Put `value` at this place."""
-        setattr(self._holder, self._name, value)
+_MISSING = object()
 
 
-def find(loop: Loop, module: ModuleType) -> Place:
-    """Find the place of a loop's function in its module.
+class Replacements:
+    """Attributes of modules, classes and cells that were replaced, to be put back."""
 
-    Parameters
-    ----------
-    loop : Loop
-    module : module
-        The imported module ``loop.module``.
+    def __init__(self) -> None:
+        self._made: list[tuple[Any, str, Any, Any]] = []
 
-    Returns
-    -------
-    Place
+    def put(self, holder: Any, name: str, value: Any) -> None:
+        """Replace an attribute."""
+        self._made.append((holder, name, _own(holder, name), value))
+        setattr(holder, name, value)
 
-    Raises
-    ------
-    LookupError
-        If the function, or the closure cell ``loop.cell``, does not exist. The message completes a
-        sentence that begins with the loop.
+    def undo(self) -> None:
+        """Put back what was there before, except where other code has replaced it since."""
+        while self._made:
+            holder, name, before, value = self._made.pop()
+            if _own(holder, name) is not value:
+                continue
+            if before is _MISSING:
+                delattr(holder, name)
+            else:
+                setattr(holder, name, before)
+
+
+def _own(holder: Any, name: str) -> Any:
+    """Return an attribute of an object; for a class, `_MISSING` if it is inherited or absent."""
+    if isinstance(holder, type):
+        return vars(holder).get(name, _MISSING)
+    return getattr(holder, name)
+
+
+def find(loop: Loop, module: ModuleType) -> tuple[Any, str]:
+    """Return the module, class or cell that refers to the function of a loop, and the attribute.
+
+    Raises `LookupError` if the function, or the closure cell ``loop.cell``, does not exist. The
+    message is the predicate of a sentence that begins with the loop.
     """
     *classes, name = loop.name.split(".")
     holder: Any = functools.reduce(lambda part, inner: getattr(part, inner, None), classes, module)
@@ -72,31 +60,30 @@ def find(loop: Loop, module: ModuleType) -> Place:
     if public is None:
         raise LookupError("is not there")
     if loop.cell is None:
-        return Place(holder, name)
+        return holder, name
     free = getattr(getattr(public, "__code__", None), "co_freevars", ())
     if loop.cell not in free:
         raise LookupError(f"is no wrapper around {loop.cell!r}")
-    return Place(public.__closure__[free.index(loop.cell)], loop.cell)
+    cell: CellType = public.__closure__[free.index(loop.cell)]
+    return cell, "cell_contents"
 
 
 class Patches:
     """Context manager that keeps loops patched while at least one thread is inside it.
 
-    Any number of threads may enter it at the same time.
-
-    Parameters
-    ----------
-    loops : iterable of Loop
-        Loops to patch.
+    The first one to enter installs the patches, the last one to leave restores the original
+    objects. A module that is imported meanwhile is patched at the end of its import.
     """
 
     def __init__(self, loops: Iterable[Loop]) -> None:
         self._loops: dict[str, list[Loop]] = {}
         for loop in loops:
             self._loops.setdefault(loop.module, []).append(loop)
+        # A thread that holds an import lock may take this lock, but not vice versa.
         self._lock = threading.RLock()
         self._blocks = 0
-        self._installed: dict[str, list[tuple[Place, Any, Any]]] = {}
+        self._patched: set[str] = set()
+        self._replacements = Replacements()
         self._finder = AfterImport(self._loops, self._imported)
 
     def __enter__(self) -> None:
@@ -105,15 +92,11 @@ class Patches:
             if self._blocks == 1:
                 sys.meta_path.insert(0, self._finder)
         try:
-            self._install()
+            # The finder patches imports that begin from now on; patch the earlier ones here.
+            self._finder.finish_earlier()
         except BaseException:  # interrupted while waiting for an import
             self.__exit__()
             raise
-
-    def _install(self) -> None:
-        # The finder patches imports that begin from now on; patch the earlier ones here.
-        for name, module in imported(self._loops):
-            self._imported(name, module)
 
     def __exit__(self, *exc_info: object) -> None:
         with self._lock:
@@ -122,39 +105,31 @@ class Patches:
                 return
             if self._finder in sys.meta_path:
                 sys.meta_path.remove(self._finder)
-            for installed in self._installed.values():
-                for place, original, replacement in installed:
-                    if place.get() is replacement:  # else other code has replaced it since
-                        place.set(original)
-            self._installed.clear()
+            self._replacements.undo()
+            self._patched.clear()
 
     def states(self) -> dict[str, str]:
         """Return the state of each loop, by its full name.
 
-        Returns
-        -------
-        dict of str to str
-            ``active``, ``ready for a block``, ``library not imported``, or ``cannot be observed``
-            with the reason.
+        It is ``active``, ``ready for a block``, ``library not imported``, or ``cannot be observed``
+        with the reason.
         """
         return {str(loop): _state(loop) for loops in self._loops.values() for loop in loops}
 
     def _imported(self, name: str, module: ModuleType) -> None:
         """Patch an imported module, unless it is patched already or no block is open."""
         with self._lock:
-            if not self._blocks or name in self._installed:
+            if not self._blocks or name in self._patched:
                 return
-            installed = self._installed[name] = []
+            self._patched.add(name)
             for loop in self._loops[name]:
                 try:
-                    place = find(loop, module)
-                    original = place.get()
+                    holder, attribute = find(loop, module)
+                    original = getattr(holder, attribute)
                     mismatch = loop.mismatch(original)
                     if mismatch:
                         raise LookupError(mismatch)
-                    replacement = loop.observed(original)
-                    place.set(replacement)
-                    installed.append((place, original, replacement))
+                    self._replacements.put(holder, attribute, loop.observed(original))
                 except Exception as error:
                     warn_once(str(loop), f"{loop} {error}: its iterations are not reported")
 
@@ -164,7 +139,7 @@ def _state(loop: Loop) -> str:
     if module is None or _initializing(module):
         return "library not imported"
     try:
-        original = find(loop, module).get()
+        original = getattr(*find(loop, module))
     except LookupError as error:
         return f"cannot be observed: {error}"
     if getattr(original, "observed", None) is loop:
@@ -173,28 +148,12 @@ def _state(loop: Loop) -> str:
     return f"cannot be observed: {mismatch}" if mismatch else "ready for a block"
 
 
-def imported(names: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
-    """Yield the name and the module of each imported module among `names`.
-
-    Waits for imports that are under way in other threads.
-    """
-    for name in names:
-        module = sys.modules.get(name)
-        if module is not None and _initializing(module):
-            module = _when_imported(name)
-        if module is not None:
-            yield name, module
-
-
 def _initializing(module: ModuleType) -> bool:
     return getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
 def _when_imported(name: str) -> ModuleType | None:
-    """Wait for an import under way in another thread.
-
-    Returns None if the import fails, or if this thread itself is importing the module.
-    """
+    """Wait for an import in another thread; None if it fails, or if it is in this thread."""
     try:
         module = importlib.import_module(name)
     except Exception:
@@ -203,19 +162,20 @@ def _when_imported(name: str) -> ModuleType | None:
 
 
 class AfterImport(MetaPathFinder):
-    """Finder that calls a function at the end of the import of certain modules.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Full names of the modules.
-    done : callable
-        Called as ``done(name, module)`` once the module has been executed.
-    """
+    """Finder that calls ``done(name, module)`` at the end of the import of the named modules."""
 
     def __init__(self, names: Iterable[str], done: Callable[[str, ModuleType], None]) -> None:
-        self._names = frozenset(names)
+        self._names = tuple(names)
         self._done = done
+
+    def finish_earlier(self) -> None:
+        """Call ``done`` for the modules imported by now; wait for imports under way."""
+        for name in self._names:
+            module = sys.modules.get(name)
+            if module is not None and _initializing(module):
+                module = _when_imported(name)
+            if module is not None:
+                self._done(name, module)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -223,7 +183,9 @@ class AfterImport(MetaPathFinder):
         """Find one of the modules with the other finders, and wrap its loader."""
         if fullname not in self._names:
             return None
-        for finder in self._others():
+        finders = list(sys.meta_path)
+        # Those after this one may include others of this class.
+        for finder in finders[finders.index(self) + 1 :] if self in finders else ():
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 if spec.loader is not None:
@@ -231,22 +193,9 @@ class AfterImport(MetaPathFinder):
                 return spec
         return None
 
-    def _others(self) -> list[Any]:
-        """Return the finders after this one, possibly including others of this class."""
-        finders = list(sys.meta_path)
-        return finders[finders.index(self) + 1 :] if self in finders else []
-
 
 class ThenDone(Loader):
-    """Loader that wraps another one for one import and leaves no trace on the module.
-
-    Parameters
-    ----------
-    loader : importlib.abc.Loader
-        The module's own loader.
-    done : callable
-        See `AfterImport`.
-    """
+    """Loader that wraps another one for one import and leaves no trace on the module."""
 
     def __init__(self, loader: Any, done: Callable[[str, ModuleType], None]) -> None:
         self._loader = loader

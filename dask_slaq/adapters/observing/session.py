@@ -19,27 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class ReportSession:
-    """Open ``instrument`` block.
+    """Open ``instrument`` block: where the losses, lengths and kinds of its fits go.
 
-    Parameters
-    ----------
-    report : callable
-        Called as ``report(loss)`` with the loss of one iteration, a float.
-    outer : ReportSession or None
-        Enclosing block.
-    expect : callable, optional
-        Called as ``expect(n)`` when a fit begins, with its maximum number of reports.
-    describe : callable, optional
-        Called as ``describe(kind)`` when a fit begins; see `kinds.kind_of`.
-
-    Attributes
-    ----------
-    open : bool
-        False after the block was left. A context copied inside the block may outlive it.
-    why_stopped : str or None
-        What `StopTraining` says, once a report has raised it or the job was asked to stop.
-    said : set of str
-        Causes that this block has warned about.
+    `open` is False after the block was left; a context copied inside the block may outlive it.
+    `why_stopped` is what `StopTraining` says, once a report has raised it or the job was stopped.
     """
 
     def __init__(
@@ -55,18 +38,12 @@ class ReportSession:
         self.describe = describe
         self.open = True
         self.why_stopped: str | None = None
+        self.said: set[str] = set()  # causes that this block has warned about
         self._ends: WeakKeyDictionary[Any, Callable[[Any, str], None]] = WeakKeyDictionary()
         self._lock = threading.Lock()
-        self.said: set[str] = set()
 
     def stop(self, why: str) -> None:
-        """End the fits in this block: each at its next report, and none begins.
-
-        Parameters
-        ----------
-        why : str
-            What `StopTraining` says.
-        """
+        """End the fits in this block: each at its next report, and none begins."""
         with self._lock:
             self.why_stopped = self.why_stopped or why
             ends = list(self._ends.items())
@@ -74,14 +51,9 @@ class ReportSession:
             end(what, why)
 
     def when_stopped(self, what: Any, end: Callable[[Any, str], None]) -> None:
-        """Call ``end(what, why)`` when the block is stopped, now if it is already.
+        """Call ``end(what, why)``, maybe several times, once the block is stopped.
 
-        Parameters
-        ----------
-        what : object
-            Something that trains without reports; the block keeps no reference to it.
-        end : callable
-            The same for each call with `what`. It may be called several times.
+        `what` trains without reports; the block keeps no reference to it.
         """
         with self._lock:
             self._ends[what] = end
@@ -92,12 +64,18 @@ class ReportSession:
 _innermost: ContextVar[ReportSession | None] = ContextVar("slaq_instrument", default=None)
 
 
+def open_blocks() -> Iterator[ReportSession]:
+    """Yield the blocks that are open in this context, the innermost first."""
+    block = _innermost.get()
+    while block is not None:
+        if block.open:
+            yield block
+        block = block.outer
+
+
 def current() -> ReportSession | None:
     """Return the innermost block that is open in this context."""
-    block = _innermost.get()
-    while block is not None and not block.open:
-        block = block.outer
-    return block
+    return next(open_blocks(), None)
 
 
 @contextmanager
@@ -106,17 +84,7 @@ def opened(
     expect: Callable[[int], None] | None = None,
     describe: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Iterator[ReportSession]:
-    """Open a block in this context.
-
-    Parameters
-    ----------
-    report, expect, describe : callable
-        See `ReportSession`.
-
-    Yields
-    ------
-    ReportSession
-    """
+    """Open a block in this context. See `dask_slaq.adapters.observe_fits`."""
     block = ReportSession(report, current(), expect, describe)
     token = _innermost.set(block)
     try:
@@ -132,19 +100,10 @@ _said: set[str] = set()
 
 
 def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
-    """Issue a RuntimeWarning the first time that `cause` occurs; never raise.
+    """Issue a RuntimeWarning the first time that `cause` occurs in a block or process; never raise.
 
     If the user's filters turn the warning into an error, it is logged instead, so that it does not
     end the fit.
-
-    Parameters
-    ----------
-    cause : str
-        Key that identifies the cause.
-    message : str
-        Text of the warning.
-    said : set of str, optional
-        Causes that have been warned about; `cause` is added. By default those of this process.
     """
     if cause in said:
         return
@@ -155,31 +114,21 @@ def warn_once(cause: str, message: str, said: set[str] = _said) -> None:
         logger.warning(message)
 
 
-def log_once(block: ReportSession, cause: str, message: str) -> None:
-    """Log `message` the first time that `cause` occurs in a block.
+def warn_of(error: Exception, message: str, said: set[str] = _said) -> None:
+    """Issue a warning with the name and text of `error`, once per class of errors."""
+    name = type(error).__name__
+    warn_once(name, f"{message}: {name}: {error}", said)
 
-    Parameters
-    ----------
-    block : ReportSession
-    cause : str
-        Key that identifies the cause.
-    message : str
-        Text of the line.
-    """
+
+def log_once(block: ReportSession, cause: str, message: str) -> None:
+    """Log `message` the first time that `cause` occurs in a block."""
     if cause not in block.said:
         block.said.add(cause)
         logger.warning(message)
 
 
 def log_stop(block: ReportSession, library: str) -> None:
-    """Log once per block and library that a stopped fit ends with the model so far.
-
-    Parameters
-    ----------
-    block : ReportSession
-    library : str
-        Name of the library or module whose fit ends.
-    """
+    """Log once per block and library that a stopped fit ends with the model so far."""
     message = f"the job was stopped: the fit of {library} ends with the model so far"
     log_once(block, f"stop {library}", message)
 
@@ -187,26 +136,10 @@ def log_stop(block: ReportSession, library: str) -> None:
 def publish(loss: float, *, trial: Hashable = None) -> bool:
     """Report `loss` to the innermost open block, or else to the search of this task.
 
-    For training loops and callbacks of this package, which report like the observed loops of other
-    libraries. In a task of a search, the call waits while other models gain more. Elsewhere,
-    without a block, it does nothing.
-
-    Parameters
-    ----------
-    loss : float
-        Lower is better.
-    trial : hashable, optional
-        Which of the trials in the task reports; see `dask_slaq.worker.report_trial`.
-
-    Returns
-    -------
-    bool
-        False if the training was stopped or pruned: end it with the model so far.
-
-    Raises
-    ------
-    distributed.Reschedule
-        The task was cancelled. Nothing else is raised.
+    For training loops and callbacks of this package. In a task of a search, the call waits while
+    other models gain more; `trial` says which of the trials in the task reports. Returns False if
+    the training was stopped or pruned: end it with the model so far. Raises nothing but
+    `distributed.Reschedule`, if the task was cancelled.
     """
     block = current()
     if block is None:
@@ -229,8 +162,7 @@ def _publish_in_task(loss: float, trial: Hashable) -> bool:
     except Reschedule:
         raise
     except Exception as error:
-        name = type(error).__name__
-        warn_once(name, f"a loss was not reported: {name}: {error}")
+        warn_of(error, "a loss was not reported")
     return True
 
 
@@ -239,15 +171,6 @@ def is_heard() -> bool:
     from dask_slaq.worker import in_trial
 
     return current() is not None or in_trial()
-
-
-def open_blocks() -> Iterator[ReportSession]:
-    """Yield the blocks that are open in this context, the innermost first."""
-    block = current()
-    while block is not None:
-        if block.open:
-            yield block
-        block = block.outer
 
 
 def stopped() -> bool:
@@ -263,18 +186,10 @@ def check_not_stopped() -> None:
 
 
 def expect(iterations: object) -> None:
-    """Begin a fit: pass its maximum number of iterations to the innermost open block.
+    """Begin a fit: pass its maximum number of iterations, if it has one, to the open block.
 
-    Parameters
-    ----------
-    iterations : object
-        Maximum number of iterations; ignored unless it is a positive integer. The block receives
-        one more, because the loss of the starting point is reported too.
-
-    Raises
-    ------
-    StopTraining
-        The block was stopped before. Nothing else is raised.
+    The block receives one more, because the loss of the starting point is reported too. Raises
+    nothing but `StopTraining`, if the block was stopped before.
     """
     check_not_stopped()
     block = current()
@@ -285,22 +200,23 @@ def expect(iterations: object) -> None:
     try:
         block.expect(int(iterations) + 1)
     except Exception as error:
-        name = type(error).__name__
-        warn_once(name, f"the number of iterations was not told: {name}: {error}", block.said)
+        warn_of(error, "the number of iterations was not told", block.said)
+
+
+def is_finite(loss: float, block: ReportSession) -> bool:
+    """Return whether a loss may be reported; warn once per block of one that is not finite."""
+    finite = math.isfinite(loss)
+    if not finite:
+        warn_once("not finite", f"a loss of {loss} was not reported", block.said)
+    return finite
 
 
 def pass_on(block: ReportSession, loss: float) -> bool:
-    """Report a loss to a block; never raise.
+    """Report a loss to a block; never raise. Returns False if the report raised `StopTraining`.
 
     A loss that is not finite is dropped. Any failure gives one warning per cause and block.
-
-    Returns
-    -------
-    bool
-        False if the report raised `StopTraining`.
     """
-    if not math.isfinite(loss):
-        warn_once("not finite", f"a loss of {loss} was not reported", block.said)
+    if not is_finite(loss, block):
         return True
     try:
         block.report(float(loss))
@@ -308,6 +224,5 @@ def pass_on(block: ReportSession, loss: float) -> bool:
         block.stop(str(stop))
         return False
     except Exception as error:
-        name = type(error).__name__
-        warn_once(name, f"a loss was not reported: {name}: {error}", block.said)
+        warn_of(error, "a loss was not reported", block.said)
     return True

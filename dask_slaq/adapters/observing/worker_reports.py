@@ -1,9 +1,6 @@
 """Reports from tasks on workers to the block in which the fit was called.
 
-The thread that calls ``fit`` creates a `Mailbox` and puts its `Address`, a few bytes, into the
-tasks. In a task, ``address.report(loss)`` logs an event on the scheduler, which forwards it to the
-waiting client, where it reaches the block. Dask provides all of this without a plugin on either
-side, and a report arrives before the result of the task that sent it.
+They travel as Dask's events, without a plugin, and arrive before the result of their task.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary, ref
 
 from dask_slaq.adapters.observing.session import ReportSession, log_once, log_stop, pass_on
-from dask_slaq.adapters.observing.worker_stops import end, end_on_workers, hold
+from dask_slaq.adapters.observing.worker_stops import end, end_on_workers, hold, worker_here
 
 _inboxes: WeakValueDictionary[str, Mailbox] = WeakValueDictionary()
 _ACTION = "slaq-loss"
@@ -23,32 +20,22 @@ _ACTION = "slaq-loss"
 
 @dataclass(frozen=True)
 class Address:
-    """Picklable address of a `Mailbox`, for tasks that report losses.
+    """Picklable address of a `Mailbox`, for tasks that report losses."""
 
-    Attributes
-    ----------
-    inbox : str
-        Name of the mailbox.
-    topic : str or None
-        Event topic that the mailbox's client has subscribed to; None without a client.
-    """
-
+    #: Name of the mailbox.
     inbox: str
+    #: Event topic that the mailbox's client has subscribed to; None without a client.
     topic: str | None
 
     def report(self, loss: float, *, with_result: bool = False) -> None:
         """Send a loss from inside a task. Takes microseconds and never raises.
 
-        Parameters
-        ----------
-        loss : float
-        with_result : bool, optional
-            Send the loss in one message with the result; use it only at the end of a task. A
-            message of its own would delay the result, since a worker pauses between two messages.
+        At the end of a task, send it `with_result` in one message. A message of its own would
+        delay the result, since a worker pauses between two messages.
         """
         try:
             message = {"action": _ACTION, "inbox": self.inbox, "loss": float(loss)}
-            worker = _worker()
+            worker = worker_here()
             if worker is None:  # a local scheduler runs tasks in threads of this process
                 _deliver(message)
             elif self.topic is not None and with_result:
@@ -60,23 +47,14 @@ class Address:
 
 
 class Mailbox:
-    """Receiver of losses that tasks report to a block.
+    """Receiver of losses that tasks report to a block, while something keeps a reference to it.
 
-    It receives losses for as long as something keeps a reference to it.
+    Create it in the thread that calls ``fit``, and put its `route` into the tasks. The block's
+    ``report`` is called in the thread of the client's event loop, in the order in which the losses
+    arrive, and in a copy of the context in which the mailbox was created.
 
-    Parameters
-    ----------
-    block : ReportSession
-        Its ``report`` is called in the thread of the client's event loop, in the order in which
-        the losses arrive, and in a copy of the context in which the mailbox was created.
-    library : str, optional
-        Name of the library, if its tasks ask `ends_with` or `is_stopping`: a report that raises
-        `StopTraining` ends them. By default, one line is logged, and the fit goes on.
-
-    Attributes
-    ----------
-    route : Address
-        Address to put into the tasks.
+    Name the `library` if its tasks ask `ends_with` or `is_stopping`: a report that raises
+    `StopTraining` ends them. Otherwise one line is logged, and the fit goes on.
     """
 
     def __init__(self, block: ReportSession, library: str | None = None) -> None:
@@ -117,10 +95,7 @@ def _client() -> Any:
 
 
 def _subscribe(client: Any) -> str | None:
-    """Subscribe a client to a topic of its own.
-
-    Returns the topic, or None without a client.
-    """
+    """Subscribe a client to a topic of its own, which is returned; None without a client."""
     if client is None:
         return None
     # Not the client's own topic, on which Dask logs an event after the client has gone.
@@ -148,13 +123,3 @@ def _send_with_next(worker: Any, topic: str, message: dict[str, Any]) -> None:
         stream.buffer.append({"op": "log-event", "topic": topic, "msg": message})
     else:
         worker.log_event(topic, message)
-
-
-def _worker() -> Any:
-    """Return the worker that runs this task, or None outside a worker."""
-    from distributed import get_worker
-
-    try:
-        return get_worker()
-    except ValueError:
-        return None

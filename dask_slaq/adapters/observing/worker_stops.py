@@ -1,10 +1,4 @@
-"""Ends of fits whose loops run in tasks on workers.
-
-The client asks all workers of a run to end. Tasks that train together, one per worker, must end
-after the same round, or the last ones would wait forever for the others. They run in lockstep:
-none can be more than a round ahead. So the client first lets each task wait at its next round,
-which tells how far it was (`hold`), and then names the round after which all end (`end`).
-"""
+"""Ends of fits whose loops run in tasks on workers."""
 
 from __future__ import annotations
 
@@ -27,23 +21,21 @@ PATIENCE = 60.0
 #: Number of runs that a process remembers.
 REMEMBERED = 1000
 
+# Tasks that train together, one per worker, must end after the same round, or the last ones would
+# wait forever for the others. They run in lockstep: none can be more than a round ahead. So the
+# client first lets each task wait at its next round, which tells how far it was (`hold`), and then
+# names the round after which all end (`end`).
+
 
 @dataclass
 class Gate:
-    """State of one run on one worker.
+    """State of one run on one worker."""
 
-    Attributes
-    ----------
-    passed : int
-        Latest round that passed before the gate was held.
-    held : bool
-        Whether the next round waits for `end`.
-    end : float or None
-        Round with which the run ends; infinity if it does not.
-    """
-
+    #: Latest round that passed before the gate was held.
     passed: int = -1
+    #: Whether the next round waits for `end`.
     held: bool = False
+    #: Round with which the run ends; infinity if it does not.
     end: float | None = None
 
 
@@ -53,19 +45,12 @@ _gates: OrderedDict[tuple[str, str | None], Gate] = OrderedDict()
 
 
 def ends_with(address: Address, number: int) -> bool:
-    """Return whether the run that reports to `address` ends with a round.
+    """Return whether the run that reports to `address` ends with round `number`, counted from 0.
 
     Call it in a task, once per round. It returns at once unless the run is being stopped.
-
-    Parameters
-    ----------
-    address : Address
-        Address of the run's mailbox.
-    number : int
-        Number of the round, >= 0, the same on all workers of the run.
     """
     with _changed:
-        gate = _gate(address.inbox, _worker_here())
+        gate = _gate(address.inbox, worker_here())
         if not gate.held:
             gate.passed = number
             return False
@@ -77,57 +62,29 @@ def ends_with(address: Address, number: int) -> bool:
 def is_stopping(address: Address) -> bool:
     """Return whether the run that reports to `address` was stopped. Call it in a task."""
     with _changed:
-        return _gate(address.inbox, _worker_here()).held
+        return _gate(address.inbox, worker_here()).held
 
 
 def hold(inbox: str, dask_worker: Any = None) -> int:
-    """Let the next round on a worker wait for `end`.
+    """Let the next round on a worker wait for `end`; return the latest round that passed, or -1.
 
-    Parameters
-    ----------
-    inbox : str
-        Name of the run's mailbox.
-    dask_worker : distributed.Worker, optional
-        Passed by ``Client.run``; None for tasks outside workers.
-
-    Returns
-    -------
-    int
-        Latest round that passed; -1 if there was none.
+    ``Client.run`` passes `dask_worker`. It is None for tasks outside workers.
     """
     with _changed:
-        gate = _gate(inbox, getattr(dask_worker, "address", None))
+        gate = _gate(inbox, dask_worker)
         gate.held = True
         return gate.passed
 
 
 def end(inbox: str, number: float, dask_worker: Any = None) -> None:
-    """Name the round with which a run ends.
-
-    Parameters
-    ----------
-    inbox : str
-        Name of the run's mailbox.
-    number : float
-        Number of the round; infinity to train on.
-    dask_worker : distributed.Worker, optional
-        See `hold`.
-    """
+    """Name the round with which a run ends, infinity to train on. See `hold`."""
     with _changed:
-        _gate(inbox, getattr(dask_worker, "address", None)).end = number
+        _gate(inbox, dask_worker).end = number
         _changed.notify_all()
 
 
 async def end_on_workers(client: Client, inbox: str) -> None:
-    """End a run on all workers after the same round. Never raises.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Client of the run; call this in its event loop.
-    inbox : str
-        Name of the run's mailbox.
-    """
+    """End a run on all workers after the same round, in its client's event loop. Never raises."""
     number = math.inf
     try:
         passed = await client.run(hold, inbox, on_error="return")
@@ -144,19 +101,19 @@ async def end_on_workers(client: Client, inbox: str) -> None:
         logger.warning("workers were not told when their fit ends: %r", error)
 
 
-def _gate(inbox: str, worker: str | None) -> Gate:
-    gate = _gates.setdefault((inbox, worker), Gate())
+def _gate(inbox: str, worker: Any) -> Gate:
+    """Return the gate of a run on a worker, or outside workers if that is None."""
+    gate = _gates.setdefault((inbox, worker and worker.address), Gate())
     if len(_gates) > REMEMBERED:
         _gates.popitem(last=False)
     return gate
 
 
-def _worker_here() -> str | None:
-    """Return the address of the worker that runs this task, or None outside a worker."""
+def worker_here() -> Any:
+    """Return the worker that runs this task, or None outside a worker."""
     from distributed import get_worker
 
     try:
-        address: str = get_worker().address
+        return get_worker()
     except ValueError:
         return None
-    return address

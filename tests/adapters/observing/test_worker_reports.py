@@ -16,7 +16,7 @@ import pytest
 from driving import PATIENCE
 
 from dask_slaq.adapters.dask_glm import and_loss
-from dask_slaq.adapters.dask_ml.incremental import then_report
+from dask_slaq.adapters.dask_ml import then_report
 from dask_slaq.adapters.observing import session as blocks
 from dask_slaq.adapters.observing.worker_reports import Address, Mailbox
 

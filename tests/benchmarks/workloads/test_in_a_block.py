@@ -13,7 +13,7 @@ from benchmarks.workloads.boosting import GradientBoostingRegressor
 from benchmarks.workloads.lda import LatentDirichletAllocation
 from benchmarks.workloads.neural_network import MLPClassifier
 from benchmarks.workloads.svm import LinearSVM
-from dask_slaq.adapters import observing
+from dask_slaq.adapters import observe_fits
 
 rng = np.random.default_rng(0)
 X = da.from_array(rng.standard_normal((400, 4)), chunks=(200, 4))
@@ -50,7 +50,7 @@ def test_a_stop_leaves_the_model_so_far(model, data, predict, reports):
 
 def test_a_fit_tells_its_kind():
     kinds = []
-    with observing(lambda loss: None, describe=kinds.append):
+    with observe_fits(lambda loss: None, describe=kinds.append):
         LinearSVM(max_iter=2).fit(X, X[:, 0] > 0)
     (kind,) = kinds
     assert kind["name"].startswith("dask_slaq/LinearSVM")

@@ -1,1 +1,0 @@
-"""Loss reports of dask-ml's estimators and searches, one module per family."""
