@@ -28,7 +28,7 @@ from benchmarks.common.slaq2017 import algorithm_1, fit_curve
 from dask_slaq.core import decisions, placement
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast.predictor import LossPredictor
-from dask_slaq.core.policies import POLICIES, Policy
+from dask_slaq.core.policies import POLICIES, Policy, traits_of
 
 __all__ = ["Training", "main", "measure"]
 
@@ -162,10 +162,11 @@ class Training:
 
 
 class _Named:
-    """Timed policy that keeps the name and the required inputs of the original."""
+    """Timed policy that keeps the name and the traits of the original."""
 
     def __init__(self, policy: Policy, decide: Callable[..., Any]) -> None:
-        self.name, self.needs = policy.name, policy.needs
+        self.name = policy.name
+        vars(self).update(traits_of(policy)._asdict())
         self.decide = decide
 
     def __call__(self, snapshot: Any) -> Any:

@@ -60,7 +60,8 @@ class Decisions:
             eligible=self._eligible(),
             affinity={name: pool.bytes_at for name, pool in pools.pools.items()},
         )
-        pools.apply(grants.terms(), grants.owners, jobs.engine.jobs.owner)
+        by_service = jobs.engine.traits.by_service
+        pools.apply(grants.terms(), grants.owners, jobs.engine.jobs.owner, by_service=by_service)
         if not jobs.epochs:
             jobs.record()
 

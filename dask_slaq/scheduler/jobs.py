@@ -409,7 +409,7 @@ class ScheduledJobs:
         limited = any(group.most < math.inf for group in self.pools.groups.values())
         if limited or any(pool.paused for pool in self.pools.pools.values()):
             return True
-        if self.engine.policy.name == "none":
+        if not self.engine.traits.holds_tasks:
             return False
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()

@@ -132,7 +132,6 @@ class SlaqPlugin(PluginHooks):
             lend=chosen.lend,
             ahead=chosen.ahead,
             epoch=chosen.epoch,
-            by_service=chosen.policy == "fair",
             charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
             is_registered=lambda: self.registered and self.failed is None,
@@ -204,7 +203,6 @@ class SlaqPlugin(PluginHooks):
         """
         self.engine.set_policy(policy)
         self.settings = replace(self.settings, policy=policy)
-        self.pools.by_service = policy == "fair"
         self._announce()
         self.changed()
 

@@ -45,14 +45,13 @@ class Pools:
         lend: bool = True,  # whether a job may use slots outside its worker set
         ahead: float = 0.025,  # seconds before the end of a task at which another one is sent
         epoch: float = 1.0,  # seconds for which an unused guarantee accrues at most
-        by_service: bool = False,  # whether guarantees do not count, but for floors that were set
         charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
         is_registered: Callable[[], bool] = lambda: True,
         log_length: int = 10_000,  # maximum number of remembered bindings
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
-        self.epoch, self.by_service = epoch, by_service
+        self.epoch = epoch
         self.pools: dict[str, Pool] = {}
         self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
@@ -209,12 +208,17 @@ class Pools:
         terms: Iterable[Terms],
         owners: Mapping[str, OwnerGrant] = MappingProxyType({}),
         owner_of: Mapping[str, str] = MappingProxyType({}),
+        *,
+        by_service: bool = False,
     ) -> None:
-        """Put the terms of all jobs, and the grants of all owners, if there are any, into force."""
+        """Put the terms of all jobs, and the grants of all owners, if there are any, into force.
+
+        `by_service` means that guarantees do not count, except for floors that were set.
+        """
         self._accrued = monotonic()
         for each in terms:
             pool = self.pools[each.job]
-            pool.take(each, guaranteed=pool.floor or not self.by_service)
+            pool.take(each, guaranteed=pool.floor or not by_service)
         self.groups = {
             owner: Group(grant.max_threads, grant.deserved, grant.tokens)
             for owner, grant in owners.items()

@@ -351,7 +351,7 @@ class Searches:
         begin = monotonic()
         turns: dict[str, list[dict[str, Any]]] = {}
         wanted = self._wanted_by_others()
-        plain = self._plugin.engine.policy.name == "none"
+        plain = not self._plugin.engine.traits.holds_tasks
         rooms_of: dict[str, dict[str, Room]] = {}
         self._planned.clear()
         for name, search in self.running.items():
