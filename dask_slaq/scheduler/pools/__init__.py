@@ -1,21 +1,20 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
-from dask_slaq.scheduler.pools.invariants import check_task
 from dask_slaq.scheduler.pools.limits import LABEL
-from dask_slaq.scheduler.pools.ownership import Adoption, TaskOwners
+from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.pools import Pools
+from dask_slaq.scheduler.pools.seam import drop_stale_counts
 from dask_slaq.scheduler.pools.sent import blocked, load
 
 __all__ = [
     "LABEL",
-    "Adoption",
     "Binding",
     "Group",
     "Pool",
     "Pools",
     "TaskOwners",
     "blocked",
-    "check_task",
+    "drop_stale_counts",
     "load",
 ]
