@@ -311,7 +311,7 @@ class Pools:
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
-            if self.dispatcher.label_has_room(entry.kind) and any(map(entry.kind.suits, allowed)):
+            if self.limits.is_open(entry.kind.label) and any(map(entry.kind.suits, allowed)):
                 return True
         return False
 
