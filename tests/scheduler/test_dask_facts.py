@@ -445,21 +445,6 @@ async def test_adaptive_scaling_counts_no_worker_tasks(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_task_durations_are_estimated_from_the_prefix(c, s, a, b):
-    future = c.submit(inc, 1, key="prefix-1")
-    await future
-    prefix = s.tasks["prefix-1"].prefix
-    assert prefix.duration_average >= 0
-    assert prefix.max_exec_time == -1
-    assert s.UNKNOWN_TASK_DURATION > 0
-    held = c.submit(wait_for, "go", key="new-1")
-    await state_of(s, held, "processing")
-    assert s.tasks["new-1"].prefix.duration_average == -1
-    await Event("go").set()
-    await held
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_priorities_sort_tasks_lowest_first(c, s, a, b):
     Watch(s, restrict=NOWHERE)
     low = c.submit(inc, 1, priority=-5, key="low")

@@ -348,17 +348,6 @@ async def test_a_worker_that_joins_gets_no_more_tasks_than_it_has_threads(c, s, 
     assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=[])
-async def test_tasks_wait_for_the_first_worker(c, s):
-    await start_plugin(c, s)
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(where)
-        await state_of(s, future, "no-worker")
-        async with Worker(s.address) as w:
-            assert await future == w.address
-
-
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_slot_freed_by_seceding_is_used_at_once(c, s, a, b):
     plugin = await start_plugin(c, s, **LATE)

@@ -111,20 +111,6 @@ async def test_tasks_are_held_and_run_after_a_restart(c, s, a, b):
     assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=[])
-async def test_nothing_is_overridden_after_a_restart_and_the_end_of_the_jobs(c, s):
-    plugin = await start_plugin(c, s)
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            held = c.map(inc, range(6))
-        await state_of(s, held[-1], "no-worker")
-        await c.restart(wait_for_workers=False)
-    assert not overrides(s)
-    async with Worker(s.address):
-        assert await c.gather(c.map(inc, range(20))) == list(range(1, 21))
-    assert_nothing_left(s, plugin)
-
-
 @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 3)
 async def test_workers_that_the_user_gave_are_kept_to_and_are_back_afterwards(c, s, a, b, d):
     plugin = await start_plugin(c, s, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), **LATE)
