@@ -124,10 +124,8 @@ def test_a_bad_option_is_told_in_the_shell() -> None:
 
 def test_options_are_the_settings_and_told_in_help() -> None:
     told = CliRunner().invoke(slaq.dask_setup, ["--help"]).output
-    options = (
-        "policy epoch normalizer floor other-weight reserve ahead history bindings log log-size"
-    )
-    for option in (*options.split(), "lend / --no-lend", "log-files"):
+    options = "policy epoch normalizer floor other-weight reserve ahead history bindings log"
+    for option in (*options.split(), "lend / --no-lend", "log-size", "log-files"):
         assert f"--{option}" in told
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -356,11 +356,9 @@ class Searches:
         Its account is charged for the `seconds` since the last choice.
         """
         pool, begun, used = search.pool, search.begun_at(), 0
-        trains: dict[str, int] = {}
-        waits: dict[str, int] = {}
-        for trial in search.trials.alive.values():
-            at = waits if trial.waits else trains
-            at[trial.worker] = at.get(trial.worker, 0) + 1
+        alive = search.trials.alive.values()
+        trains = Counter(trial.worker for trial in alive if not trial.waits)
+        waits = Counter(trial.worker for trial in alive if trial.waits)
         rooms = {}
         for address in {*trains, *waits, *begun}:
             ws = self._scheduler.workers.get(address)
@@ -368,8 +366,7 @@ class Searches:
                 continue
             there = begun.get(address, [])
             stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
-            mine = trains.get(address, 0) + len(there) - stuck
-            idle = waits.get(address, 0)
+            mine, idle = trains[address] + len(there) - stuck, waits[address]
             used += min(mine, ws.nthreads)
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
@@ -385,7 +382,7 @@ class Searches:
         self,
         search: Search,
         rooms: dict[str, Room],
-        waits: Mapping[str, int],
+        waits: Counter[str],
         wanted: bool,
     ) -> None:
         """Limit the room of a search to what it is due, or let it claim threads that it is due."""
@@ -404,10 +401,10 @@ class Searches:
             total -= cut
         if not wanted or total >= due:
             return
-        for address in sorted(rooms, key=lambda a: (-waits.get(a, 0), a)):
+        for address in sorted(rooms, key=lambda a: (-waits[a], a)):
             more = min(
                 due - total,
-                waits.get(address, 0),
+                waits[address],
                 self._scheduler.workers[address].nthreads - rooms[address].threads,
             )
             if more > 0:
@@ -448,7 +445,7 @@ class Searches:
         group = pool.group
         if group is not None and group.most < most:
             others = sum(
-                self._planned.get(other.name, other.on_workers)
+                self._planned.get(other.name, len(other.running))
                 for other in group.pools
                 if other is not pool
             )
