@@ -87,7 +87,7 @@ class ScheduledJobs:
         settings: Settings,
         changed: Callable[[], None],
         memory: Memory,
-        name_of: Callable[[str], str | None] = lambda client: None,
+        name_of: Callable[[str], str | None],
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
         self.reports: dict[str, int] = {}  # numbers of reports of the running jobs

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from time import monotonic
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LINGER, LOOKED_AT, QUIET
@@ -41,13 +40,13 @@ class Pools:
         self,
         scheduler: Scheduler,
         *,
-        lend: bool = True,  # whether a job may use slots outside its worker set
-        ahead: float = 0.025,  # seconds before the end of a task at which another one is sent
-        epoch: float = 1.0,  # seconds for which an unused guarantee accrues at most
+        lend: bool,  # whether a job may use slots outside its worker set
+        ahead: float,  # seconds before the end of a task at which another one is sent
+        epoch: float,  # seconds for which an unused guarantee accrues at most
         charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
-        is_registered: Callable[[], bool] = lambda: True,
-        log_length: int = 10_000,  # maximum number of remembered bindings
+        is_registered: Callable[[], bool],
+        log_length: int,  # maximum number of remembered bindings
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
@@ -205,10 +204,10 @@ class Pools:
     def apply(
         self,
         terms: Iterable[Terms],
-        owners: Mapping[str, OwnerGrant] = MappingProxyType({}),
-        owner_of: Mapping[str, str] = MappingProxyType({}),
+        owners: Mapping[str, OwnerGrant],
+        owner_of: Mapping[str, str],
         *,
-        by_service: bool = False,
+        by_service: bool,
     ) -> None:
         """Put the terms of all jobs, and the grants of all owners, if there are any, into force.
 
