@@ -205,7 +205,7 @@ class Messages:
         return self.status_now()
 
     def status_now(self) -> dict[str, Any]:
-        """Return the same without a check that the plugin is registered."""
+        """Return the same to pages of the dashboard, also after the plugin was unregistered."""
         plugin, places = self.plugin, positions(self.plugin)
         return {
             "policy": plugin.settings.policy,
