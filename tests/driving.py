@@ -42,7 +42,6 @@ class Fixed:
     """
 
     name = "fixed"
-    needs: frozenset[str] = frozenset()
 
     def __init__(self, **jobs: tuple[float, float]) -> None:
         self.jobs = jobs

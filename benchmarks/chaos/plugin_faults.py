@@ -43,7 +43,7 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.pools, "tick"),
             (plugin.pools, "forget_worker"),
             (plugin.task_owners, "own"),
-            (plugin.decisions, "observe_demand"),
+            (plugin.jobs, "observe_demand"),
         ]
         await _fail(stage, *places[fault.number % len(places)])
 

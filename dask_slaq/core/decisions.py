@@ -22,13 +22,10 @@ from dask_slaq.core.promises import credit_entitlement, refill_tokens
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
 
-__all__ = ["BLIND", "DecisionMaker"]
+__all__ = ["DecisionMaker"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
-
-#: Policies that use weights only, not losses.
-BLIND = ("none", "fair")
 
 
 class DecisionMaker:
@@ -72,7 +69,7 @@ class DecisionMaker:
         total = jobs.total(order.rows, speeds.work)
         self.ends = self._tick(order, weight, room, total, capacity, elapsed, now)
         snapshot = self._build_snapshot(
-            jobs, order, forecast, speeds, weight, room, capacity, now, engine.policy.needs
+            jobs, order, forecast, speeds, weight, room, capacity, now, engine.traits.needs
         )
         allocation = self._allocate(snapshot, order)
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
@@ -141,7 +138,7 @@ class DecisionMaker:
         """Return the allocation of the policy, within the shares of owners if there are any."""
         policy, owners = self._engine.policy, self._engine.owners
         allocate: Callable[[Snapshot], Allocation] = policy
-        if policy.name not in BLIND:
+        if self._engine.traits.follows_losses:
             allocate = partial(with_efficiency_cap, policy)
         allocation = allocate(snapshot)
         if owners is None:
@@ -165,7 +162,7 @@ class DecisionMaker:
         seen = jobs.runtimes.column
         share = allocation.share
         reported = snapshot.known & (seen["reports"][rows] > 0)
-        blind = engine.policy.name in BLIND  # such a policy keeps every promise by itself
+        blind = not engine.traits.follows_losses  # such a policy keeps every promise by itself
         latest, credit = (math.inf, 0.0) if blind else (engine.latest, engine.floor)
         tokens, rate = refill_tokens(
             jobs, latest, credit, engine.epoch, elapsed, fair, snapshot.age, total

@@ -16,7 +16,7 @@ from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Workers
-from dask_slaq.core.policies import Policy
+from dask_slaq.core.policies import Policy, Traits, traits_of
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering, RemembersRuns
 from dask_slaq.core.settings import check_engine_settings, check_job_settings
@@ -89,6 +89,11 @@ class Engine(RemembersRuns):
         self.remembering = Remembering(memory, self.jobs, self._predictor)
         self._workers: Workers | None = None
         self._last: float | None = None
+
+    @property
+    def traits(self) -> Traits:
+        """What the policy says of itself."""
+        return traits_of(self.policy)
 
     def add_job(
         self,

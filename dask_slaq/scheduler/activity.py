@@ -13,13 +13,7 @@ READY = frozenset({"no-worker", "queued", "processing"})
 
 
 class Activity:
-    """Tracker of the tasks of jobs, from ready to done.
-
-    Parameters
-    ----------
-    now : float
-        Time in seconds on the caller's clock, as in all methods.
-    """
+    """Tracker of the tasks of jobs, from ready to done. `now` is in seconds on one clock."""
 
     def __init__(self, now: float) -> None:
         self._ready: dict[str, set[Any]] = {}
@@ -30,32 +24,19 @@ class Activity:
         self._offered = 0.0
 
     def add(self, job: str, now: float) -> None:
-        """Add a job without tasks; `now` is in seconds."""
+        """Add a job without tasks."""
         self._ready[job], self._none_since[job], self._idle[job] = set(), now, 0.0
 
     def remove(self, job: str, now: float) -> None:
-        """Remove a job and its tasks; `now` is in seconds."""
+        """Remove a job and its tasks."""
         self._pass(now)
         self._tasks -= len(self._ready.pop(job))
         del self._none_since[job], self._idle[job]
 
     def moved(self, job: str | None, key: Any, finish: str, now: float) -> None:
-        """Record a transition of a task.
-
-        Parameters
-        ----------
-        job : str or None
-            Job of the task. Unowned tasks, and tasks of jobs that were not added, are ignored.
-        key : hashable
-            Key of the task.
-        finish : str
-            Dask's name of the task's new state.
-        now : float
-        """
-        if not job:
-            return
-        ready = self._ready.get(job)
-        if ready is None or (finish in READY) == (key in ready):
+        """Record that a task is in Dask's state `finish`, if its job was added."""
+        ready = self._ready.get(job) if job else None
+        if job is None or ready is None or (finish in READY) == (key in ready):
             return
         self._pass(now)
         if finish not in READY:
@@ -81,11 +62,7 @@ class Activity:
     def offered(self, threads: int, now: float) -> float:
         """Return the thread-seconds since the last call for which there were tasks.
 
-        Parameters
-        ----------
-        threads : int
-            Number of threads from now on.
-        now : float
+        From now on there are as many `threads`.
         """
         self._pass(now)
         self._threads = threads

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import WorkerState
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
-    from dask_slaq.scheduler.pools import Pool
+    from dask_slaq.scheduler.pools import Pool, Pools
 
 __all__ = ["Scaling", "add_scaling"]
 
@@ -43,15 +43,18 @@ def add_scaling(scheduler: Scheduler) -> None:
 class Scaling:
     """Caps Dask's adaptive target to what jobs can use. Errors leave the target unchanged.
 
-    Parameters
-    ----------
-    plugin : SlaqPlugin
-    keep : float
-        Seconds without tasks after which a job's data keeps no worker.
+    `reports` has the number of reports of each job, and `keep` is the number of seconds without
+    tasks after which a job's data keeps no worker.
     """
 
-    def __init__(self, plugin: SlaqPlugin, keep: float) -> None:
-        self.plugin, self.keep = plugin, keep
+    def __init__(
+        self,
+        pools: Pools,
+        reports: Mapping[str, int],
+        keep: float,
+        is_active: Callable[[], bool],
+    ) -> None:
+        self._pools, self._reports, self._keep, self._is_active = pools, reports, keep, is_active
         self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
         self._logged = False
 
@@ -73,8 +76,8 @@ class Scaling:
         try:
             self._look()
             now = monotonic()
-            busy = {n for n, (_, since) in self._seen.items() if now - since < self.keep}
-            owner = self.plugin.pools.tracker.owner
+            busy = {n for n, (_, since) in self._seen.items() if now - since < self._keep}
+            owner = self._pools.tracker.owner
             return [
                 ws
                 for ws in workers
@@ -86,9 +89,7 @@ class Scaling:
 
     @property
     def _active(self) -> bool:
-        plugin = self.plugin
-        needed = plugin.jobs.reports or plugin.pools.limits
-        return plugin.failed is None and plugin.registered and bool(needed)
+        return bool(self._reports or self._pools.limits) and self._is_active()
 
     def _log(self) -> None:
         if not self._logged:
@@ -97,10 +98,9 @@ class Scaling:
 
     def _look(self) -> None:
         """Note which jobs have made progress since the last look."""
-        now, jobs = monotonic(), self.plugin.jobs
-        seen = {}
-        for name, reports in jobs.reports.items():
-            pool = self.plugin.pools.pools[name]
+        now, seen = monotonic(), {}
+        for name, reports in self._reports.items():
+            pool = self._pools.pools[name]
             progress = (reports, len(pool.tasks), len(pool.unfinished))
             before = self._seen.get(name)
             same = before is not None and before[0] == progress and not pool.running
@@ -108,7 +108,7 @@ class Scaling:
         self._seen = seen
 
     def _limited(self, target: int) -> int:
-        scheduler = self.plugin.scheduler
+        scheduler = self._pools.scheduler
         workers = scheduler.workers
         used = sum(ws.nbytes for ws in workers.values())
         if used > 0.6 * sum(ws.memory_limit for ws in workers.values()) > 0:
@@ -126,7 +126,7 @@ class Scaling:
 
     def _unusable(self) -> int:
         """Return the number of ready tasks that no additional worker may run now."""
-        pools = self.plugin.pools
+        pools = self._pools
         unusable = pools.limits.waiting
         by_group: dict[int, list[float]] = {}  # room and allowed tasks of each owner
         for pool in pools.pools.values():
@@ -147,7 +147,7 @@ class Scaling:
 
         New workers are assumed to be like the present ones. Without any, all tasks count.
         """
-        workers = self.plugin.scheduler.workers.values()
+        workers = self._pools.scheduler.workers.values()
         kinds = {kind: any(map(kind.allows, workers)) for kind in pool.kinds}
         if not workers or all(kinds.values()):
             return len(pool.ready)

@@ -17,16 +17,7 @@ PAUSE, PAUSE_PER_SECOND, BURST = 0.020, 4.0, 0.200
 
 
 class DecisionTimer:
-    """Calls for a decision once per epoch, and soon after something changed.
-
-    Parameters
-    ----------
-    once_per_epoch : callable
-    decide : callable
-        Called by `soon` without arguments, once for all changes that come together.
-    epoch : float
-        Seconds.
-    """
+    """Calls `once_per_epoch` every `epoch` seconds, and `decide` soon after something changed."""
 
     def __init__(
         self, once_per_epoch: Callable[[], None], decide: Callable[[], object], epoch: float
@@ -43,15 +34,16 @@ class DecisionTimer:
 
     def start(self) -> None:
         """Begin to call once per epoch."""
-        if not self._periodic.is_running():
+        if not self.is_running:
             self._periodic.start()
 
     def stop(self) -> None:
-        """Stop calling once per epoch. A decision that is due still comes; see `cancel`."""
+        """Stop calling once per epoch, and cancel the decision that is due."""
         self._periodic.stop()
+        self.cancel()
 
     def soon(self) -> None:
-        """Decide as soon as the pause after the last decisions allows."""
+        """Decide once for all changes, as soon as the pause after the last decisions allows."""
         if self._next is None:
             delay = max(self._rested - BURST - monotonic(), 0.0)
             self._next = asyncio.get_running_loop().call_later(delay, self._decide)

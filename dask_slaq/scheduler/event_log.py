@@ -28,35 +28,16 @@ MOST_TOGETHER = 100
 
 
 class Journal:
-    """Log of events.
+    """Log of events in a file. `InvalidSetting` is raised if it cannot be written.
 
-    Parameters
-    ----------
-    path : str
-        File to append to. A full file is renamed to ``path.1``, ``path.1`` to ``path.2``, and so
-        on.
-    size : int
-        Bytes at which a file is full.
-    files : int
-        Number of files to keep, at least 2. The oldest is deleted.
-
-    Attributes
-    ----------
-    failed : str or None
-        Error that ended the recording.
-    dropped : int
-        Number of events that could not be written as JSON.
-
-    Raises
-    ------
-    InvalidSetting
-        If the file cannot be written.
+    A file of `size` bytes is renamed to ``path.1``, ``path.1`` to ``path.2``, and so on. At least 2
+    `files` are kept, and the oldest is deleted.
     """
 
     def __init__(self, path: str, size: int, files: int) -> None:
         self.path = os.path.abspath(os.path.expanduser(path))
-        self.failed: str | None = None
-        self.dropped = 0
+        self.failed: str | None = None  # the error that ended the recording
+        self.dropped = 0  # events that could not be written as JSON
         try:
             self._lines = _Lines(self, size, files)
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dask_slaq.core.forecast import Status
-from dask_slaq.core.settings import ALERT_TOPIC
-from dask_slaq.scheduler.views import etas
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.core.engine import Engine
+    from dask_slaq.core.recording import Recorder
 
-__all__ = ["Goal", "Goals"]
+__all__ = ["Goals"]
 
 #: Part of its predicted range below which the fall to come counts as nothing.
 NOTHING = 0.01
@@ -35,21 +34,11 @@ _ENDS = {
 
 @dataclass
 class Goal:
-    """Goal of one job.
+    """Goal of one job."""
 
-    Attributes
-    ----------
-    reduction : float or None
-        Target as a part of the predicted range of the loss, in (0, 1).
-    deadline : float or None
-        Monotonic seconds by which the target should be reached.
-    stop : bool
-        Whether to stop the job at its target. Otherwise it shrinks to its floor.
-    """
-
-    reduction: float | None = None
-    deadline: float | None = None
-    stop: bool = False
+    reduction: float | None  # target as a part of the predicted range of the loss, in (0, 1)
+    deadline: float | None  # monotonic seconds by which the target should be reached
+    stop: bool  # whether to stop the job at its target; otherwise it shrinks to its floor
     reached: bool = False
     seen: int = 0
     lasting: dict[str, int] = field(default_factory=dict)
@@ -98,13 +87,22 @@ class Curves(NamedTuple):
 class Goals:
     """Goals of all jobs that report. Call `check` once per epoch.
 
-    Parameters
-    ----------
-    jobs : ScheduledJobs
+    `reports` has the number of reports of each job. `eta` returns the low end and further values of
+    the seconds until a job reaches its target, each None for never, or None if that is unknown.
     """
 
-    def __init__(self, jobs: ScheduledJobs) -> None:
-        self._jobs = jobs
+    def __init__(
+        self,
+        engine: Engine | Recorder,
+        reports: Mapping[str, int],
+        *,
+        eta: Callable[[str], Sequence[float | None] | None],
+        stop: Callable[[str], None],
+        cap: Callable[[str, float], None],
+        tell: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self._engine, self._reports, self._eta = engine, reports, eta
+        self._stop, self._cap, self._tell = stop, cap, tell
         self._goals: dict[str, Goal] = {}
 
     def begin(
@@ -116,16 +114,9 @@ class Goals:
         by: float | None = None,
         stop: bool = False,
     ) -> None:
-        """Follow a new job.
+        """Follow a new job, which should reach its target within `by` seconds.
 
-        Parameters
-        ----------
-        name : str
-        target : float, optional
-        target_kind : {"loss", "reduction"}
-        by : float, optional
-            Seconds from now in which the target should be reached.
-        stop : bool
+        The `target_kind` is ``"loss"`` or ``"reduction"``.
         """
         self._goals[name] = Goal(
             target if target_kind == "reduction" else None,
@@ -134,22 +125,14 @@ class Goals:
         )
 
     def end(self, name: str, outcome: str) -> dict[str, Any] | None:
-        """Forget a job that ended, and say so.
+        """Forget a job that ended, and return the alert; None if it was not followed.
 
-        Parameters
-        ----------
-        name : str
-        outcome : {"done", "stopped", "failed", "lost"}
-
-        Returns
-        -------
-        dict or None
-            The alert; None for a job that was not followed.
+        The `outcome` is ``"done"``, ``"stopped"``, ``"failed"`` or ``"lost"``.
         """
         goal = self._goals.pop(name, None)
         if goal is None:
             return None
-        job, seconds = self._jobs.engine.jobs[name], monotonic() - goal.began
+        job, seconds = self._engine.jobs[name], monotonic() - goal.began
         loss = job.loss if np.isfinite(job.loss) else None
         message = f"{_ENDS[outcome]} after {job.iteration} iterations and {seconds:.3g} s"
         if loss is not None:
@@ -162,11 +145,12 @@ class Goals:
         goal = self._goals.get(name)
         if goal is None or not goal.reached or goal.stop:
             return False
-        return self._jobs.pools.pools[name].most <= self._shrunk(name)
+        most = self._engine.jobs[name].max_share
+        return most is not None and most <= self._shrunk(name)
 
     def check(self) -> None:
         """Act on reached targets, and send the alerts that are due."""
-        reports = self._jobs.reports
+        reports = self._reports
         new = [name for name, goal in self._goals.items() if reports.get(name, 0) > goal.seen]
         if not new:
             return
@@ -184,10 +168,9 @@ class Goals:
 
     def _curves(self, names: list[str]) -> Curves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""
-        engine = self._jobs.engine
-        forecast = engine._predictor.forecast(names)
+        forecast = self._engine._predictor.forecast(names)
         columns = forecast.start, forecast.level, forecast.remaining, forecast.status
-        return Curves(*columns, engine.jobs.column("target", names))
+        return Curves(*columns, self._engine.jobs.column("target", names))
 
     def _news(self, name: str, goal: Goal, curve: Curves) -> Iterator[tuple[str, str]]:
         """Yield the kind and text of what is true of a job now."""
@@ -212,12 +195,12 @@ class Goals:
         """Set the target of a job to a loss, unless it hardly differs. Returns the target."""
         if not np.isfinite(loss) or abs(loss - now) <= NOTHING * span:
             return now
-        self._jobs.engine.set_job(name, target=loss)
+        self._engine.set_job(name, target=loss)
         return loss
 
     def _is_late(self, name: str, deadline: float) -> bool:
         """Return whether even the low end of the expected time is after the deadline."""
-        found = etas(self._jobs, [name]).get(name)
+        found = self._eta(name)
         if found is None:
             return monotonic() > deadline
         return found[0] is None or monotonic() + found[0] > deadline
@@ -229,19 +212,16 @@ class Goals:
 
     def _finish(self, name: str, goal: Goal) -> None:
         if goal.stop:
-            self._jobs.stop(name)
-            return
-        most = self._shrunk(name)
-        self._jobs.engine.set_job(name, max_share=most)
-        self._jobs.pools.pools[name].most = most
+            self._stop(name)
+        else:
+            self._cap(name, self._shrunk(name))
 
     def _shrunk(self, name: str) -> float:
         """Return the cap in threads of a job that reached its target."""
-        return max(self._jobs.engine.jobs[name].min_share or 0.0, SHRUNK)
+        return max(self._engine.jobs[name].min_share or 0.0, SHRUNK)
 
     def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> dict[str, Any]:
         event: dict[str, Any] = {"event": kind, "job": name, "message": f"{name}: {message}"}
         event.update(numbers)
-        event["owner"] = self._jobs.owner.get(name, "")
-        self._jobs.scheduler.log_event(ALERT_TOPIC, event)
+        self._tell(name, event)
         return event

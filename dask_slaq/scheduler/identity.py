@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.comm.core import Comm
 
-__all__ = ["Identity", "name_in_certificate"]
+__all__ = ["Identity"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,18 +38,9 @@ def name_in_certificate(comm: Comm | None) -> str | None:
 
 
 class Identity:
-    """Identity of the clients of a scheduler.
+    """Identity of the clients of a scheduler. With `tls` their certificates count.
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    tls : bool
-        Whether their certificates count, and not what they say.
-
-    Raises
-    ------
-    InvalidSetting
-        With `tls`, if the scheduler can be reached without a certificate.
+    Then `InvalidSetting` is raised if the scheduler can be reached without a certificate.
     """
 
     def __init__(self, scheduler: Scheduler, tls: bool) -> None:
@@ -67,19 +58,7 @@ class Identity:
     def check(self, operation: str, comm: Comm, message: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a request, with whom its sender's certificate names.
 
-        Parameters
-        ----------
-        operation : str
-            Name of the request handler.
-        comm : distributed.comm.Comm
-            Connection on which the request came.
-        message : dict
-            Arguments of the request.
-
-        Raises
-        ------
-        NotAllowed
-            If the certificate names nobody, or the request names a client of somebody else.
+        Raises `NotAllowed` if that names nobody, or the request names a client of somebody else.
         """
         if not self.tls:
             return message

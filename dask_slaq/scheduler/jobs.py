@@ -9,6 +9,7 @@ import math
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,14 @@ from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.memory import Kind
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.settings import STEER_TOPIC, check_job_settings, shown
+from dask_slaq.core.settings import ALERT_TOPIC, STEER_TOPIC, check_job_settings, shown
 from dask_slaq.scheduler.accounts import Accounts
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.memory import Memory, last_resort
-from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.views import (
     UnownedUsage,
+    etas,
     seconds_of_running_tasks,
     status_of_jobs,
     values_of_jobs,
@@ -45,6 +46,8 @@ __all__ = ["ScheduledJobs"]
 
 #: Jobs that ended and are remembered, and clients of which those that left are still known.
 MOST_ENDED, MOST_CLIENTS = 10_000, 1000
+#: Weight of the newest interval in the running mean of a job's pace.
+NEWEST = 0.2
 
 
 @lru_cache(1000)  # called for each task outside of jobs
@@ -52,44 +55,28 @@ def _unknown_at(address: str) -> str:
     return f"unknown@{get_address_host(address)}"
 
 
+@dataclass(slots=True)
+class Pace:
+    """Running mean of the seconds per iteration of a job, 0 before the second report."""
+
+    last: float  # monotonic seconds of the last report
+    seconds: float = 0.0
+
+    def step(self, now: float) -> None:
+        """Record a report at `now`."""
+        passed = now - self.last
+        if passed > 0:
+            self.seconds += (NEWEST if self.seconds else 1.0) * (passed - self.seconds)
+        self.last = now
+
+
 class ScheduledJobs:
     """All jobs on a scheduler, and one pool per client for its unowned tasks.
 
     In all methods, `job` or `name` is the name of a job, `client` the identifier of its client, and
-    `run` the identifier of its block, which differs for every job of the same name.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    engine : Engine or Recorder
-    pools : Pools
-    settings : Settings
-    changed : callable
-        Called when a job arrives or ends.
-    memory : Memory
-    name_of : callable
-        Returns whom the certificate of a client names, None if that does not count.
-
-    Attributes
-    ----------
-    reports : dict of str to int
-        Number of reports received from each running job.
-    resources : dict of str to dict
-        Worker resources that each task of a job needs, by job.
-    epochs : Epochs
-        History of the grants.
-    owner : dict of str to str
-        Owner of each job.
-    stopping : set of str
-        Jobs that were asked to stop.
-    paused, queued : set of str
-        Jobs that were paused, and that wait until another job of their owner ends (``max-jobs``).
-    pace : dict of str to Pace
-    accounts : Accounts
-    unowned : UnownedUsage
-    ended : deque of dict
-        Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
-    goals : Goals
+    `run` the identifier of its block, which differs for every job of the same name. `changed` is
+    called when a job arrives or ends, and `name_of` returns whom the certificate of a client names,
+    None if that does not count.
     """
 
     def __init__(
@@ -100,21 +87,29 @@ class ScheduledJobs:
         settings: Settings,
         changed: Callable[[], None],
         memory: Memory,
-        name_of: Callable[[str], str | None] = lambda client: None,
+        name_of: Callable[[str], str | None],
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
-        self.reports: dict[str, int] = {}
+        self.reports: dict[str, int] = {}  # numbers of reports of the running jobs
         self._runs: dict[str, str] = {}
         self.owner: dict[str, str] = {}
         self._owner_of_client: dict[str, str] = {}
-        self.stopping: set[str] = set()
+        self.stopping: set[str] = set()  # they were asked to stop
         self.paused: set[str] = set()
-        self.queued: set[str] = set()
+        self.queued: set[str] = set()  # they wait until another job of their owner ends
         self._within: dict[str, str] = {}  # job around a nested one
         self.pace: dict[str, Pace] = {}
+        # Alerts of the last jobs that ended, with ``core_seconds`` and ``ended``, Unix seconds.
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
-        self.goals = Goals(self)
-        self.resources: dict[str, dict[str, float]] = {}
+        self.goals = Goals(
+            engine,
+            self.reports,
+            eta=lambda name: etas(self, [name]).get(name),
+            stop=self.stop,
+            cap=self._cap,
+            tell=self._tell,
+        )
+        self.resources: dict[str, dict[str, float]] = {}  # that each task of a job needs
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
@@ -225,16 +220,9 @@ class ScheduledJobs:
         return run is None or run == self._runs[name]
 
     def owned(self, name: Any, client: object, run: object = None) -> str:
-        """Check that a job belongs to a client. Workers report with an empty `client`.
+        """Return the identifier of the job's block, if the job belongs to the client.
 
-        Returns
-        -------
-        str
-            Identifier of the job's block.
-
-        Raises
-        ------
-        UnknownJob
+        Workers report with an empty `client`. Otherwise `UnknownJob` is raised.
         """
         if not self.runs(name):
             raise UnknownJob(f"no job named {shown(name)} is running")
@@ -250,7 +238,10 @@ class ScheduledJobs:
         While other jobs run, its unfinished tasks join the unowned tasks of its client. Otherwise
         they are left to plain Dask.
         """
-        self._forget(name, self._heir(name), outcome)
+        pool = self.pools.pools.get(name)
+        inherits = pool is not None and pool.reports and pool.unfinished and len(self.reports) > 1
+        heir = self.pool_of_unowned(pool.client) if pool is not None and inherits else None
+        self._forget(name, heir, outcome)
 
     def _forget(self, name: str, heir: Pool | None, outcome: str | None = None) -> None:
         self.pools.remove(name, heir)
@@ -273,12 +264,6 @@ class ScheduledJobs:
         self.owner.pop(name, None)
         self.admit()
 
-    def _heir(self, name: str) -> Pool | None:
-        pool = self.pools.pools.get(name)
-        if pool is None or not pool.reports or not pool.unfinished or len(self.reports) < 2:
-            return None
-        return self.pool_of_unowned(pool.client)
-
     def forget_all(self) -> None:
         """Forget every job and all unowned tasks."""
         self.queued.clear()
@@ -288,14 +273,7 @@ class ScheduledJobs:
     # What they do
 
     def report(self, job: Any, loss: Any, client: object = "", run: object = None) -> None:
-        """Record the `loss` of one iteration.
-
-        Raises
-        ------
-        UnknownJob
-            If the client has no such job.
-        NonFiniteLoss
-        """
+        """Record the `loss` of one iteration. Raises `UnknownJob` or `NonFiniteLoss`."""
         self.owned(job, client, run)
         self.reports[job] += 1
         if isinstance(loss, bool) or not isinstance(loss, int | float):
@@ -327,15 +305,18 @@ class ScheduledJobs:
         self.pause(name, False)  # otherwise it might never report again
         self.admit()
 
+    def _cap(self, name: str, most: float) -> None:
+        self.engine.set_job(name, max_share=most)
+        self.pools.pools[name].most = most
+
+    def _tell(self, name: str, event: dict[str, Any]) -> None:
+        event["owner"] = self.owner.get(name, "")
+        self.scheduler.log_event(ALERT_TOPIC, event)
+
     def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
         """Record the maximum number of `iterations` to come of a job; None if unknown.
 
-        Raises
-        ------
-        UnknownJob
-            If the client has no such job.
-        InvalidSetting
-            If `iterations` is not a number of iterations.
+        Raises `UnknownJob`, or `InvalidSetting` if that is not a number of iterations.
         """
         self.owned(job, client, run)
         check_job_settings(max_iter=iterations)
@@ -408,12 +389,62 @@ class ScheduledJobs:
         limited = any(group.most < math.inf for group in self.pools.groups.values())
         if limited or any(pool.paused for pool in self.pools.pools.values()):
             return True
-        if self.engine.policy.name == "none":
+        if not self.engine.traits.holds_tasks:
             return False
         strict = not self._settings.lend and any(
             job.max_share is not None for job in self.engine.jobs.values()
         )
         return self.pools.contended or strict
+
+    # Decisions
+
+    def observe_demand(self) -> list[str]:
+        """Pass the numbers of ready and running tasks, and the work left, to the engine.
+
+        Work is counted by tasks until a job reports a loss; then by its iterations. Returns the
+        pools of unowned tasks that have no unfinished task left.
+        """
+        over = []
+        for name, pool in self.pools.pools.items():
+            if not pool.reports and not pool.unfinished:
+                over.append(name)
+            else:
+                self.engine.observe_demand(name, pool.demand - self.pools.limits.blocked(pool))
+                self.engine.observe_left(name, math.nan if self.reports.get(name) else pool.left)
+        return over
+
+    def decide(self) -> None:
+        """Decide, and apply the grants to the pools."""
+        engine, pools, running = self.engine, self.pools, self.scheduler.running
+        workers = {ws.address: ws.nthreads for ws in running}
+        if not (pools.pools and workers):
+            return
+        self._reserve(sum(workers.values()))
+        if self.accounts.half_life is not None:
+            engine.observe_use(self.accounts.lately(self.owner.values()))
+        eligible = {
+            name: [
+                ws.address
+                for ws in running
+                if all(ws.resources.get(r, 0) >= n for r, n in needs.items())
+            ]
+            for name, needs in self.resources.items()
+            if needs
+        }
+        affinity = {name: pool.bytes_at for name, pool in pools.pools.items()}
+        grants = engine.reallocate(workers, monotonic(), eligible=eligible, affinity=affinity)
+        pools.apply(
+            grants.terms(), grants.owners, engine.jobs.owner, by_service=engine.traits.by_service
+        )
+        if not self.epochs:
+            self.record()
+
+    def _reserve(self, capacity: int) -> None:
+        """Divide the reserved threads among the pools of unowned tasks, as their floors."""
+        if reserve := self._settings.reserve:
+            others = [name for name, job in self.engine.jobs.items() if not job.reports]
+            for name in others:
+                self.engine.set_floor(name, reserve * capacity / len(others))
 
     def record(self) -> None:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""

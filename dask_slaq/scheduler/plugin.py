@@ -1,4 +1,4 @@
-"""The scheduler plugin: its life and its parts. Hooks drive the engine, and its grants the pools.
+"""The scheduler plugin: Dask's hooks drive the engine, and its grants the pools.
 
 The safety law is "never worse than plain Dask". Without jobs nothing has any effect. On any error
 all held tasks are given back to Dask, and the error is logged once.
@@ -7,12 +7,15 @@ all held tasks are given back to Dask, and the error is logged once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
@@ -23,16 +26,19 @@ from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.decision_timer import DecisionTimer
-from dask_slaq.scheduler.decisions import Decisions
 from dask_slaq.scheduler.event_log import Journal
-from dask_slaq.scheduler.hooks import PluginHooks, StreamHooks, guarded
+from dask_slaq.scheduler.hooks import follow, guarded, precede, surround
 from dask_slaq.scheduler.identity import Identity
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.memory import Memory
-from dask_slaq.scheduler.not_started import forget_failure
 from dask_slaq.scheduler.notices import Notices
-from dask_slaq.scheduler.pools import Adoption, Pools, TaskOwners
-from dask_slaq.scheduler.registration import others_to_replace, watch, with_settings_of_machine
+from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
+from dask_slaq.scheduler.registration import (
+    forget_failure,
+    others_to_replace,
+    watch,
+    with_settings_of_machine,
+)
 from dask_slaq.scheduler.requests import Messages
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.trials import Searches
@@ -44,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class SlaqPlugin(PluginHooks):
+class SlaqPlugin(SchedulerPlugin):
     """Quality-driven scheduling on a Dask scheduler.
 
     Settings that are not given come from the Dask configuration under ``slaq:``, which
@@ -128,10 +134,9 @@ class SlaqPlugin(PluginHooks):
             lend=chosen.lend,
             ahead=chosen.ahead,
             epoch=chosen.epoch,
-            by_service=chosen.policy == "fair",
             charge=lambda *task: self.jobs.charge(*task),
             fail=self.fall_back,
-            is_registered=lambda: self.registered and self.failed is None,
+            is_registered=lambda: self.is_active,
             log_length=chosen.bindings,
         )
         self.jobs = ScheduledJobs(
@@ -146,16 +151,30 @@ class SlaqPlugin(PluginHooks):
         self.spares = Spares(
             scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back
         )
-        self.searches = Searches(self)
-        self.task_owners = TaskOwners(self.jobs)
-        self.adoption = Adoption(self.jobs, self.task_owners, self.fall_back)
-        self.decisions = Decisions(self.jobs, chosen.reserve)
+        self.searches = Searches(
+            scheduler,
+            self.engine,
+            self.pools,
+            report=self.jobs.report,
+            stopping=self.jobs.stopping,
+            end_job=self.end_job,
+            is_active=lambda: self.is_active,
+            fail=self.fall_back,
+        )
+        self.task_owners = TaskOwners(
+            self.pools,
+            running=self.jobs.reports,
+            pool_of_unowned=self.jobs.pool_of_unowned,
+            is_contended=lambda: self.jobs.contended,
+            fail=self.fall_back,
+        )
         self.timer = DecisionTimer(self.run_once, self.reallocate, chosen.epoch)
-        self.scaling = Scaling(self, chosen.keep_workers)
+        self.scaling = Scaling(
+            self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
+        )
         self.messages = Messages(self)
         self.messages.register()
-        self.hooks = StreamHooks(self)
-        self.hooks.install(scheduler)
+        self._hook_into(scheduler)
         self._announce()
         forget_failure(scheduler)
         self._started_on = scheduler
@@ -203,7 +222,6 @@ class SlaqPlugin(PluginHooks):
         """
         self.engine.set_policy(policy)
         self.settings = replace(self.settings, policy=policy)
-        self.pools.by_service = policy == "fair"
         self._announce()
         self.changed()
 
@@ -217,6 +235,11 @@ class SlaqPlugin(PluginHooks):
         """Whether the plugin is registered on the scheduler, under any name."""
         return any(plugin is self for plugin in self.scheduler.plugins.values())
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it is registered and has not failed."""
+        return self.failed is None and self.registered
+
     def check_registered(self) -> None:
         """Raise `NoPlugin` if the plugin was unregistered. Dask has no hook for that."""
         if not self.registered:
@@ -227,8 +250,7 @@ class SlaqPlugin(PluginHooks):
         """Give all tasks back to plain Dask and end all jobs."""
         self._started_on = None
         self.timer.stop()
-        self.timer.cancel()
-        self.adoption.cancel()
+        self.task_owners.cancel()
         self.searches.release_all()
         self.spares.stop()
         self.pools.hold(False)
@@ -243,7 +265,6 @@ class SlaqPlugin(PluginHooks):
     async def close(self) -> None:
         """Stop timers, close the event log and the memory when the scheduler closes."""
         self.timer.stop()
-        self.timer.cancel()
         self.searches.release_all()
         self.spares.stop()
         self.jobs.accounts.stop()
@@ -266,7 +287,7 @@ class SlaqPlugin(PluginHooks):
                 exc_info=error,
             )
             self.timer.stop()
-            self.adoption.cancel()
+            self.task_owners.cancel()
             self.searches.release_all()
             self.spares.stop()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
@@ -281,7 +302,7 @@ class SlaqPlugin(PluginHooks):
         else:
             self.timer.start()
             if len(self.jobs.reports) == 1:
-                self.adoption.begin()
+                self.task_owners.adopt_all()
         self.changed()
 
     @guarded
@@ -301,20 +322,16 @@ class SlaqPlugin(PluginHooks):
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
         self.timer.cancel()
         begin = monotonic()
-        for name in self.decisions.observe_demand():
+        for name in self.jobs.observe_demand():
             self.end_job(name)
         self.pools.hold(self.jobs.contended)
-        self.decisions.make()
+        self.jobs.decide()
         self.timer.decided(begin)
 
     def end_job(self, name: str, outcome: str | None = None) -> None:
-        """Forget a job. Its running tasks continue under plain Dask.
+        """Forget the job `name`; its running tasks continue under plain Dask.
 
-        Parameters
-        ----------
-        name : str
-        outcome : {"done", "stopped", "failed"}, optional
-            None if its client was lost.
+        The `outcome` is ``"done"``, ``"stopped"`` or ``"failed"``, and None if its client was lost.
         """
         self.searches.end(name)
         self._remember(name)
@@ -322,7 +339,7 @@ class SlaqPlugin(PluginHooks):
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
         if not self.jobs.reports:
-            self.adoption.cancel()
+            self.task_owners.cancel()
             self.jobs.forget_all()
             self.timer.stop()
         self.changed()
@@ -337,3 +354,136 @@ class SlaqPlugin(PluginHooks):
         self.pools.hold(self.failed is None and self.jobs.contended)
         if self.failed is None:
             self.timer.soon()
+
+    # What Dask calls
+
+    @guarded
+    def update_graph(
+        self, scheduler: Scheduler, *, client: str, tasks: list[Any], **kwargs: Any
+    ) -> None:
+        """Put new tasks into the pools of their jobs. See `SchedulerPlugin`."""
+        if LABEL in kwargs.get("annotations", ()):
+            self.pools.limits.log_unknown(kwargs["annotations"])
+        if self.jobs.reports:
+            self.task_owners.own(client, tasks)
+
+    def transition(
+        self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Follow a task. Without jobs, tasks that end are charged only. See `SchedulerPlugin`."""
+        if start == "processing":
+            ran = kwargs.get("startstops") or ()
+            self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
+        if self.failed is not None:
+            return
+        limits = self.pools.limits.most
+        try:
+            if "processing" in (start, finish):
+                self.spares.transition(key, start, finish, kwargs)
+            if not (self.jobs.reports or limits):
+                return
+            if limits:
+                self.pools.limits.transition(key, start, finish)
+                if not self.jobs.reports:
+                    return
+            if self.activity is not None:
+                self.activity.moved(self.pools.tracker.job_of(key), key, finish, monotonic())
+            if self.searches.running:
+                self.searches.transition(key, start, finish)
+            self.pools.tracker.transition(key, start, finish, kwargs)
+            if self.scheduler.validate:
+                self.pools.check_task(key)
+        except Exception as error:
+            self.fall_back(error)
+
+    def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
+        """Keep workers with data of a job that computes. See `SchedulerPlugin`."""
+        return self.scaling.closable(workers)
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
+        self._worker_changed(worker=worker)
+
+    @guarded
+    def remove_worker(
+        self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
+    ) -> None:
+        """Reallocate soon after a worker left. See `SchedulerPlugin`."""
+        self.pools.forget_worker(worker)
+        self.spares.forget_worker(worker)
+        if self.jobs.reports:
+            self.changed()
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """End the jobs of a client that left, after a failure too. See `SchedulerPlugin`."""
+        self.jobs.accounts.settle()  # while it is known who it was
+        try:
+            for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
+                self.end_job(name)
+        except Exception as error:
+            self.fall_back(error)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Tell owners of alerts, after a failure too. See `SchedulerPlugin`."""
+        if topic == ALERT_TOPIC:
+            self.notices.tell(msg)
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
+        self._announce()
+        if stale := drop_stale_counts(scheduler):
+            logger.warning("Dask kept counts of tasks over a restart; dropped: %s", stale)
+        if self.pools.limits:
+            self.pools.set_limits(self.pools.limits.most)  # there are no tasks any more
+        if self.jobs.reports:
+            self.changed()
+
+    # What Dask has no hooks for
+
+    def _hook_into(self, scheduler: Scheduler) -> None:
+        """Put hooks around messages of workers and Dask's periodic checks."""
+        follow(scheduler, "long-running", self._task_seceded)
+        if "steal-response" in scheduler.stream_handlers:
+            surround(scheduler, "steal-response", self._task_moving)
+        follow(scheduler, "worker-status-change", self._worker_changed)
+        precede(scheduler, "no-workers-timeout", self._keep_waiting)
+        precede(scheduler, "idle-timeout", self._keep_open)
+
+    @guarded
+    def _task_seceded(self, *, key: Any, **message: Any) -> None:
+        """Free the slot of a task that seceded."""
+        if self.jobs.reports:
+            self.pools.tracker.seceded(key)
+
+    @contextlib.contextmanager
+    def _task_moving(self, *, key: Any, **message: Any) -> Iterator[None]:
+        """Wrap the answer of a worker to a request to move a task to another worker."""
+        if not self.jobs.reports or self.failed is not None:
+            yield
+            return
+        with self.pools.tracker.moving(key):
+            yield
+
+    @guarded
+    def _worker_changed(self, *, worker: str, **message: Any) -> None:
+        """Reallocate soon after a worker came, paused or resumed."""
+        self.pools.limits.look_again()
+        if self.jobs.reports:
+            self.pools.slots_changed(worker)
+            self.changed()
+
+    @guarded
+    def _keep_waiting(self) -> None:
+        """Run before Dask looks for tasks that no worker can run."""
+        if self.pools.limits and not self.registered:
+            self.run_once()  # gives back what waits for a label, although no job runs
+        if self.scheduler.no_workers_timeout is not None:
+            self.pools.keep_waiting()
+
+    def _keep_open(self) -> None:
+        """Run before Dask checks whether the cluster is idle: with an open job it is not.
+
+        The job may compute in its driver. This also holds after a failure.
+        """
+        if self.jobs.reports and self.registered:
+            self.scheduler.idle_since = None

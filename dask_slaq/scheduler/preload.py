@@ -96,8 +96,8 @@ async def dask_setup(scheduler: Scheduler | Worker | Client, **options: Any) -> 
     """Register SlaqPlugin. Options default to the Dask configuration under slaq:."""
     from distributed import Client, Scheduler
 
-    from dask_slaq.scheduler.not_started import NotStarted, forget_failure
     from dask_slaq.scheduler.plugin import SlaqPlugin
+    from dask_slaq.scheduler.registration import NotStarted, forget_failure
 
     if isinstance(scheduler, Client):
         await introduce(scheduler)

@@ -1,4 +1,4 @@
-"""Registration of the plugin on a running scheduler: what it replaces, and who may do it."""
+"""Registration of the plugin: what it replaces, who may do it, and what is said if it fails."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.config import Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
+from dask_slaq.core.settings import NOT_STARTED
+from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.requests import audit, current_plugin
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.plugin import SlaqPlugin
 
-__all__ = ["others_to_replace", "watch", "with_settings_of_machine"]
+__all__ = ["NotStarted", "forget_failure", "others_to_replace", "watch", "with_settings_of_machine"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,10 +34,7 @@ OF_MACHINE = (
 def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[SlaqPlugin]:
     """Return the failed or idle plugins of class `kind` that a new one on `scheduler` replaces.
 
-    Raises
-    ------
-    InvalidSetting
-        If one of them runs jobs and has not failed.
+    Raises `InvalidSetting` if one of them runs jobs and has not failed.
     """
     others = [p for p in scheduler.plugins.values() if isinstance(p, kind)]
     if (before := current_plugin(scheduler)) is not None and before not in others:
@@ -56,16 +56,7 @@ def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[Slaq
 def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Settings, Settings]:
     """Return the settings of a plugin that a client registers, and those of the machine.
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    given : Settings
-        What the client chose.
-
-    Raises
-    ------
-    NotAllowed
-        If the machine has set ``slaq.lock``.
+    Raises `NotAllowed` if the machine has set ``slaq.lock``.
     """
     before = current_plugin(scheduler)
     machine = settings() if before is None else before.machine
@@ -79,13 +70,7 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
 
 
 def watch(scheduler: Scheduler, kind: type[SlaqPlugin]) -> None:
-    """Record who registers and unregisters plugins of class `kind`, and refuse it if locked.
-
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    kind : type
-    """
+    """Record who registers and unregisters plugins of class `kind`, and refuse it if locked."""
     handlers = scheduler.handlers
     register = handlers["register_scheduler_plugin"]
     unregister = handlers["unregister_scheduler_plugin"]
@@ -123,3 +108,37 @@ def watch(scheduler: Scheduler, kind: type[SlaqPlugin]) -> None:
     registering.watched = True  # type: ignore[attr-defined]
     handlers["register_scheduler_plugin"] = registering
     handlers["unregister_scheduler_plugin"] = unregistering
+
+
+class NotStarted(SchedulerPlugin):
+    """Stand-in for a plugin that did not start: tells clients and the board why, until one does.
+
+    If `strict`, the scheduler does not start either.
+    """
+
+    name = NOT_STARTED
+
+    def __init__(self, scheduler: Scheduler, error: Exception, strict: bool) -> None:
+        self.error, self.strict = error, strict
+        known = isinstance(error, SlaqError)
+        self.why = str(error) if known else f"{type(error).__name__}: {error}"
+        self.restart(scheduler)
+        try:
+            add_pages(scheduler)
+        except Exception:  # nothing that people look at may touch scheduling
+            logger.exception("the board of dask_slaq could not be added")
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Keep the scheduler from starting if that is wanted: it starts plugins after preloads."""
+        if self.strict:
+            raise self.error
+
+    def restart(self, scheduler: Scheduler) -> None:
+        """Tell clients why. A restart of the cluster drops all metadata."""
+        scheduler.task_metadata[NOT_STARTED] = self.why
+
+
+def forget_failure(scheduler: Scheduler) -> None:
+    """Drop the stand-in, because a plugin has started."""
+    scheduler.plugins.pop(NOT_STARTED, None)
+    scheduler.task_metadata.pop(NOT_STARTED, None)

@@ -9,11 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from dask_slaq.core.decisions import BLIND
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
 from dask_slaq.core.memory import Run as PastRun
-from dask_slaq.core.policies import POLICIES, policy
+from dask_slaq.core.policies import POLICIES, policy, traits_of
 from dask_slaq.simulation.fluid import Simulation, Watcher
 from dask_slaq.simulation.metrics import Run, summarize
 from dask_slaq.simulation.oracles import KnownTimes, OraclePredictor, ShortestRemaining
@@ -250,7 +249,11 @@ def run(
 def variants(name: str, past: Sequence[PastRun]) -> list[str]:
     """Return `name`, and also without memory if it looks at losses and there are `past` runs."""
     kind, of = parse_policy(name)
-    return [name, name + FORGETFUL] if past and not kind and of not in BLIND else [name]
+    return (
+        [name, name + FORGETFUL]
+        if past and not kind and traits_of(policy(of)).follows_losses
+        else [name]
+    )
 
 
 def make_engine(

@@ -1,6 +1,5 @@
 """What runs in tasks on workers: reports of trials, which wait while other models train."""
 
-from dask_slaq.worker.reporter import Reporter
-from dask_slaq.worker.reports import in_trial, report_trial
+from dask_slaq.worker.reports import Reporter, in_trial, report_trial
 
 __all__ = ["Reporter", "in_trial", "report_trial"]

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.worker import thread_state
 
 if TYPE_CHECKING:
     from distributed import Worker
-
-__all__ = ["Desk", "Seat", "desk_of"]
 
 #: Seconds without a word of the scheduler after which all trials train on.
 SILENCE = 1.5
@@ -47,87 +46,41 @@ def desk_of(worker: Worker) -> Desk:
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """Task of a trial at a desk.
-
-    Attributes
-    ----------
-    key : hashable
-    run : str
-        Search that the trial belongs to.
-    number : hashable
-        Distinguishes the trials that one task makes one after the other.
-    may_go : threading.Event
-        Set while the trial need not wait.
-    reports : int
-        Reports of its present trial.
-    since : float
-        Monotonic seconds at which its latest stretch of computing began.
-    sent : float
-        Monotonic seconds of its last message.
-    losses : list of float
-        Losses that were not sent yet.
-    computed : float
-        Seconds that were not sent yet.
-    thread : threading.Thread
-        Thread that runs it.
-    pool : set of threading.Thread or None
-        Threads of the pool that the thread began in, if a thread can leave it.
-    seceded : bool
-        Whether a report has given up its thread before.
-    waits : bool
-        Whether it waits in its report, or for a thread to go on.
-    away : bool
-        Whether the task has given up its thread by itself, as in Dask's `worker_client`.
-    """
+    """Task of a trial at a desk. Times are monotonic seconds."""
 
     key: Hashable
-    run: str
-    number: Hashable = None
-    may_go: threading.Event = field(default_factory=threading.Event)
-    reports: int = 0
-    since: float = 0.0
-    sent: float = 0.0
-    losses: list[float] = field(default_factory=list)
-    computed: float = 0.0
-    thread: threading.Thread = field(default_factory=threading.current_thread)
+    run: str  # search that the trial belongs to
+    number: Hashable = None  # distinguishes the trials that one task makes one after the other
+    may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
+    reports: int = 0  # of its present trial
+    since: float = 0.0  # when its latest stretch of computing began
+    sent: float = 0.0  # when its last message was sent
+    losses: list[float] = field(default_factory=list)  # not sent yet
+    computed: float = 0.0  # seconds that were not sent yet
+    thread: threading.Thread = field(default_factory=threading.current_thread)  # that runs it
+    # Threads of the pool that the thread began in; None if a thread cannot leave it.
     pool: Collection[threading.Thread] | None = None
-    seceded: bool = False
-    waits: bool = False
-    away: bool = False
+    seceded: bool = False  # whether a report has given up its thread before
+    waits: bool = False  # whether it waits in its report, or for a thread to go on
+    away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
 
 
 class Desk:
-    """Desk of one worker.
-
-    Parameters
-    ----------
-    worker : distributed.Worker
-    """
+    """Desk of one worker."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker: Worker = weakref.proxy(worker)  # `_desks` keeps the desk while it lives
-        self.seats: dict[Hashable, Seat] = {}
+        self.seats: dict[Hashable, Seat] = {}  # by key of the task
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
-        # Those of them that wait for a place in the order.
-        self._explored: set[Hashable] = set()
+        self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
         self._heard = 0.0
         self._lock = threading.Lock()
         worker.stream_handlers["slaq-turns"] = self.take
         worker.loop.add_callback(worker.plugin_add, plugin=_Ends(self), name=_Ends.name)
 
     def sit(self, key: Hashable, run: str, number: Hashable) -> Seat:
-        """Count a report. Returns the seat of the task, which is made at its first report.
-
-        Parameters
-        ----------
-        key : hashable
-            Key of the task.
-        run : str
-            Its search.
-        number : hashable
-            Distinguishes the trials of one task.
-        """
+        """Count a report. Returns the seat of the task, which is made at its first report."""
         with self._lock:
             seat = self.seats.get(key)
             if seat is None:
@@ -224,14 +177,10 @@ class Desk:
         return ts is None or ts.state in ("cancelled", "released", "forgotten")
 
     def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
-        """Tell the scheduler what a trial does from now on, and what it has not told before.
+        """Send the scheduler what a trial does from now on, and what was not sent before.
 
-        Parameters
-        ----------
-        seat : Seat
-        what : {"reports", "waits", "goes", "pruned", "stopped"}
-        waited : float
-            Seconds.
+        `what` is ``"reports"``, ``"waits"`` without a thread, ``"goes"`` on after it `waited` some
+        seconds, or ends as it was ``"pruned"`` or ``"stopped"``.
         """
         self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
 
@@ -259,8 +208,6 @@ class Desk:
 
 def _start_of_task() -> float:
     """Return the monotonic seconds at which the task of this thread began."""
-    from distributed.worker import thread_state
-
     now, wall = monotonic(), time()
     return now - max(wall - getattr(thread_state, "start_time", wall), 0.0)
 

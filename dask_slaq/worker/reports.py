@@ -6,16 +6,19 @@ import logging
 import math
 import threading
 from collections.abc import Collection, Hashable
+from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distributed import Reschedule, Worker, get_worker, secede
+from distributed.threadpoolexecutor import rejoin, thread_state
+from distributed.threadpoolexecutor import secede as leave_pool
+
+from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import NonFiniteLoss, StopTraining, TrialPruned
 from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of
 
-if TYPE_CHECKING:
-    from distributed import Worker
-
-__all__ = ["ANNOTATION", "in_trial", "number", "report_trial"]
+__all__ = ["Reporter", "in_trial", "report_trial"]
 
 logger = logging.getLogger(__name__)
 
@@ -34,29 +37,17 @@ def in_trial() -> bool:
 def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
     """Report the loss of the running task's model, and wait while other models gain more.
 
-    Parameters
-    ----------
-    loss : float
-        A loss that is not finite is that of a model that diverges, which comes last.
-    trial : hashable, optional
-        Distinguishes the models that one task trains one after the other.
+    A loss that is not finite is that of a model that diverges, which comes last. `trial`
+    distinguishes the models that one task trains one after the other. Returns whether the code runs
+    in a task; outside of a search nothing is reported, with one warning.
 
-    Returns
-    -------
-    bool
-        Whether the code runs in a task. Outside of a search nothing is reported, with one warning.
-
-    Raises
-    ------
-    NonFiniteLoss
-        The loss is not a number. Nothing is reported.
-    StopTraining
-        The search was stopped; `TrialPruned` if it gave this model up. The loss was reported.
+    Raises `NonFiniteLoss` if the loss is not a number, and after the report `StopTraining` if the
+    search was stopped, or `TrialPruned` if it gave this model up.
     """
     found = _task_here()
     if found is None:
         return False
-    value = number(loss)
+    value = _number(loss)
     worker, key = found
     run = _run_of(worker, key)
     if run is None:
@@ -81,23 +72,8 @@ def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
 
 def _wait(desk: Desk, seat: Seat) -> None:
     """Give up the thread until the trial may go on."""
-    from distributed.threadpoolexecutor import rejoin
-
     begin = monotonic()
     seat.waits = True
-    _secede(seat)
-    desk.send(seat, "waits")
-    while desk.must_wait(seat) and not desk.is_cancelled(seat):
-        seat.may_go.wait(LOOK)
-    desk.send(seat, "goes", monotonic() - begin)
-    rejoin()
-    seat.waits = False
-
-
-def _secede(seat: Seat) -> None:
-    from distributed.threadpoolexecutor import secede as leave_pool
-    from distributed.worker import secede
-
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
     if seat.seceded:
@@ -105,6 +81,12 @@ def _secede(seat: Seat) -> None:
     else:
         seat.seceded = True
         secede()
+    desk.send(seat, "waits")
+    while desk.must_wait(seat) and not desk.is_cancelled(seat):
+        seat.may_go.wait(LOOK)
+    desk.send(seat, "goes", monotonic() - begin)
+    rejoin()
+    seat.waits = False
 
 
 def _raise_verdict(desk: Desk, seat: Seat) -> None:
@@ -117,8 +99,6 @@ def _raise_verdict(desk: Desk, seat: Seat) -> None:
         raise StopTraining("the search was stopped: end the training loop")
     if verdict == "pruned":
         raise TrialPruned("the search gave this model up: end the training loop")
-    from distributed import Reschedule
-
     # Nobody waits for the task, so it ends. Should somebody want it again, it runs again.
     raise Reschedule
 
@@ -128,8 +108,6 @@ def _task_here() -> tuple[Worker, Any] | None:
 
     The key is None on the event loop, where Dask does not tell which coroutine is running.
     """
-    from distributed import get_worker
-
     try:
         worker = get_worker()
     except ValueError:
@@ -145,20 +123,12 @@ def _run_of(worker: Worker, key: Any) -> str | None:
 
 def _pool_here() -> Collection[threading.Thread] | None:
     """Return the threads of the pool in which this code began; None if none can leave it."""
-    from distributed.threadpoolexecutor import thread_state
-
     executor = getattr(thread_state, "executor", None)
     return None if executor is None else executor._threads
 
 
-def number(loss: Any) -> float:
-    """Convert a loss to a float, also one that is not finite.
-
-    Raises
-    ------
-    NonFiniteLoss
-        The loss is a string, bytes or a boolean, or does not convert to a number.
-    """
+def _number(loss: Any) -> float:
+    """Convert a loss to a float, also one that is not finite. Raises `NonFiniteLoss`."""
     if not isinstance(loss, str | bytes | bool):
         try:
             return float(loss)
@@ -178,3 +148,24 @@ def _warn_once() -> None:
             "as a function and not as a coroutine, in a 'with dask_slaq.search(name)' block, on a "
             "scheduler that runs SlaqPlugin"
         )
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Picklable function for the tasks of a job: ``report(loss)``. Made by `Job.reporter`."""
+
+    job: str
+    address: Address  # where the losses go
+
+    def __call__(self, loss: float) -> None:
+        """Report the loss of the next iteration of the job without blocking; lower is better.
+
+        Raises `NonFiniteLoss`, and nothing is reported, or `StopTraining` after the report if the
+        job was stopped, and its workers know.
+        """
+        value = _number(loss)
+        if not math.isfinite(value):
+            raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
+        self.address.report(value)
+        if is_stopping(self.address):
+            raise StopTraining(f"job {self.job!r} was stopped: end the training loop")

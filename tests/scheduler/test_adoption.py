@@ -63,7 +63,7 @@ def test_what_computes_and_what_waits_for_it_is_adopted_and_nothing_is_left():
             unfinished = [ts for ts in scheduler.tasks.values() if ts.state != "memory"]
             assert set(pool.unfinished) == set(unfinished)
             computing = [ts for ts in unfinished if ts.state == "processing"]
-            assert pool.on_workers == len(computing) > 0
+            assert len(pool.running) == len(computing) > 0
             assert await a.submit(inc, 1) == 2
             total = sum(await before.gather(sums))
         del sums

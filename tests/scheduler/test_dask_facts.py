@@ -81,16 +81,6 @@ async def test_update_graph_hook_runs_before_the_first_transition(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_restricted_tasks_are_never_queued_as_root_tasks(c, s, a, b):
-    Watch(s, restrict=frozenset({a.address}))
-    futures = c.map(wait_for, ["go"] * 12, pure=False)
-    await until(lambda: len(s.workers[a.address].processing) == 12)
-    assert not s.queued
-    await Event("go").set()
-    await c.gather(futures)
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_the_scheduler_is_asked_where_every_ready_task_runs(c, s, a, b):
     """By two methods that may be overridden on the instance; None leaves a task in no-worker."""
     decide, sent = s.decide_worker_non_rootish, []
@@ -211,15 +201,6 @@ async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     assert ts.state == "processing"
     assert ts.processing_on.address == b.address
     assert await future == 2
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_new_worker_wakes_only_the_tasks_it_may_run(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
-    held = c.submit(inc, 1, key="held")
-    await state_of(s, held, "no-worker")
-    async with Worker(s.address):
-        assert s.tasks["held"].state == "no-worker"
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -461,21 +442,6 @@ async def test_adaptive_scaling_counts_no_worker_tasks(c, s, a, b):
     futures = c.map(inc, range(50), key="held")
     await until(lambda: len(s.unrunnable) == len(futures))
     assert s.adaptive_target(target_duration=0.5) > 2
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_task_durations_are_estimated_from_the_prefix(c, s, a, b):
-    future = c.submit(inc, 1, key="prefix-1")
-    await future
-    prefix = s.tasks["prefix-1"].prefix
-    assert prefix.duration_average >= 0
-    assert prefix.max_exec_time == -1
-    assert s.UNKNOWN_TASK_DURATION > 0
-    held = c.submit(wait_for, "go", key="new-1")
-    await state_of(s, held, "processing")
-    assert s.tasks["new-1"].prefix.duration_average == -1
-    await Event("go").set()
-    await held
 
 
 @gen_cluster(client=True, nthreads=TWO)

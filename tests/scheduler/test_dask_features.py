@@ -16,7 +16,7 @@ import pytest
 from dask import delayed
 from distributed import Client, Event, Worker, fire_and_forget, get_client, secede, worker_client
 from distributed.scheduler import NoValidWorkerError
-from distributed.utils_test import captured_logger, inc
+from distributed.utils_test import inc
 from driving import (
     PATIENCE,
     Fixed,
@@ -158,21 +158,6 @@ async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, a, b):
         assert await used == f"Unmovable on {a.address}"
         await busy
     assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 3)
-async def test_several_workers_given_by_the_user_are_kept_to(c, s, a, b, d):
-    plugin = await start_plugin(c, s, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)))
-    async with jobs(c, "a", "b"):
-        plugin.run_once()
-        both = sorted(set(s.workers) - set(plugin.pools.pools["a"].workers))
-        assert len(both) == 2
-        with tasks_of("a"):
-            futures = c.map(where, range(8), workers=both, pure=False)
-            assert set(await c.gather(futures)) <= set(both)
-            with dask.annotate(workers=both):
-                assert await c.compute(delayed(where)()) in both
-    assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -516,16 +501,6 @@ async def test_a_job_whose_driver_is_killed_ends_and_gives_its_workers_back(c, s
     del mine
     await until(lambda: not s.tasks)
     assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_reports_of_a_job_that_ended_are_dropped(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    async with jobs(c, "a", "b"):
-        with captured_logger("dask_slaq", propagate=False) as log:
-            plugin.messages.report(job="gone", loss=1.0, client=c.id)
-        assert "no job named 'gone' is running" in log.getvalue()
-        assert plugin.failed is None
 
 
 @gen_cluster(client=True, nthreads=TWO)

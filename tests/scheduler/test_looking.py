@@ -85,10 +85,9 @@ def run(*arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("seed", ["1", "2"])
-def test_looking_at_random_moments_changes_no_transition_and_no_grant(seed):
+def test_looking_at_random_moments_changes_no_transition_and_no_grant():
     pytest.importorskip("bokeh")
-    plain, looked_at = run("wake", seed), run("look", seed)
+    plain, looked_at = run("wake", "1"), run("look", "1")
     assert sorted(looked_at.pop("seen")) == ["board", "explain", "history", "status"]
     assert plain.pop("seen") == {}
     assert plain == looked_at

@@ -107,17 +107,9 @@ def test_jobs_under_a_preloaded_scheduler(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--policy", "best"], ["best", "max-total", "fair"]),
-        (["--epoch", "-1s"], ["slaq.epoch", "-1s", "a time from 1ms to 1 day"]),
-        (["--epok", "1s"], ["--epok"]),
-    ],
-    ids=str,
-)
-def test_a_bad_option_is_told_in_the_shell(options: list[str], words: list[str]) -> None:
+def test_a_bad_option_is_told_in_the_shell() -> None:
     command = [*DASK, "scheduler", "--port", "0", "--no-dashboard", "--preload", "dask_slaq"]
+    options = ["--epoch", "-1s"]
     done = subprocess.run(
         [*command, *options],
         capture_output=True,
@@ -126,28 +118,15 @@ def test_a_bad_option_is_told_in_the_shell(options: list[str], words: list[str])
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode != 0
-    for word in words:
+    for word in ("slaq.epoch", "-1s", "a time from 1ms to 1 day"):
         assert word in done.stderr
 
 
 def test_options_are_the_settings_and_told_in_help() -> None:
     told = CliRunner().invoke(slaq.dask_setup, ["--help"]).output
-    for option in (
-        "--policy",
-        "--epoch",
-        "--lend / --no-lend",
-        "--normalizer",
-        "--floor",
-        "--other-weight",
-        "--reserve",
-        "--ahead",
-        "--history",
-        "--bindings",
-        "--log",
-        "--log-size",
-        "--log-files",
-    ):
-        assert option in told
+    options = "policy epoch normalizer floor other-weight reserve ahead history bindings log"
+    for option in (*options.split(), "lend / --no-lend", "log-size", "log-files"):
+        assert f"--{option}" in told
 
 
 async def setup(server: object, *options: str) -> None:

@@ -1,7 +1,12 @@
 """Scheduling policies, which turn a `Snapshot` of the jobs into an `Allocation` of threads."""
 
 from dask_slaq.core.policies.hull import concave_hull
-from dask_slaq.core.policies.quality_driven import Policy, with_efficiency_cap
+from dask_slaq.core.policies.quality_driven import (
+    Policy,
+    Traits,
+    traits_of,
+    with_efficiency_cap,
+)
 from dask_slaq.core.policies.registry import POLICIES, policy
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
@@ -11,9 +16,11 @@ __all__ = [
     "Allocation",
     "Policy",
     "Snapshot",
+    "Traits",
     "concave_hull",
     "fair_fill",
     "fit_floors",
     "policy",
+    "traits_of",
     "with_efficiency_cap",
 ]

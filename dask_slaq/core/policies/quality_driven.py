@@ -6,7 +6,7 @@ Most subclass `GreedyPolicy` and define only the value of a job's next thread.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +30,8 @@ __all__ = [
     "Nothing",
     "Policy",
     "Snapshot",
+    "Traits",
+    "traits_of",
     "with_efficiency_cap",
 ]
 
@@ -66,9 +68,8 @@ class Policy(Protocol):
     ----------
     name : str
         Name in settings and on the command line.
-    needs : frozenset of str
-        Which of ``"to_target"`` and ``"to_end"`` the policy reads. The engine computes only
-        these; the others stay inf.
+    needs, follows_losses, by_service, holds_tasks : optional
+        See `Traits`. A policy that lacks one has its default.
 
     Examples
     --------
@@ -87,18 +88,47 @@ class Policy(Protocol):
     """
 
     name: str
-    needs: frozenset[str]
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Return the allocation for a snapshot. Must not raise if the snapshot is valid."""
         ...
 
 
+class Traits(NamedTuple):
+    """What a policy says of itself by attributes, each of which may be missing.
+
+    Attributes
+    ----------
+    needs : frozenset of str
+        Which of ``"to_target"`` and ``"to_end"`` it reads. The engine computes only these; the
+        others stay inf.
+    follows_losses : bool
+        False if it goes by weights only. Such a policy keeps every promise by itself, and is not
+        called with a cap at the efficient thread counts.
+    by_service : bool
+        Whether the scheduler keeps jobs at their shares by the core-seconds that they have used,
+        and by guarantees only where a floor was set.
+    holds_tasks : bool
+        False to leave every task to Dask, except for limits and pauses.
+    """
+
+    needs: frozenset[str] = frozenset()
+    follows_losses: bool = True
+    by_service: bool = False
+    holds_tasks: bool = True
+
+
+def traits_of(policy: Policy) -> Traits:
+    """Return the traits of a policy, with defaults for those that it lacks."""
+    given = {name: getattr(policy, name) for name in Traits._fields if hasattr(policy, name)}
+    return Traits(**given)
+
+
 class Nothing:
     """Equal shares and equal indices: the off-switch, and a baseline."""
 
     name = "none"
-    needs: frozenset[str] = frozenset()
+    follows_losses = holds_tasks = False
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Return equal shares within floors and caps. Weights are ignored."""
@@ -111,7 +141,7 @@ class Fair:
     """Weighted fair shares, regardless of loss."""
 
     name = "fair"
-    needs: frozenset[str] = frozenset()
+    follows_losses, by_service = False, True
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
         """Return shares in proportion to the weights, within floors and caps."""

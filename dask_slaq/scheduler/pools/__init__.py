@@ -1,17 +1,16 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
-from dask_slaq.scheduler.pools.invariants import check_task
 from dask_slaq.scheduler.pools.limits import LABEL
-from dask_slaq.scheduler.pools.ownership import Adoption, TaskOwners
+from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.pools import Pools
 from dask_slaq.scheduler.pools.ready import input_bytes
+from dask_slaq.scheduler.pools.seam import drop_stale_counts
 from dask_slaq.scheduler.pools.sent import blocked, load
 from dask_slaq.scheduler.pools.task_control import TaskControl
 
 __all__ = [
     "LABEL",
-    "Adoption",
     "Binding",
     "Group",
     "Pool",
@@ -19,7 +18,7 @@ __all__ = [
     "TaskControl",
     "TaskOwners",
     "blocked",
-    "check_task",
+    "drop_stale_counts",
     "input_bytes",
     "load",
 ]

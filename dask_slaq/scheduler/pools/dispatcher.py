@@ -133,10 +133,6 @@ class Dispatcher:
         others = (p for p in pools if p.owner == pool.owner and p.user_priority() > mine)
         return min([key, *(k._replace(name="") for p in others if (k := self.key(p)) is not None)])
 
-    def label_has_room(self, kind: Kind) -> bool:
-        """Return whether the label of a kind of tasks has room for another one."""
-        return self.limits.is_open(kind.label)
-
     def _owner_has_room(self, group: Group | None, workers: Iterable[WorkerState]) -> bool:
         """Return whether an owner may start another task, or send one to wait for one of its own.
 
@@ -260,7 +256,7 @@ class Dispatcher:
         """Return the job's first task, in Dask's order, that may take a slot."""
         best: tuple[Entry, WorkerState, str] | None = None
         for kind, ready in list(pool.kinds.items()):
-            if (stage is SCARCE and kind is ANY) or not self.label_has_room(kind):
+            if (stage is SCARCE and kind is ANY) or not self.limits.is_open(kind.label):
                 continue
             homes, slots = ready.homes, self._open
             few, many = (homes, slots) if len(homes) < len(slots) else (slots, homes)

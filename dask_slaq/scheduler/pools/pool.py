@@ -106,11 +106,6 @@ class Pool:
     made_at: dict[str, float] = field(default_factory=dict)
 
     @property
-    def on_workers(self) -> int:
-        """Number of tasks on workers, except seceded ones."""
-        return len(self.running)
-
-    @property
     def demand(self) -> int:
         """Number of tasks that have a thread or could use one."""
         return len(self.ready) + len(self.running) + self.waiting

@@ -13,19 +13,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from time import monotonic
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LINGER, LOOKED_AT, QUIET
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.invariants import check_all, left_over
 from dask_slaq.scheduler.pools.limits import Limits, label_given
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.sent import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
-from dask_slaq.scheduler.pools.tracker import TaskTracker
+from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
 from dask_slaq.scheduler.pools.wakeups import Steps, Wakeups
 
 if TYPE_CHECKING:
@@ -42,17 +40,16 @@ class Pools:
         self,
         scheduler: Scheduler,
         *,
-        lend: bool = True,  # whether a job may use slots outside its worker set
-        ahead: float = 0.025,  # seconds before the end of a task at which another one is sent
-        epoch: float = 1.0,  # seconds for which an unused guarantee accrues at most
-        by_service: bool = False,  # whether guarantees do not count, but for floors that were set
+        lend: bool,  # whether a job may use slots outside its worker set
+        ahead: float,  # seconds before the end of a task at which another one is sent
+        epoch: float,  # seconds for which an unused guarantee accrues at most
         charge: Callable[[str, float, int], None],  # job, seconds and tasks at once of a task
         fail: Callable[[BaseException], None],
-        is_registered: Callable[[], bool] = lambda: True,
-        log_length: int = 10_000,  # maximum number of remembered bindings
+        is_registered: Callable[[], bool],
+        log_length: int,  # maximum number of remembered bindings
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
-        self.epoch, self.by_service = epoch, by_service
+        self.epoch = epoch
         self.pools: dict[str, Pool] = {}
         self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
@@ -207,14 +204,19 @@ class Pools:
     def apply(
         self,
         terms: Iterable[Terms],
-        owners: Mapping[str, OwnerGrant] = MappingProxyType({}),
-        owner_of: Mapping[str, str] = MappingProxyType({}),
+        owners: Mapping[str, OwnerGrant],
+        owner_of: Mapping[str, str],
+        *,
+        by_service: bool,
     ) -> None:
-        """Put the terms of all jobs, and the grants of all owners, if there are any, into force."""
+        """Put the terms of all jobs, and the grants of all owners, if there are any, into force.
+
+        `by_service` means that guarantees do not count, except for floors that were set.
+        """
         self._accrued = monotonic()
         for each in terms:
             pool = self.pools[each.job]
-            pool.take(each, guaranteed=pool.floor or not self.by_service)
+            pool.take(each, guaranteed=pool.floor or not by_service)
         self.groups = {
             owner: Group(grant.max_threads, grant.deserved, grant.tokens)
             for owner, grant in owners.items()
@@ -308,7 +310,7 @@ class Pools:
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
-            if self.dispatcher.label_has_room(entry.kind) and any(map(entry.kind.suits, allowed)):
+            if self.limits.is_open(entry.kind.label) and any(map(entry.kind.suits, allowed)):
                 return True
         return False
 
@@ -322,10 +324,66 @@ class Pools:
                 if possible.get(entry.kind, True) and unrunnable.pop(ts, None) is not None:
                     unrunnable[ts] = monotonic()
 
+    # Checks
+
     def left_over(self) -> list[str]:
         """Describe what is left although no job runs. Empty if nothing is."""
-        return left_over(self)
+        tracker = self.tracker
+        found = [f"pool {name}" for name in self.pools]
+        found += [f"owner of {key}" for key in tracker.owner]
+        found += [f"time of secession of {key}" for key in tracker.seceded_at]
+        found += [f"charges of {key}" for key in tracker.charged_until]
+        if len(self.sent):
+            found.append(f"{len(self.sent)} tasks on workers")
+        if self.holding:
+            found.append("tasks are held, or to be given back")
+        tasks = self.scheduler.tasks.values()
+        return found + [f"restriction of {ts.key}" for ts in tasks if self.control.has(ts)]
 
     def check(self) -> None:
         """Raise `AssertionError` unless all records agree with the scheduler."""
-        check_all(self)
+        tasks, owner = self.scheduler.tasks, self.tracker.owner
+        for key, pool in owner.items():
+            assert key in tasks, f"{key!r} is forgotten, but in pool {pool.name}"
+            assert tasks[key] in pool.tasks, f"{key!r} is another task of that key in {pool.name}"
+            self.check_task(key)
+        for name, pool in self.pools.items():
+            assert pool.name == name
+            for ts in (*pool.unfinished, *pool.running):
+                assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
+            assert all(owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
+            filed = sum(map(len, pool.kinds.values()))
+            together = sum(self.tracker.gangs.is_open(ts) for ts in pool.ready)
+            assert filed + together == len(pool.ready), f"ready tasks of {name}"
+            threads = sum(sent.threads for sent in pool.running.values())
+            assert math.isclose(pool.threads, threads, abs_tol=1e-6), f"threads of {name}"
+            passed = sum(not sent.ours for sent in pool.running.values())
+            assert pool.passed.total() == passed, f"tasks of {name} that Dask sent"
+            assert math.isfinite(pool.service) and math.isfinite(pool.balance), f"account of {name}"
+        for who, group in self.groups.items():
+            threads = sum(pool.threads for pool in group.pools)
+            assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
+        self.sent.check()
+        for records in (self.tracker.seceded_at, self.tracker.charged_until):
+            assert records.keys() <= owner.keys(), "a record of an unknown task"
+
+    def check_task(self, key: Any) -> None:
+        """Raise `AssertionError` unless the records of one task agree with the scheduler."""
+        pool, ts = self.tracker.owner.get(key), self.scheduler.tasks.get(key)
+        if ts is None or pool is None or ts not in pool.tasks:
+            assert ts is None or not self.control.has(ts), f"{ts} is restricted, but in no pool"
+            return
+        assert self.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
+        if ts in pool.ready:
+            assert ts.state == "no-worker", f"{ts} is held, but {ts.state}"
+            gang, entry = self.tracker.gangs.is_open(ts), pool.ready[ts]
+            assert gang or entry in pool.kinds[entry.kind], f"{ts} is not to be found"
+        elif ts.state == "no-worker" and self.tracker.is_held(ts):
+            assert ts in self._to_release, f"{ts} is held, but not ready"
+        assert (ts in pool.running) == (ts in self.sent), f"{ts} is on a worker for one of two"
+        if ts in pool.running:
+            assert ts.state == "processing", f"{ts} counts as on a worker"
+        assert self.control.has(ts) <= (ts.state == "processing"), f"{ts} is restricted still"
+        assert (ts in pool.unfinished) <= (ts.state in UNFINISHED), f"{ts} counts as unfinished"
+        if ts.state in ("waiting", "queued", "no-worker"):
+            assert ts in pool.unfinished, f"{ts} does not count as unfinished"

@@ -71,7 +71,7 @@ def entry_of(
     pool: Pool,
     rootish: bool,
     count: int,
-    label: str | None = None,
+    label: str | None,
 ) -> Entry:
     """Return the entry of a ready task, and add the bytes of its inputs to those of their workers.
 

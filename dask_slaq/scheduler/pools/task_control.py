@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from time import time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.dask_repairs import drop_stale_counts
-from dask_slaq.scheduler.pools.seam import Seam
+from dask_slaq.scheduler.pools.seam import Seam, drop_stale_counts
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState

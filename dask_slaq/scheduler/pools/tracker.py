@@ -353,11 +353,7 @@ class TaskTracker:
     def uncharged(self, ts: TaskState, seconds: float) -> float:
         """Return the core-seconds of a running task for which nobody was charged yet.
 
-        Parameters
-        ----------
-        ts : distributed.scheduler.TaskState
-        seconds : float
-            Seconds since it began, as of its worker's heartbeat.
+        It began `seconds` ago, as of its worker's heartbeat.
         """
         if ts.key in self.seceded_at:
             return self.seceded_at[ts.key][1]

@@ -33,17 +33,8 @@ def audit(
 ) -> None:
     """Record one change, or a refused one: a line in the log and the memory, an alert, an event.
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    what : str
-        What was asked for, as the object of "asked to".
-    by, job : object
-        Who asked, and the name of the job that was meant: what a client says, or nothing.
-    where : str
-        Address from which it was asked.
-    refused : object, optional
-        Why it was refused.
+    `what` is the object of "asked to". `by` and `job` are as a client gave them, and `refused` is
+    the reason why it was refused.
     """
     who, of = _clean(by) or "somebody", _clean(job)
     ended = f"refused: {refused}" if refused is not None else "done"
@@ -80,15 +71,7 @@ def _clean(text: object) -> str:
 
 
 def in_words(operation: str, message: Mapping[str, Any]) -> str:
-    """Return what a request asks for.
-
-    Parameters
-    ----------
-    operation : str
-        Name of the request handler.
-    message : mapping
-        Its arguments, which may hold anything.
-    """
+    """Return what the request `operation` asks for. Its arguments may hold anything."""
     if operation == "slaq_policy":
         return f"decide by {shown(message.get('policy'))}"
     if operation == "slaq_limit":

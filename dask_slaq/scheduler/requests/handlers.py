@@ -7,6 +7,7 @@ an exception would end the sender's connection.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 from collections.abc import Callable
@@ -36,6 +37,28 @@ logger = logging.getLogger(__name__)
 # Seconds to wait for a job's last reports: they travel on the client's stream, the end of the job
 # in a request.
 _LAST_REPORTS = 2.0
+
+
+#: Requests that change something, and those that need no registered plugin.
+AUDITED = ("slaq_steer", "slaq_policy", "slaq_owner", "slaq_limit")
+ALWAYS = ("slaq_introduce", "slaq_close", "slaq_left")
+
+
+def _dropping(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a stream handler that drops invalid messages, which are `what`, and logs that."""
+
+    def decorate(handle: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(handle)
+        def follow(self: Messages, /, **message: Any) -> None:
+            try:
+                handle(self, **message)
+            except Exception as error:
+                sender = message.get("client") or message.get("worker", "")
+                self._dropped.add(what, sender, error)
+
+        return follow
+
+    return decorate
 
 
 class Messages:
@@ -72,25 +95,30 @@ class Messages:
         """Install the handlers, replacing those of an earlier plugin."""
         scheduler = self.plugin.scheduler
         scheduler.handlers.update(self._requests)
-        scheduler.stream_handlers["slaq-report"] = self.report
-        scheduler.stream_handlers["slaq-expect"] = self.expect
-        scheduler.stream_handlers["slaq-kind"] = self.kind
-        scheduler.stream_handlers["slaq-trial"] = self.trial
-        scheduler.stream_handlers["slaq-leave"] = self.leave
+        scheduler.stream_handlers.update(
+            {
+                "slaq-report": self.report,
+                "slaq-expect": self.expect,
+                "slaq-kind": self.kind,
+                "slaq-trial": self.trial,
+                "slaq-leave": self.leave,
+            }
+        )
 
     def _answer(self, name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""
-        audited = name in ("slaq_steer", "slaq_policy", "slaq_owner", "slaq_limit")
 
         async def answer(comm: Comm, **message: Any) -> Any:
             refused, found = None, None
             try:
                 message = self.plugin.identity.check(name, comm, message)
+                if name not in ALWAYS:
+                    self.plugin.check_registered()
                 found = await handle(**message)
             except SlaqError as error:
                 refused = error
                 found = error_message(error, status="uncaught-error")  # the client raises it
-            if audited:
+            if name in AUDITED:
                 asked, scheduler = in_words(name, message), self.plugin.scheduler
                 by, where, job = message.get("by"), comm.peer_address, message.get("job")
                 audit(scheduler, asked, by=by, where=where, job=job, refused=refused)
@@ -112,18 +140,7 @@ class Messages:
         self.plugin.jobs.introduce(client, check_owner(owner))
 
     async def open_job(self, name: str, client: str, **given: Any) -> None:
-        """Begin a job.
-
-        Parameters
-        ----------
-        name : str
-            Name of the job.
-        client : str
-            Id of the client that owns the job.
-        **given
-            Settings of the job; see `check_opening`.
-        """
-        self.plugin.check_registered()
+        """Begin a job of a client; see `check_opening` for its settings."""
         connected = self.plugin.scheduler.client_comms.__contains__
         checked, memory = check_opening(name, client, given, connected), self.plugin.memory
         search = checked.pop("search")
@@ -145,12 +162,14 @@ class Messages:
 
         Until then it would look as if nothing was done.
         """
-        plugin, deadline = self.plugin, monotonic() + _LAST_REPORTS
-        while name in plugin.jobs.reports and plugin.failed is None and monotonic() < deadline:
+        plugin = self.plugin
+
+        def is_awaited() -> bool:
             grant = plugin.engine.grants.get(name)
-            if grant is not None and grant.iteration >= iterations:
-                return
-            await asyncio.sleep(0.002)
+            decided = grant is not None and grant.iteration >= iterations
+            return name in plugin.jobs.reports and plugin.failed is None and not decided
+
+        await _wait_while(is_awaited)
 
     async def close_job(
         self,
@@ -160,66 +179,33 @@ class Messages:
         run: str | None = None,
         outcome: object = "done",
     ) -> None:
-        """End a job after its last reports have been received, or after two seconds.
+        """End a job once `reports` reports have been received, or after two seconds.
 
-        Parameters
-        ----------
-        name : str
-            Name of the job. Nothing happens if it does not run.
-        client : str
-            Id of the client that owns the job.
-        reports : int
-            Number of reports to wait for.
-        run : str, optional
-            Identifier of the run, to leave a later job of this name alone.
-        outcome : {"done", "stopped", "failed"}
-            How the training ended.
+        The identifier `run` of its block leaves a later job of this name alone.
         """
-        jobs, deadline = self.plugin.jobs, monotonic() + _LAST_REPORTS
+        jobs = self.plugin.jobs
         if not jobs.runs(name, run):
             return
         run = jobs.owned(name, client)
-        while jobs.runs(name, run) and jobs.reports[name] < reports and monotonic() < deadline:
-            await asyncio.sleep(0.002)
+        await _wait_while(lambda: jobs.runs(name, run) and jobs.reports[name] < reports)
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
 
     async def trials(self, run: Any) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`."""
-        self.plugin.check_registered()
         return self.plugin.searches.trials(run)
-
-    def leave(
-        self, /, job: Any = None, run: Any = None, failed: Any = False, client: str = "", **_: Any
-    ) -> None:
-        """Record that the block of a search was left; see `Searches.leave`."""
-        try:
-            self.plugin.jobs.owned(job, client, run)
-            self.plugin.searches.leave(job, "failed" if failed else "done")
-        except Exception as error:
-            self._dropped.add("end of a block", client, error)
 
     async def left(self, run: Any) -> None:
         """Wait until the end of a search's block has arrived on the stream, or for two seconds."""
-        deadline = monotonic() + _LAST_REPORTS
-        while self.plugin.searches.is_open(run) and monotonic() < deadline:
-            await asyncio.sleep(0.002)
-
-    def trial(self, /, key: Any = None, worker: str = "", **message: Any) -> None:
-        """Follow the message of a trial; see `Searches.message`."""
-        try:
-            self.plugin.searches.message(key, worker, **message)
-        except Exception as error:
-            self._dropped.add("trial", worker, error)
+        await _wait_while(lambda: self.plugin.searches.is_open(run))
 
     async def status(self) -> dict[str, Any]:
         """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
-        self.plugin.check_registered()
         return self.status_now()
 
     def status_now(self) -> dict[str, Any]:
-        """Return the same without a check that the plugin is registered."""
+        """Return the same to pages of the dashboard, also after the plugin was unregistered."""
         plugin, places = self.plugin, positions(self.plugin)
         return {
             "policy": plugin.settings.policy,
@@ -242,52 +228,44 @@ class Messages:
 
     async def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
         """Return the jobs that ended in the last `seconds`, oldest first."""
-        self.plugin.check_registered()
         since = time() - seconds
         return [job for job in self.plugin.jobs.ended if job["ended"] >= since]
 
     async def audit(self) -> list[dict[str, Any]]:
         """Return who changed what, oldest first, also on earlier schedulers; see `audit`."""
-        self.plugin.check_registered()
         said = [event for _, event in self.plugin.scheduler.get_events(AUDIT_TOPIC)]
         return await self.plugin.memory.audit(said)
 
     async def usage(self, by: Any = "owner", seconds: Any = None) -> dict[str, Any]:
         """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
-        self.plugin.check_registered()
         if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
         return await self.plugin.jobs.accounts.query(check_by(by), seconds)
 
     async def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""
-        self.plugin.check_registered()
         return explain(self.plugin, job)
 
     async def steer(self, job: Any, client: Any, what: Any, by: Any = "", **settings: Any) -> None:
         """Change, pause, resume or stop a job. See `steer`."""
         plugin = self.plugin
-        plugin.check_registered()
         operators = plugin.settings.operators
         steer(plugin.jobs, job, what, settings, client=client, by=by, operators=operators)
         plugin.changed()
 
     async def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
         """Change the policy, for the user `by` of a `client`."""
-        self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the policy")
         self.plugin.set_policy(str(policy))
 
     async def owner(self, owner: Any, client: Any = "", by: Any = "", **settings: Any) -> None:
         """Change settings of an owner, for the user `by` of a `client`. See `set_owner`."""
-        self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the settings of owners")
         set_owner(self.plugin.jobs, owner, settings)
         self.plugin.changed()
 
     async def limit(self, label: Any, most: Any, client: Any = "", by: Any = "") -> None:
         """Change the limit of a label, for the user `by` of a `client`. See `set_limit`."""
-        self.plugin.check_registered()
         check_operator(self.plugin.settings.operators, by, "change the limits of labels")
         if self.plugin.failed is not None:
             raise InvalidSetting(
@@ -298,38 +276,27 @@ class Messages:
 
     async def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
         """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
-        self.plugin.check_registered()
         return self.plugin.jobs.epochs.read(time(), start, stop)
 
     async def curve(self, job: Any) -> dict[str, Any] | None:
         """Return the predicted curve of a job, None if there is none; see `CurveToCome`."""
-        self.plugin.check_registered()
         known = isinstance(job, str) and job in self.plugin.jobs.reports
         curve = curves_to_come(self.plugin.jobs, [job]).get(job) if known else None
         return None if curve is None else curve.as_dict()
 
     async def bindings(self) -> list[list[Any]]:
         """Return the remembered task bindings, oldest first, as lists of `Binding` fields."""
-        self.plugin.check_registered()
         bindings = self.plugin.pools.bindings
         return [[b.time, str(b.key), b.job, b.worker, b.reason, b.why] for b in bindings]
 
+    @_dropping("report")
     def report(
-        self,
-        /,
-        job: Any = None,
-        loss: Any = None,
-        client: str = "",
-        worker: str = "",
-        run: Any = None,
-        **other: Any,
+        self, /, job: Any = None, loss: Any = None, client: str = "", run: Any = None, **other: Any
     ) -> None:
         """Record the loss of one iteration; see `ScheduledJobs.report`."""
-        try:
-            self.plugin.jobs.report(job, loss, client, run)
-        except Exception as error:
-            self._dropped.add("report", client or worker, error)
+        self.plugin.jobs.report(job, loss, client, run)
 
+    @_dropping("number of iterations")
     def expect(
         self,
         /,
@@ -340,25 +307,39 @@ class Messages:
         **other: Any,
     ) -> None:
         """Record the maximum number of remaining iterations; see `ScheduledJobs.expect`."""
-        try:
-            self.plugin.jobs.expect(job, iterations, client, run)
-        except Exception as error:
-            self._dropped.add("number of iterations", client, error)
+        self.plugin.jobs.expect(job, iterations, client, run)
 
+    @_dropping("kind")
     def kind(
+        self, /, job: Any = None, kind: Any = None, client: str = "", run: Any = None, **other: Any
+    ) -> None:
+        """Set the `kind` of a `job` of a `client`, named by a fit in its block `run`."""
+        self.plugin.jobs.owned(job, client, run)
+        if (known := read_kind(kind)) is not None:
+            self.plugin.memory.set_kind(job, known)
+
+    @_dropping("trial")
+    def trial(self, /, key: Any = None, worker: str = "", **message: Any) -> None:
+        """Follow the message of a trial; see `Searches.message`."""
+        self.plugin.searches.message(key, worker, **message)
+
+    @_dropping("end of a block")
+    def leave(
         self,
         /,
         job: Any = None,
-        kind: Any = None,
         client: str = "",
         run: Any = None,
+        failed: Any = False,
         **other: Any,
     ) -> None:
-        """Set the `kind` of a `job` of a `client`, named by a fit in its block `run`."""
-        try:
-            self.plugin.jobs.owned(job, client, run)
-            known = read_kind(kind)
-            if known is not None:
-                self.plugin.memory.set_kind(job, known)
-        except Exception as error:
-            self._dropped.add("kind", client, error)
+        """Record that the block of a search was left; see `Searches.leave`."""
+        self.plugin.jobs.owned(job, client, run)
+        self.plugin.searches.leave(job, "failed" if failed else "done")
+
+
+async def _wait_while(condition: Callable[[], bool]) -> None:
+    """Wait while a condition holds, for at most two seconds."""
+    deadline = monotonic() + _LAST_REPORTS
+    while condition() and monotonic() < deadline:
+        await asyncio.sleep(0.002)

@@ -25,40 +25,17 @@ CHANGEABLE = ("weight", "min_share", "max_share", "target", "latest")
 def check_operator(operators: Collection[str], by: object, what: str) -> None:
     """Raise `NotAllowed` unless `by` is an operator; everyone is if none are configured.
 
-    Parameters
-    ----------
-    operators : collection of str
-        Owners, as ``ann@host`` or ``ann``.
-    by : object
-        Who asks.
-    what : str
-        What was asked for, as the object of "may".
+    Operators are owners, with or without the host: ``ann@host`` or ``ann``.
     """
-    if not operators or matches(by, operators):
-        return
-    raise NotAllowed(f"{shown(by)} may not {what}: only operators may ({', '.join(operators)})")
-
-
-def matches(owner: object, names: Collection[str]) -> bool:
-    """Return whether an owner such as ``ann@host`` is among `names`, with or without the host."""
-    return isinstance(owner, str) and (owner in names or owner.partition("@")[0] in names)
+    is_known = isinstance(by, str) and (by in operators or by.partition("@")[0] in operators)
+    if operators and not is_known:
+        raise NotAllowed(f"{shown(by)} may not {what}: only operators may ({', '.join(operators)})")
 
 
 def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -> None:
     """Change settings of an owner until the scheduler ends; those that are not given stay.
 
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    owner : str
-        As in ``slaq.owners``.
-    settings : mapping
-        New values of some of `OwnerTerms`; inf removes a limit.
-
-    Raises
-    ------
-    InvalidSetting
-        Nothing was changed.
+    They are some of `OwnerTerms`, and inf removes a limit. On `InvalidSetting` nothing is changed.
     """
     if not (isinstance(owner, str) and check_owner(owner)):
         raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
@@ -73,19 +50,9 @@ def set_owner(jobs: ScheduledJobs, owner: object, settings: Mapping[str, Any]) -
 
 
 def set_limit(jobs: ScheduledJobs, label: object, most: object) -> None:
-    """Limit the tasks of a label until the scheduler ends.
+    """Limit the tasks of a label at once until the scheduler ends; None removes the limit.
 
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    label : str
-    most : int or None
-        Most tasks at once; None for no limit.
-
-    Raises
-    ------
-    InvalidSetting
-        Nothing was changed.
+    On `InvalidSetting` nothing is changed.
     """
     limits: dict[Any, Any] = dict(jobs.pools.limits.most)
     if most is None:
@@ -108,26 +75,11 @@ def steer(
     by: object,
     operators: Collection[str],
 ) -> None:
-    """Change a running job.
+    """Do one of `ACTIONS` to a running job, for a `client` whose owner is `by`.
 
-    Parameters
-    ----------
-    jobs : ScheduledJobs
-    job : str
-    what : {"set", "pause", "resume", "stop"}
-    settings : mapping
-        For ``"set"``: new values for some of `CHANGEABLE`.
-    client : str
-        Id of the client that asks.
-    by : str
-        Its owner.
-    operators : collection of str
-        Who may steer the jobs of others; everyone if empty.
-
-    Raises
-    ------
-    UnknownJob, NotAllowed, InvalidSetting
-        Nothing was changed.
+    The `settings` for ``"set"`` are new values for some of `CHANGEABLE`. Only `operators` may steer
+    the jobs of others; everyone if there are none. On an error nothing is changed: `UnknownJob`,
+    `NotAllowed` or `InvalidSetting`.
     """
     if not jobs.runs(job):
         running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"

@@ -37,30 +37,10 @@ MOST_SENDERS = 1000
 def check_opening(
     name: object, client: object, given: Mapping[str, Any], connected: Callable[[str], bool]
 ) -> dict[str, Any]:
-    """Check a request to open a job.
+    """Check a request to open a job, and return its settings as plain Python values.
 
-    Parameters
-    ----------
-    name : object
-        Name of the job.
-    client : object
-        Id of the client that will own the job.
-    given : mapping of str to object
-        Other settings in the request.
-    connected : callable
-        Returns whether a client with a given id is connected.
-
-    Returns
-    -------
-    dict
-        The settings as plain Python values, with ``resources``, ``run``, ``kind``, ``within`` (the
-        job in whose block it was opened) and ``search`` (`SearchSettings`, None for a job that is
-        no search).
-
-    Raises
-    ------
-    InvalidSetting
-        If the name, the client or a setting is not allowed.
+    ``within`` is the job in whose block it was opened, and ``search`` is None for a job that is
+    not a search. Raises `InvalidSetting`.
     """
     check_name(name)
     if not (isinstance(client, str) and connected(client)):
@@ -109,17 +89,7 @@ class Dropped:
         self._held: dict[str, tuple[int, str]] = {}  # unlogged messages, last error
 
     def add(self, what: str, sender: object, error: BaseException) -> None:
-        """Log a dropped message, or count it if the sender's last log line is recent.
-
-        Parameters
-        ----------
-        what : str
-            Kind of the message.
-        sender : object
-            Id of a client or address of a worker.
-        error : BaseException
-            Reason for dropping the message.
-        """
+        """Log a dropped message of a client or worker, or count it after a recent log line."""
         name, text = shown(sender), f"{what}: {str(error)[:300]}"
         if name in self._held:
             self._held[name] = self._held[name][0] + 1, text

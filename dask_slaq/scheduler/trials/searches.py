@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,13 @@ from dask_slaq.core.trials import EXPLORE, Account, Room, SearchSettings, Trials
 from dask_slaq.scheduler.pools import blocked, load
 
 if TYPE_CHECKING:
-    from distributed.scheduler import TaskState, WorkerState
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
-    from dask_slaq.scheduler.pools import Pool
+    from dask_slaq.core.engine import Engine
+    from dask_slaq.core.recording import Recorder
+    from dask_slaq.scheduler.pools import Pool, Pools
 
-__all__ = ["Search", "Searches"]
+__all__ = ["Searches"]
 
 #: Seconds between two messages to a worker on which trials wait.
 BEAT = 0.5
@@ -41,27 +42,14 @@ CROWDED = 0.6
 
 
 class Search:
-    """Search that runs.
-
-    Attributes
-    ----------
-    pool : Pool
-    run : str
-        Identifier of its block.
-    trials : Trials
-    begun : dict of key to TaskState
-        Its tasks that are on a worker and have not reported.
-    account : Account
-    outcome : str or None
-        How its block was left; None while it is open.
-    """
+    """Search that runs, whose block has the identifier `run`."""
 
     def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
         self.pool, self.run = pool, run
         self.trials = Trials(settings)
-        self.begun: dict[Any, TaskState] = {}
+        self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
-        self.outcome: str | None = None
+        self.outcome: str | None = None  # how its block was left; None while it is open
         self.bound: int | None = None
 
     @property
@@ -81,55 +69,42 @@ class Search:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
         return not self.pool.kinds or any(kind.suits(ws) for kind in self.pool.kinds)
 
-    def unstarted(self, queued: Iterable[TaskState], holding: bool) -> int:
-        """Return the number of its tasks that are ready and on no worker.
-
-        Parameters
-        ----------
-        queued : iterable of distributed.scheduler.TaskState
-            Tasks in Dask's own queue.
-        holding : bool
-            Whether ready tasks are held in their pools instead.
-        """
-        if holding:
-            return len(self.pool.ready)
-        tasks = self.pool.tasks
-        return sum(ts in tasks for ts in queued)
-
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
-        counts = {
-            "done": len(self.trials.ended),
-            "train": self.training + len(self.begun),
-            "wait in their report": self.trials.waiting,
-            "have not begun": ready,
-        }
-        one = {
-            "train": "trains",
-            "wait in their report": "waits in its report",
-            "have not begun": "has not begun",
-        }
-        shown = (
-            f"{n} {one.get(what, what) if n == 1 else what}"
-            for what, n in counts.items()
-            if n or what == "done"
+        counts = (
+            (self.training + len(self.begun), "trains", "train"),
+            (self.trials.waiting, "waits in its report", "wait in their report"),
+            (ready, "has not begun", "have not begun"),
         )
-        return "search: " + ", ".join(shown)
+        parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
+        return ", ".join([f"search: {len(self.trials.ended)} done", *parts])
 
 
 class Searches:
     """Searches of one scheduler.
 
-    Parameters
-    ----------
-    plugin : SlaqPlugin
+    `report` records the loss of a job, `stopping` has the jobs that were asked to stop, and `fail`
+    is called with an error, after which nothing is active.
     """
 
-    def __init__(self, plugin: SlaqPlugin) -> None:
-        self._plugin, self._scheduler = plugin, plugin.scheduler
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        engine: Engine | Recorder,
+        pools: Pools,
+        *,
+        report: Callable[[str, float], None],
+        stopping: Collection[str],
+        end_job: Callable[[str, str | None], None],
+        is_active: Callable[[], bool],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._scheduler, self._engine, self._pools = scheduler, engine, pools
+        self._report, self._stopping, self._end_job = report, stopping, end_job
+        self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
         self.ended: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
-        self._beat = PeriodicCallback(self._guarded(self._decide), BEAT * 1000)
+        self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
         self._next: asyncio.Handle | None = None
         self._rested = self._decided = 0.0
         # What each worker was sent, and when.
@@ -139,46 +114,23 @@ class Searches:
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
 
-    def _guarded(self, call: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                if self._plugin.failed is None and self._plugin.registered:
-                    call()
-                elif self.running:
-                    self.release_all()
-            except Exception as error:
-                self._plugin.fall_back(error)
-
-        return run
-
     # Coming and going
 
     def begin(self, name: str, run: str, settings: SearchSettings) -> None:
-        """Begin a search whose job was opened.
-
-        Parameters
-        ----------
-        name : str
-        run : str
-            Identifier of its block.
-        settings : SearchSettings
-        """
-        self.running[name] = Search(self._plugin.pools.pools[name], run, settings)
+        """Begin a search whose job was opened; `run` is the identifier of its block."""
+        self.running[name] = Search(self._pools.pools[name], run, settings)
         self._beat.start()
 
     def leave(self, name: str, outcome: str) -> None:
-        """Record that a search's block was left: it ends with its last task, or at once if failed.
+        """Record that a search's block was left: it ends with its last task.
 
-        Parameters
-        ----------
-        name : str
-        outcome : {"done", "failed"}
+        With the outcome ``"failed"`` and not ``"done"`` it ends at once.
         """
         search = self.running.get(name)
         if search is not None:
             search.outcome = outcome
         if search is None or outcome == "failed" or not search.pool.unfinished:
-            self._plugin.end_job(name, outcome)
+            self._end_job(name, outcome)
 
     def is_open(self, run: str) -> bool:
         """Return whether the block `run` of a search was not left yet."""
@@ -210,7 +162,7 @@ class Searches:
             # Not at once: this may be called inside a transition.
             loop.call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
-                loop.call_soon(self._plugin.end_job, name, search.outcome)
+                loop.call_soon(self._end_job, name, search.outcome)
         self.running.clear()
 
     def _leave_to_dask(self, search: Search) -> None:
@@ -218,7 +170,7 @@ class Searches:
 
         Otherwise tasks that they submit and wait for might find no worker.
         """
-        tracker = self._plugin.pools.tracker
+        tracker = self._pools.tracker
         alive: list[Any] = list(search.trials.alive)
         for key in alive:
             ts = self._scheduler.tasks.get(key)
@@ -254,26 +206,12 @@ class Searches:
         number: Any = None,
         run_id: int | None = None,
     ) -> None:
-        """Follow the message of a trial.
+        """Follow the message of a trial; see `Desk.send` for `what`.
 
-        Parameters
-        ----------
-        key : str or tuple
-            Key of its task.
-        worker : str
-        what : {"reports", "waits", "goes", "pruned", "stopped"}
-            What it does from now on, or why its report has ended it. Without a thread it waits.
-        losses : list of float
-        computed, waited : float
-            Seconds since the message before.
-        at : float
-            Unix time of the worker.
-        number : hashable, optional
-            See `Trials.at`.
-        run_id : int, optional
-            Dask's number of the run of the task.
+        `computed` and `waited` are seconds since the message before, `at` is the worker's Unix
+        time, and `run_id` Dask's number of the run of the task.
         """
-        tracker, ts = self._plugin.pools.tracker, self._scheduler.tasks.get(key)
+        tracker, ts = self._pools.tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if ts is None or pool is None or search is None:
@@ -290,7 +228,7 @@ class Searches:
         tracker.charge_part(pool, ts, computed, at if what != "waits" else None)
         if math.isfinite(search.trials.best):
             for _ in losses:
-                self._plugin.jobs.report(pool.name, search.trials.best)
+                self._report(pool.name, search.trials.best)
         if what in ("pruned", "stopped"):
             trial.verdict = what
         if what == "waits":
@@ -305,15 +243,8 @@ class Searches:
             self._soon()
 
     def transition(self, key: Any, start: str, finish: str) -> None:
-        """Follow the transition of a task. Call it before the pool forgets the task.
-
-        Parameters
-        ----------
-        key : str or tuple
-        start, finish : str
-            States of Dask.
-        """
-        pool = self._plugin.pools.tracker.owner.get(key)
+        """Follow the transition of a task. Call it before the pool forgets the task."""
+        pool = self._pools.tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if search is None:
             self._soon()  # it may leave a thread to trials, or take one
@@ -334,14 +265,23 @@ class Searches:
     def _end_if_over(self, search: Search) -> None:
         name = search.pool.name
         if self.running.get(name) is search and not search.pool.unfinished:
-            self._plugin.end_job(name, search.outcome)
+            self._end_job(name, search.outcome)
 
     # Choices
 
     def _soon(self) -> None:
         if self._next is None and self.running:
             delay = max(self._rested - monotonic(), PAUSE)
-            self._next = asyncio.get_running_loop().call_later(delay, self._guarded(self._decide))
+            self._next = asyncio.get_running_loop().call_later(delay, self._decide_if_active)
+
+    def _decide_if_active(self) -> None:
+        try:
+            if self._is_active():
+                self._decide()
+            elif self.running:
+                self.release_all()
+        except Exception as error:
+            self._fail(error)
 
     def _decide(self) -> None:
         """Choose the trials that train on every worker, and tell the workers."""
@@ -350,27 +290,36 @@ class Searches:
             self._next = None
         begin = monotonic()
         turns: dict[str, list[dict[str, Any]]] = {}
-        wanted = self._wanted_by_others()
-        plain = self._plugin.engine.policy.name == "none"
+        pools = self._pools.pools.values()
+        wanting = {pool.name for pool in pools if pool.ready and not pool.paused}
+        for name, search in self.running.items():
+            if search.trials.waiting and not search.pool.paused:
+                wanting.add(name)
+        plain = not self._engine.traits.holds_tasks
         rooms_of: dict[str, dict[str, Room]] = {}
         self._planned.clear()
         for name, search in self.running.items():
             self._bound(name, search)
-            rooms = self._rooms(search, wanted[name], begin - self._decided)
+            rooms = self._rooms(search, bool(wanting - {name}), begin - self._decided)
             rooms_of[name] = rooms
             self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
         self._lend(rooms_of)
         for name, search in self.running.items():
             rooms = rooms_of[name]
             unstarted = 0 if search.pool.paused else self._unstarted(search)
-            stop = name in self._plugin.jobs.stopping
+            stop = name in self._stopping
             for worker, chosen in choose(search.trials, rooms, unstarted).items():
                 if plain and not search.pool.paused:
                     chosen.width, chosen.explored = len(chosen.order), 0
-                turn = {"run": search.run, "order": chosen.order, "width": chosen.width}
-                turn.update(
-                    explore=EXPLORE, explored=chosen.explored, prune=chosen.pruned, stop=stop
-                )
+                turn = {
+                    "run": search.run,
+                    "order": chosen.order,
+                    "width": chosen.width,
+                    "explore": EXPLORE,
+                    "explored": chosen.explored,
+                    "prune": chosen.pruned,
+                    "stop": stop,
+                }
                 turns.setdefault(worker, []).append(turn)
         self._decided = begin
         told, self._told = self._told, {}
@@ -392,17 +341,14 @@ class Searches:
         bound = (steps or 0) * len(search.pool.tasks)
         if bound and bound != search.bound:
             search.bound = bound
-            self._plugin.engine.set_max_iter(name, bound)
+            self._engine.set_max_iter(name, bound)
 
     def _unstarted(self, search: Search) -> int:
-        return search.unstarted(self._scheduler.queued, self._plugin.pools.tracker.holding)
-
-    def _wanted_by_others(self) -> dict[str, bool]:
-        """Return whether other jobs want the threads of each search."""
-        ready = [p.name for p in self._plugin.pools.pools.values() if p.ready and not p.paused]
-        waits = [n for n, s in self.running.items() if s.trials.waiting and not s.pool.paused]
-        wanting = {*ready, *waits}
-        return {name: bool(wanting - {name}) for name in self.running}
+        """Return the number of ready tasks of a search that are on no worker."""
+        if self._pools.tracker.holding:
+            return len(search.pool.ready)
+        tasks = search.pool.tasks
+        return sum(ts in tasks for ts in self._scheduler.queued)
 
     def _rooms(self, search: Search, wanted: bool, seconds: float) -> dict[str, Room]:
         """Return the room for a search on every worker on which it has tasks.
@@ -410,11 +356,9 @@ class Searches:
         Its account is charged for the `seconds` since the last choice.
         """
         pool, begun, used = search.pool, search.begun_at(), 0
-        trains: dict[str, int] = {}
-        waits: dict[str, int] = {}
-        for trial in search.trials.alive.values():
-            at = waits if trial.waits else trains
-            at[trial.worker] = at.get(trial.worker, 0) + 1
+        alive = search.trials.alive.values()
+        trains = Counter(trial.worker for trial in alive if not trial.waits)
+        waits = Counter(trial.worker for trial in alive if trial.waits)
         rooms = {}
         for address in {*trains, *waits, *begun}:
             ws = self._scheduler.workers.get(address)
@@ -422,8 +366,7 @@ class Searches:
                 continue
             there = begun.get(address, [])
             stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
-            mine = trains.get(address, 0) + len(there) - stuck
-            idle = waits.get(address, 0)
+            mine, idle = trains[address] + len(there) - stuck, waits[address]
             used += min(mine, ws.nthreads)
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
@@ -439,7 +382,7 @@ class Searches:
         self,
         search: Search,
         rooms: dict[str, Room],
-        waits: Mapping[str, int],
+        waits: Counter[str],
         wanted: bool,
     ) -> None:
         """Limit the room of a search to what it is due, or let it claim threads that it is due."""
@@ -458,10 +401,10 @@ class Searches:
             total -= cut
         if not wanted or total >= due:
             return
-        for address in sorted(rooms, key=lambda a: (-waits.get(a, 0), a)):
+        for address in sorted(rooms, key=lambda a: (-waits[a], a)):
             more = min(
                 due - total,
-                waits.get(address, 0),
+                waits[address],
                 self._scheduler.workers[address].nthreads - rooms[address].threads,
             )
             if more > 0:
@@ -473,7 +416,7 @@ class Searches:
 
         What searches are due seldom adds up to all threads of a worker.
         """
-        pools = self._plugin.pools.pools.values()
+        pools = self._pools.pools.values()
         if len(rooms_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
             return
         some = [s for s in self.running.values() if not s.pool.paused]
@@ -502,7 +445,7 @@ class Searches:
         group = pool.group
         if group is not None and group.most < most:
             others = sum(
-                self._planned.get(other.name, other.on_workers)
+                self._planned.get(other.name, len(other.running))
                 for other in group.pools
                 if other is not pool
             )

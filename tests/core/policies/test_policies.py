@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting, UnknownPolicy
-from dask_slaq.core.policies import POLICIES, Snapshot, policy, with_efficiency_cap
+from dask_slaq.core.policies import (
+    POLICIES,
+    Snapshot,
+    Traits,
+    policy,
+    traits_of,
+    with_efficiency_cap,
+)
 from dask_slaq.core.policies import quality_driven as policies
 from dask_slaq.core.policies import themis as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
@@ -104,6 +111,16 @@ def check(snapshot, allocation):
     assert (share >= floor - CLOSE).all()
     room = np.minimum(snapshot.cap, snapshot.capacity).sum()
     assert share.sum() == pytest.approx(min(room, snapshot.capacity), abs=CLOSE)
+
+
+def test_a_policy_need_not_have_traits():
+    class Mine:
+        name = "mine"
+
+    assert traits_of(Mine()) == Traits(frozenset(), True, False, True)
+    assert traits_of(policy("fair")) == Traits(follows_losses=False, by_service=True)
+    assert traits_of(policy("none")) == Traits(follows_losses=False, holds_tasks=False)
+    assert traits_of(policy("first-to-target")).needs == {"to_target"}
 
 
 def test_docstrings_tell_the_truth():

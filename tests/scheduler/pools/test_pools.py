@@ -75,21 +75,6 @@ async def test_one_job_alone_is_not_held(c, s, a, b):
     assert set(reasons(plugin).values()) == {"passed"}
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_that_dask_queued_are_held_when_a_second_job_opens(c, s, a, b):
-    plugin = await start_plugin(c, s, **LATE)
-    async with jobs(c, "a"):
-        first = c.map(wait_for, ["go"] * 12, range(12), pure=False)
-        await until(lambda: len(s.queued) == 8)
-        async with jobs(c, "b"):
-            assert plugin.pools.holding
-            await until(lambda: ready(plugin, "a") == 8)
-            assert not s.queued
-            await Event("go").set()
-            assert await c.gather(first) == list(range(12))
-    assert_nothing_left(s, plugin)
-
-
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_newcomer_does_not_wait_for_what_dask_had_sent_ahead(c, s, a):
     plugin = await start_plugin(c, s)
@@ -108,23 +93,6 @@ async def test_a_newcomer_does_not_wait_for_what_dask_had_sent_ahead(c, s, a):
             for n in range(4):
                 await Event(f"go-{n}").set()
             assert await c.gather(first) == list(range(4))
-    assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_held_tasks_go_on_under_dask_when_holding_ends(c, s, a, b):
-    plugin = await start_plugin(c, s, **LATE)
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            futures = c.map(wait_for, ["go"] * 12, range(12), pure=False)
-        await until(lambda: ready(plugin, "a") == 10)
-        plugin.pools.hold(False)
-        await until(lambda: not plugin.pools.holding)
-        assert not ready(plugin, "a")
-        assert not s.unrunnable
-        assert len(s.queued) == 8  # the others are on workers
-        await Event("go").set()
-        assert await c.gather(futures) == list(range(12))
     assert_nothing_left(s, plugin)
 
 
@@ -380,17 +348,6 @@ async def test_a_worker_that_joins_gets_no_more_tasks_than_it_has_threads(c, s, 
     assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=[])
-async def test_tasks_wait_for_the_first_worker(c, s):
-    await start_plugin(c, s)
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(where)
-        await state_of(s, future, "no-worker")
-        async with Worker(s.address) as w:
-            assert await future == w.address
-
-
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_slot_freed_by_seceding_is_used_at_once(c, s, a, b):
     plugin = await start_plugin(c, s, **LATE)
@@ -493,21 +450,6 @@ async def test_a_deep_graph_runs_through_pools(c, s, a, b):
 
 
 # What the user gave a task stays
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_users_restrictions_are_back_when_a_task_ends(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    both = [a.address, b.address]
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            future = c.submit(where, workers=both, key="x")
-            plain = c.submit(where, key="y")
-            assert await future in both
-            await plain
-        assert s.tasks["x"].worker_restrictions == set(both)
-        assert s.tasks["y"].worker_restrictions is None
-    assert restricted_by_us(s, plugin) == []
 
 
 @gen_cluster(client=True, nthreads=TWO)

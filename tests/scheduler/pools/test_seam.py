@@ -92,17 +92,6 @@ async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, a, b, end
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_dask_decides_by_itself_while_one_job_is_alone(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    assert not overrides(s)
-    async with jobs(c, "a"):
-        assert await c.gather(c.map(inc, range(20))) == list(range(1, 21))
-        assert not plugin.pools.holding
-        assert not overrides(s)
-    assert not overrides(s)
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_tasks_are_held_and_run_after_a_restart(c, s, a, b):
     plugin = await start_plugin(c, s, **LATE)
     async with jobs(c, "a", "b"):
@@ -119,20 +108,6 @@ async def test_tasks_are_held_and_run_after_a_restart(c, s, a, b):
             assert await c.gather(futures) == list(range(8))
     assert not overrides(s)
     assert plugin.failed is None
-    assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=[])
-async def test_nothing_is_overridden_after_a_restart_and_the_end_of_the_jobs(c, s):
-    plugin = await start_plugin(c, s)
-    async with jobs(c, "a", "b"):
-        with tasks_of("a"):
-            held = c.map(inc, range(6))
-        await state_of(s, held[-1], "no-worker")
-        await c.restart(wait_for_workers=False)
-    assert not overrides(s)
-    async with Worker(s.address):
-        assert await c.gather(c.map(inc, range(20))) == list(range(1, 21))
     assert_nothing_left(s, plugin)
 
 

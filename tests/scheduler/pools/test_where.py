@@ -56,17 +56,6 @@ async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, a, b):
     assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_without_lending_a_job_stays_on_its_workers(c, s, a, b):
-    plugin = await start_plugin(c, s, policy=HALVES, lend=False)
-    async with jobs(c, "a", "b"):
-        mine = set_of(plugin, "a")
-        for _ in range(2):  # the second time their compute time is known
-            with tasks_of("a"):
-                assert set(await c.gather(c.map(where, range(6), pure=False))) == {mine}
-    assert "lent" not in {binding.reason for binding in plugin.pools.bindings}
-
-
 @gen_cluster(client=True, nthreads=[*ONE, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
 async def test_without_lending_tasks_run_that_no_worker_of_the_set_may_run(c, s, a, b):
     await start_plugin(c, s, lend=False, **LATE)

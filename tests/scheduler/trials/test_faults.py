@@ -42,40 +42,23 @@ async def check_all_go_on(client, futures, *workers):
     assert await client.gather(futures) == list(range(len(futures)))
 
 
+@pytest.mark.parametrize("what", ["failure", "failed choice", "unregistered", "silence"])
 @gen_cluster(client=True, nthreads=TWO)
-async def test_the_plugin_fails(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    _, futures = await begin(c, s, plugin)
-    with captured_logger("dask_slaq"):
-        plugin.fall_back(RuntimeError("test"))
-        await check_all_go_on(c, futures, a, b)
-    assert not plugin.jobs.reports
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_choice_fails(c, s, a, b):
+async def test_without_the_plugin_all_go_on(c, s, a, b, what):
     plugin = await start_plugin(c, s)
     search, futures = await begin(c, s, plugin)
-    search.trials.forecast = None  # not callable
     with captured_logger("dask_slaq") as log:
+        if what == "failure":
+            plugin.fall_back(RuntimeError("test"))
+        elif what == "failed choice":
+            search.trials.forecast = None  # not callable
+        elif what == "unregistered":
+            await c.unregister_scheduler_plugin("slaq")
+        else:
+            plugin.searches._send = lambda *args: None
         await check_all_go_on(c, futures, a, b)
-    assert "every task is left to Dask" in log.getvalue()
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_plugin_is_unregistered(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    _, futures = await begin(c, s, plugin)
-    await c.unregister_scheduler_plugin("slaq")
-    await check_all_go_on(c, futures, a, b)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_scheduler_falls_silent(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    _, futures = await begin(c, s, plugin)
-    plugin.searches._send = lambda *args: None
-    await check_all_go_on(c, futures, a, b)
+    assert ("every task is left to Dask" in log.getvalue()) == what.startswith("fail")
+    await until(lambda: not plugin.jobs.reports)
 
 
 @gen_cluster(client=True, nthreads=TWO)

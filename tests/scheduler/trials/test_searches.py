@@ -132,22 +132,6 @@ async def test_few_enough_wait(c, s, a):
     assert await c.gather(futures) == [5, 4, 3, 2, 1, 0]
 
 
-@pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO, worker_kwargs={"memory_limit": "200 GB"})
-async def test_two_hundred_models_on_two_workers(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    async with slaq.search("grid", client=c, steps=12, max_waiting=20) as search:
-        futures = [c.submit(train, i % 17, 12, pure=False) for i in range(200)]
-    most = 0
-    while not all(future.done() for future in futures):
-        for running in plugin.searches.running.values():
-            most = max(most, running.trials.waiting)
-        await asyncio.sleep(0.005)
-    assert 0 < most <= 30  # a few per worker may be on their way
-    assert await c.gather(futures) == [i % 17 for i in range(200)]
-    assert len(await search.trials()) == 200
-
-
 @gen_cluster(client=True, nthreads=ONE, worker_kwargs={"memory_limit": "400 GB"})
 async def test_a_crowded_worker_lets_no_further_model_wait(c, s, a):
     await start_plugin(c, s)
