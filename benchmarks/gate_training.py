@@ -32,7 +32,7 @@ NETWORKS = 2
 
 
 class Network(NamedTuple):
-    """Coefficients of `GatingNetwork` without the mean and deviation of its inputs."""
+    """Coefficients of the gating network without the mean and deviation of its inputs."""
 
     inner: Array
     inner_bias: Array
@@ -54,7 +54,7 @@ def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array
     Returns
     -------
     dict of str to array
-        Coefficients of `GatingNetwork` by name.
+        Coefficients of the gating network by name.
     """
     mean, deviation = some.x.mean(axis=0), some.x.std(axis=0) + 1e-6
     some = some._replace(x=np.clip((some.x - mean) / deviation, -4.0, 4.0))

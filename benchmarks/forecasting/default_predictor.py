@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecasting.scores import FIRST, HORIZONS, Trial
-from dask_slaq.core.forecast.predictor import LossPredictor
+from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.simulation.workload.curves import Curve
 
 __all__ = ["Heard", "fit_seconds", "listen"]

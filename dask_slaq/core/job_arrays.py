@@ -14,15 +14,8 @@ __all__ = ["JobArrays"]
 class JobArrays:
     """Arrays that share their first axis. Rows are reused, and doubled when all are in use.
 
-    Parameters
-    ----------
-    columns : mapping of str to tuple
-        Shape of one row, dtype and initial value of each array.
-
-    Attributes
-    ----------
-    column : dict of str to array
-        The arrays. They are replaced when rows are doubled, so do not keep references to them.
+    `columns` has the shape of one row, dtype and initial value of each array. The arrays in
+    `column` are replaced when rows are doubled, so do not keep references to them.
     """
 
     def __init__(self, columns: Mapping[str, tuple[tuple[int, ...], DTypeLike, float]]) -> None:

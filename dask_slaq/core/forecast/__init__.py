@@ -1,6 +1,6 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
-from dask_slaq.core.forecast.corrections import USUAL, ending, unreported
+from dask_slaq.core.forecast.corrections import USUAL, at_horizon, ending, unreported
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.forecast.quality import predicted_range
 from dask_slaq.core.forecast.time_to_target import iterations_to_losses
@@ -12,6 +12,7 @@ __all__ = [
     "LossPredictor",
     "Predictor",
     "Status",
+    "at_horizon",
     "ending",
     "iterations_to_losses",
     "predicted_range",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.job_arrays import JobArrays
@@ -38,10 +38,7 @@ BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.3, 0.1
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation from the leads to all
 #: horizons, over the log of the horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))
-OVER_LEADS: FloatArray = np.stack([np.interp(_LOG, np.log(LEADS), u) for u in np.eye(len(LEADS))])
-OVER_LEARNING: FloatArray = np.stack(
-    [np.interp(_LOG, np.log(LEARNING), u) for u in np.eye(len(LEARNING))]
-)
+OVER_LEADS, OVER_LEARNING = (interpolation(_LOG, np.log(leads)) for leads in (LEADS, LEARNING))
 
 
 class Bands(JobArrays):
@@ -61,16 +58,11 @@ class Bands(JobArrays):
     def store(
         self, rows: IntArray, noise: FloatArray, spread: FloatArray, fall: FloatArray
     ) -> None:
-        """Set the initial widths for new forecasts; the learned factors are kept.
+        """Set the initial widths for new forecasts, in raw loss units. The learned factors stay.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        noise : (n_jobs,) array
-            Standard deviation of the noise of one report, in raw loss units.
-        spread, fall : (n_jobs, n_leads) array
-            Standard deviation of the losses that the experts predict, and predicted fall, at
-            `LEADS`, in raw loss units.
+        `noise` (n_jobs,) is the standard deviation of the noise of one report, `spread` (n_jobs,
+        n_leads) that of the losses that the experts predict, and `fall` the predicted fall, at
+        `LEADS`.
         """
         model = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0)
         self.column["scale"][rows] = np.hypot(BY_NOISE * noise[:, None], model)
@@ -78,17 +70,9 @@ class Bands(JobArrays):
     def bounds(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, at: IntArray = EVERY
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and the upper bounds of future losses, (n_jobs, n) each.
+        """Return bounds (n_jobs, n) below and above losses that fall by `reduction` from `level`.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        level : (n_jobs,) array
-            Present losses, in raw units.
-        reduction : (n_jobs, n) array
-            Predicted falls from `level`.
-        at : (n,) array of int
-            Columns of `HORIZONS` that `reduction` has; all by default.
+        `at` (n,) are the columns of `HORIZONS` that `reduction` (n_jobs, n) has.
         """
         middle = level[:, None] - reduction
         scale = product(self.column["scale"][rows], OVER_LEADS[:, at])
@@ -99,14 +83,7 @@ class Bands(JobArrays):
         return middle - scale * below, middle + scale * above
 
     def learn(self, rows: IntArray, history: Histories) -> None:
-        """Adapt widths by the new reports for which bounds were stored.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        history : Histories
-            Histories that include the new reports.
-        """
+        """Adapt widths by the new reports in `history` for which bounds were stored."""
         column, window = self.column, history.window
         count = history.column["count"][rows]
         for lead, pace in enumerate(PACE.tolist()):
@@ -127,15 +104,8 @@ class Bands(JobArrays):
     ) -> None:
         """Store bounds for later reports to test, where none are stored.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        level : (n_jobs,) array
-            Present losses, in raw units.
-        reduction : (n_jobs, n_learning) array
-            Predicted falls at `LEARNING`.
-        count : (n_jobs,) array of int
-            Reports so far.
+        `reduction` (n_jobs, n_learning) are predicted falls at `LEARNING` from `level`, after
+        `count` reports.
         """
         column = self.column
         for lead, at in enumerate(ON_TEST.tolist()):

@@ -1,17 +1,11 @@
-"""Normalized loss, which makes the losses of different jobs comparable.
-
-It is 1 at the start of a job and 0 when the job has converged. The divisor is the predicted whole
-range (fall so far + fall still to come), or the paper's largest change so far (§4.1).
-"""
+"""Normalized loss, which makes jobs comparable: 1 at the start of a job, 0 at convergence."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.forecast.predictor import Forecast, Status
-from dask_slaq.core.settings import NORMALIZERS
+from dask_slaq.core.forecast.types import Forecast, Status
 
 __all__ = ["normalized", "predicted_range", "scale"]
 
@@ -22,41 +16,17 @@ NOISE_FLOOR = 2.0
 
 
 def predicted_range(forecast: Forecast) -> FloatArray:
-    """Return the predicted whole fall of each job: its fall so far plus the fall still to come.
-
-    Returns
-    -------
-    (n_jobs,) array
-        In raw loss units, finite, at least 0; 0 without any information.
-    """
+    """Return the predicted whole fall (n_jobs,) in raw loss units: so far, and still to come."""
     return _fallen(forecast) + forecast.remaining
 
 
 def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the divisor that normalizes the loss reductions of each job.
+    """Return the divisor (n_jobs,) that normalizes losses: finite, > 0, at least twice the noise.
 
-    Parameters
-    ----------
-    forecast : Forecast
-    normalizer : {"range", "largest-change"}
-        The predicted whole range, or the paper's largest change between two reports so far. The
-        predicted range stands in for the largest change as long as the loss has not changed.
-
-    Returns
-    -------
-    (n_jobs,) array
-        In raw loss units, positive and finite, at least twice the noise; 1 without any
-        information.
-
-    Raises
-    ------
-    InvalidSetting
-        If `normalizer` is not one of `NORMALIZERS`.
+    It is the predicted whole range or, for ``"largest-change"``, the largest change between two
+    reports so far (§4.1 of the paper), for which the range stands in until the loss changes. It is
+    1 without any information.
     """
-    if normalizer not in NORMALIZERS:
-        raise InvalidSetting(
-            f"normalizer is {normalizer!r}; it must be one of {', '.join(NORMALIZERS)}"
-        )
     size = predicted_range(forecast)
     if normalizer == "largest-change":
         size = np.where(forecast.largest_change > 0, forecast.largest_change, size)
@@ -68,19 +38,7 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
 
 
 def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the present normalized loss of each job: its remaining fall divided by `scale`.
-
-    Parameters
-    ----------
-    forecast : Forecast
-    normalizer : {"range", "largest-change"}
-        See `scale`.
-
-    Returns
-    -------
-    (n_jobs,) array
-        Fraction in [0, 1]: 1 at the start, 0 when converged, 1 where unknown.
-    """
+    """Return the remaining fall (n_jobs,) divided by `scale`: in [0, 1], 1 if unknown."""
     size = scale(forecast, normalizer)
     fraction = np.clip(forecast.remaining / size, 0.0, 1.0)
     diverged = (forecast.status == Status.DIVERGING) & (_fallen(forecast) == 0)

@@ -17,23 +17,10 @@ FloatArray = NDArray[np.float64]
 def iterations_to_losses(
     predictor: Predictor, jobs: Sequence[str], targets: FloatArray
 ) -> FloatArray:
-    """Return the iterations that jobs still need to reach a loss: low, expected and high.
+    """Return the iterations (n_jobs, 3) until jobs reach a raw loss: low, expected and high.
 
-    The band follows the prediction intervals of the predictor, where it has any.
-
-    Parameters
-    ----------
-    predictor : Predictor
-    jobs : sequence of str
-        Jobs that the predictor follows.
-    targets : (n_jobs,) array
-        Losses, in raw units.
-
-    Returns
-    -------
-    (n_jobs, 3) array
-        Numbers of iterations; inf where the forecast does not reach the loss, nan before there is
-        a forecast.
+    The band follows the prediction intervals of the predictor, where it has any. Iterations are inf
+    where the forecast does not reach the loss, and nan before there is a forecast.
     """
     jobs = list(jobs)
     forecast = predictor.forecast(jobs)
@@ -49,10 +36,7 @@ def iterations_to_losses(
 
 
 def _first_below(horizons: FloatArray, losses: FloatArray, targets: FloatArray) -> FloatArray:
-    """Return the horizons (n_jobs,) at which `losses` (n_jobs, n_horizons) reach `targets`.
-
-    It is inf for jobs whose losses do not reach it.
-    """
+    """Return where losses (n_jobs, n_horizons) reach their targets (n_jobs,); inf if nowhere."""
     falling = np.minimum.accumulate(losses, axis=1)
     right = (falling > targets[:, None]).sum(axis=1)
     row, last = np.arange(len(targets)), len(horizons) - 1

@@ -19,29 +19,14 @@ _CHUNK = 2048
 
 
 def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve many small nonnegative least-squares problems exactly.
+    """Solve small nonnegative least-squares problems with Gram matrices (n, k, k) exactly.
 
-    Parameters
-    ----------
-    gram : (n, k, k) array
-        Symmetric positive semi-definite.
-    right : (n, k) array
+    The solutions (n, k) have the least ``x.gram.x - 2 x.right``; terms that other terms explain are
+    0. Each is the best nonnegative one among the unconstrained solutions of all subsets of terms.
+    The subsets form a tree, in which each differs from its parent by one sweep of Gauss-Jordan for
+    all jobs at once. With four terms this is cheaper than an active-set method, whose sets would
+    differ between jobs.
 
-    Returns
-    -------
-    (n, k) array
-        The nonnegative `x` with the least ``x.gram.x - 2 x.right``. Terms that other terms
-        explain are 0.
-
-    Notes
-    -----
-    The solution is the best nonnegative one among the unconstrained solutions of all subsets of
-    terms. The subsets form a tree, in which each differs from its parent by one sweep of
-    Gauss-Jordan for all jobs at once. With four terms this is cheaper than an active-set method,
-    whose sets would differ between jobs.
-
-    Examples
-    --------
     >>> nnls(np.eye(2)[None], np.array([[3.0, -1.0]])).tolist()
     [[3.0, 0.0]]
     """

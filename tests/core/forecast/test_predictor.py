@@ -9,19 +9,17 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import (
     DuplicateJob,
-    InvalidSetting,
     NonFiniteLoss,
     SlaqError,
     UnknownJob,
 )
+from dask_slaq.core.forecast import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast import predictor as loss_module
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
 from dask_slaq.core.forecast.experts.backtest import Backtest
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.predictor import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast.smoothing import normalize_window, report_noise, without_spikes
 
-WINDOWS = (8, 9, 32)
 K = np.arange(400)
 #: Smooth curves from 1 to 0, by iteration.
 FAMILIES = {
@@ -42,10 +40,9 @@ def predict(
     *,
     every: int = 1,
     target: float | None = None,
-    window: int = 32,
 ) -> Forecast:
     """Report `losses` of one job, fitting after each `every` of them and at the end."""
-    predictor = LossPredictor(window=window)
+    predictor = LossPredictor()
     predictor.add("job", target=target)
     for k, loss in enumerate(losses, start=1):
         predictor.report("job", loss)
@@ -81,11 +78,11 @@ def assert_well_formed(forecast: Forecast) -> None:
 # Any input
 
 
-@given(reports, st.sampled_from(WINDOWS), st.integers(1, 20), st.none() | st.just(0.0))
+@given(reports, st.integers(1, 20), st.none() | st.just(0.0))
 def test_any_reports_give_a_well_formed_forecast(
-    losses: list[float], window: int, every: int, target: float | None
+    losses: list[float], every: int, target: float | None
 ) -> None:
-    forecast = predict(losses, every=every, window=window, target=target)
+    forecast = predict(losses, every=every, target=target)
     assert_well_formed(forecast)
     assert forecast.n_reports[0] == len(losses)
     if losses:
@@ -351,18 +348,12 @@ def test_target_must_be_finite(target: float) -> None:
     predictor.add("a")
 
 
-def test_window_must_hold_a_curve() -> None:
-    with pytest.raises(InvalidSetting, match="4"):
-        LossPredictor(window=4)
-
-
 # Accuracy
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("window", [16, 64])
-def test_smooth_curves_are_forecast(name: str, window: int) -> None:
-    curve, predictor = FAMILIES[name], LossPredictor(window=window)
+def test_smooth_curves_are_forecast(name: str) -> None:
+    curve, predictor = FAMILIES[name], LossPredictor()
     predictor.add("job")
     errors, falls = [], []
     for k in range(150):

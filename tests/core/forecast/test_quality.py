@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.forecast.predictor import Forecast, LossPredictor
-from dask_slaq.core.forecast.quality import NORMALIZERS, normalized, predicted_range, scale
+from dask_slaq.core.forecast import Forecast, LossPredictor
+from dask_slaq.core.forecast.quality import normalized, predicted_range, scale
+from dask_slaq.core.settings import NORMALIZERS
 
 CURVE = 0.5 + np.exp(-0.1 * np.arange(100))
 
@@ -99,9 +99,3 @@ def test_a_job_that_only_fluctuates_has_little_to_gain() -> None:
     assert scale(forecast)[0] >= 2 * forecast.noise[0]
     gain = forecast.reduction[:, 8] / scale(forecast)
     assert 0 < gain[0] < 0.2 * gain[1]
-
-
-def test_normalizer_must_exist() -> None:
-    for function in (scale, normalized):
-        with pytest.raises(InvalidSetting, match=r"'median'.*range, largest-change"):
-            function(forecasts([1.0]), "median")

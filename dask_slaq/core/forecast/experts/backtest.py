@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.job_arrays import JobArrays
@@ -31,18 +31,14 @@ FAR = 1e290
 #: Longest lead that is scored, in iterations.
 FARTHEST = int(HORIZONS[N_KEPT - 1])
 #: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
-TO_EVERY_LEAD: FloatArray = np.stack(
-    [np.interp(np.arange(1, FARTHEST + 1), HORIZONS[:N_KEPT], unit) for unit in np.eye(N_KEPT)]
-)
+TO_EVERY_LEAD = interpolation(np.arange(1.0, FARTHEST + 1), HORIZONS[:N_KEPT])
 
 
 class Backtest(JobArrays):
     """Scores of the experts for each job, one row per job.
 
-    Parameters
-    ----------
-    noise_cost : (n_experts,) array
-        Error that noise of standard deviation 1 adds to the forecast of each expert.
+    `noise_cost` (n_experts,) is the error that noise of standard deviation 1 adds to the forecast
+    of each expert.
     """
 
     def __init__(self, noise_cost: FloatArray) -> None:
@@ -65,16 +61,8 @@ class Backtest(JobArrays):
         return log_weight
 
     def score(self, rows: IntArray, view: NormalizedWindow) -> None:
-        """Score the stored forecasts by the reports that have arrived since.
+        """Score the stored forecasts by the reports in the present windows that have arrived since.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        view : NormalizedWindow
-            Present windows of the jobs.
-
-        Notes
-        -----
         The error at a lead is the absolute mean of the signed errors up to that lead, so that the
         noise of reports averages out but the bias of an expert does not.
         """
@@ -108,16 +96,7 @@ class Backtest(JobArrays):
     def remember(
         self, rows: IntArray, view: NormalizedWindow, beliefs: list[CurveForecast]
     ) -> None:
-        """Store the experts' forecasts of jobs whose stored forecast is due for replacement.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        view : NormalizedWindow
-            Windows from which the forecasts were made.
-        beliefs : list of CurveForecast
-            One forecast of all jobs per expert.
-        """
+        """Store each expert's forecasts from `view` for jobs whose stored forecast is due."""
         column = self.column
         said_at = column["said_at"][rows]
         served = view.total - said_at >= np.minimum(CYCLE, 1 + said_at // YOUTH)
@@ -130,21 +109,10 @@ class Backtest(JobArrays):
         column["seen_at"][rows[due]] = view.total[due]
 
     def behind(self, rows: IntArray, total: IntArray) -> IntArray:
-        """Return how many reports to go back for a backcast: a forecast that can be scored at once.
+        """Return how many reports (n_jobs,) to go back for a backcast, which can be scored at once.
 
-        It is needed by jobs without a recent stored forecast: jobs in their first fit, and jobs
-        with many reports per fit.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        total : (n_jobs,) array of int
-            Reports so far.
-
-        Returns
-        -------
-        (n_jobs,) array of int
-            0 where no backcast is needed.
+        It is 0 but for jobs without a recent stored forecast: in their first fit, or with many
+        reports per fit.
         """
         said_at = self.column["said_at"][rows]
         lacks = np.where(said_at == 0, total >= 2 * FIRST, total - said_at > 2 * CYCLE)

@@ -35,13 +35,6 @@ class Ensemble:
       reports, to a long memory, or to means over the whole run. Their curves need not pass
       through the newest report, which makes them robust to noise.
     * *fast*, *slow* *in logs*: the same fits to log losses, for losses bounded by zero.
-
-    Parameters
-    ----------
-    window : int
-        Reports in a `NormalizedWindow`.
-    n_means : int
-        Means of the whole run in a `NormalizedWindow`.
     """
 
     #: Error that noise of standard deviation 1 adds to the forecast of each expert. A backtest over
@@ -99,14 +92,7 @@ def log_drops(view: NormalizedWindow) -> Drops:
 
 
 def geometric(view: NormalizedWindow, drops: Drops) -> CurveForecast:
-    """Forecast drops that shrink by a constant factor per iteration: log drop = a + b t.
-
-    Parameters
-    ----------
-    view : NormalizedWindow
-    drops : Drops
-        As of `log_drops` for the same jobs.
-    """
+    """Forecast drops that shrink by a constant factor per iteration: log drop = a + b t."""
     time = -np.arange(drops.log.shape[1], dtype=np.float64)
     a, b = _line(np.broadcast_to(time, drops.log.shape), drops, 0.0, 1e-9)
     b = np.minimum(b, -0.5 / view.total)[:, None]
@@ -116,14 +102,7 @@ def geometric(view: NormalizedWindow, drops: Drops) -> CurveForecast:
 
 
 def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
-    """Forecast drops that shrink as a power of the iteration: log drop = a + b log i.
-
-    Parameters
-    ----------
-    view : NormalizedWindow
-    drops : Drops
-        As of `log_drops` for the same jobs.
-    """
+    """Forecast drops that shrink as a power of the iteration: log drop = a + b log i."""
     now = np.maximum(view.total[:, None] - 1.0, 1.0)
     # Relative to the present iteration, so that exp(a) is the present drop.
     x = np.log(np.maximum(now - np.arange(drops.log.shape[1]), 1.0) / now)
@@ -141,12 +120,7 @@ def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
 def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast) -> CurveForecast:
     """Forecast log losses as a mixture of basis curves, for noise proportional to the loss.
 
-    Parameters
-    ----------
-    view : NormalizedWindow
-    atoms : BasisCurves
-    otherwise : CurveForecast
-        Forecasts to return for the jobs whose losses are not bounded by zero.
+    Jobs whose losses are not bounded by zero get the forecasts in `otherwise`.
     """
     logs = view._replace(losses=view.logs, noise=view.log_noise)
     log_level, log_fall = recent(logs, atoms, atoms.coarse_fall)
