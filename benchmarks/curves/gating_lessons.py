@@ -1,9 +1,4 @@
-"""Training examples for the gating network of the loss predictor.
-
-A lesson is one forecast: the inputs of the network, the experts' forecasts, the true losses, and
-the cost of an error. The cost is the sum of the error relative to the range of the curve, relative
-to the loss and, for smooth curves, relative to the true change.
-"""
+"""Training examples for the gating network of the loss predictor."""
 
 from __future__ import annotations
 
@@ -43,7 +38,11 @@ WINDOW = 32
 
 
 class Lessons(NamedTuple):
-    """Inputs of the network, forecasts of the experts, and true losses, in normalized units."""
+    """Lessons: inputs of the network, forecasts of the experts, and true losses, normalized.
+
+    The cost of an error is the sum of the error relative to the range of the curve, relative to the
+    loss and, for smooth curves, relative to the true change.
+    """
 
     x: Array  # (n, n_features)
     log_weight: Array  # (n, n_experts)

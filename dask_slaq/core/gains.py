@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import USUAL, Forecast, Status, predicted_range
+from dask_slaq.core.forecast import USUAL, Forecast, Status, first_at, predicted_range
 from dask_slaq.core.runtime import Speeds, among
 
 __all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
@@ -150,15 +150,9 @@ def iterations_to_target(
     """
     to_part = forecast.remaining - (1.0 - part) * predicted_range(forecast)
     fall = np.where(np.isnan(targets), to_part, forecast.level - targets)
-    x, y = forecast.horizons, forecast.reduction
-    right = np.clip((y < fall[:, None]).sum(axis=1), 1, len(x) - 1)
-    row = np.arange(len(fall))
-    low, high = y[row, right - 1], y[row, right]
-    gone = np.clip(fall, low, high) - low
-    step = np.divide(gone, high - low, out=np.zeros_like(fall), where=high > low)
-    ahead = x[right - 1] + step * (x[right] - x[right - 1])
+    ahead = first_at(fall, forecast.reduction, forecast.horizons)
     ahead = np.minimum(ahead, most)  # between two horizons
-    in_sight = (fall <= y[:, -1]) & np.isfinite(fall)
+    in_sight = (fall <= forecast.reduction[:, -1]) & np.isfinite(fall)
     left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)
     few = (forecast.status == Status.TOO_FEW_REPORTS) & np.isnan(targets) & np.isinf(most)
     return np.where(few, USUAL + done, left)

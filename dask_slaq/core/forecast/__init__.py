@@ -1,6 +1,6 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
-from dask_slaq.core.forecast.corrections import USUAL, at_horizon, ending, unreported
+from dask_slaq.core.forecast.corrections import USUAL, at_horizon, ending, first_at, unreported
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.forecast.quality import predicted_range
 from dask_slaq.core.forecast.time_to_target import iterations_to_losses
@@ -14,6 +14,7 @@ __all__ = [
     "Status",
     "at_horizon",
     "ending",
+    "first_at",
     "iterations_to_losses",
     "predicted_range",
     "unreported",

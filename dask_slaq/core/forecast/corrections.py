@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.types import Forecast
 
-__all__ = ["USUAL", "as_usual", "at_horizon", "ending", "hold_beyond", "unreported"]
+__all__ = ["USUAL", "as_usual", "at_horizon", "ending", "first_at", "hold_beyond", "unreported"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -88,3 +88,17 @@ def at_horizon(
     part = np.clip((ahead - horizons[left]) / (horizons[right] - horizons[left]), 0.0, 1.0)
     found: FloatArray = values[row, left] * (1.0 - part) + values[row, right] * part
     return found
+
+
+def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> FloatArray:
+    """Return the iterations (n_jobs,) after which `rising` (n_jobs, n_horizons) are as `needed`.
+
+    They lie within `horizons`, also where less or more is needed than there is.
+    """
+    right = np.clip((rising < needed[:, None]).sum(axis=1), 1, len(horizons) - 1)
+    row = np.arange(len(needed))
+    low, high = rising[row, right - 1], rising[row, right]
+    gone = np.clip(needed, low, high) - low
+    part = np.divide(gone, high - low, out=np.zeros(len(needed)), where=high > low)
+    ahead: FloatArray = horizons[right - 1] + part * (horizons[right] - horizons[right - 1])
+    return ahead

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dask_slaq.core.forecast.corrections import first_at
 from dask_slaq.core.forecast.types import Predictor, Status
 
 __all__ = ["iterations_to_losses"]
@@ -37,14 +38,6 @@ def iterations_to_losses(
 
 def _first_below(horizons: FloatArray, losses: FloatArray, targets: FloatArray) -> FloatArray:
     """Return where losses (n_jobs, n_horizons) reach their targets (n_jobs,); inf if nowhere."""
-    falling = np.minimum.accumulate(losses, axis=1)
-    right = (falling > targets[:, None]).sum(axis=1)
-    row, last = np.arange(len(targets)), len(horizons) - 1
-    at = np.clip(right, 1, last)
-    above, below = falling[row, at - 1], falling[row, at]
-    part = np.divide(
-        above - targets, above - below, out=np.zeros(len(targets)), where=above > below
-    )
-    step = horizons[at] - horizons[at - 1]
-    ahead = horizons[at - 1] + np.clip(part, 0.0, 1.0) * step
-    return np.where(right == 0, 0.0, np.where(right > last, np.inf, ahead))
+    fallen = -np.minimum.accumulate(losses, axis=1)
+    ahead = first_at(-targets, fallen, horizons)
+    return np.where(fallen[:, -1] < -targets, np.inf, ahead)

@@ -26,7 +26,6 @@ __all__ = [
     "rescaled",
     "residual",
     "scale_of",
-    "square",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -91,14 +90,6 @@ def total(terms: FloatArray) -> FloatArray:
     return found
 
 
-def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the normal equations of moments (n, 15): Gram matrices, right sides and counts."""
-    full = np.empty((len(sums), N_TERMS + 1, N_TERMS + 1))
-    full[:, _LEFT, _RIGHT] = sums
-    full[:, _RIGHT, _LEFT] = sums
-    return full[:, :N_TERMS, :N_TERMS], full[:, :N_TERMS, N_TERMS], full[:, N_TERMS, N_TERMS]
-
-
 def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
     """Return the sum of squared relative errors (n,) that each law (n, 4) leaves, at least 0."""
     less = np.concatenate([law, np.full((len(law), 1), -1.0)], axis=1)
@@ -123,8 +114,10 @@ def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
 
 def fit(sums: FloatArray) -> FloatArray:
     """Return the laws (n, 4) with the least squared relative errors for moments (n, 15)."""
-    gram, right, _ = square(sums)
-    return nnls(gram, right)
+    full = np.empty((len(sums), N_TERMS + 1, N_TERMS + 1))
+    full[:, _LEFT, _RIGHT] = sums
+    full[:, _RIGHT, _LEFT] = sums
+    return nnls(full[:, :N_TERMS, :N_TERMS], full[:, :N_TERMS, N_TERMS])
 
 
 def optimum(law: FloatArray) -> FloatArray:

@@ -225,18 +225,21 @@ class Runtimes(JobArrays):
         column = self.column
         work, width = column["work"][rows], column["width"][rows]
         new = work == 0
-        if new.any() and (past := new & (column["past_work"][rows] > 0)).any():
-            return self._with_past(rows, past)
+        past = new & (column["past_work"][rows] > 0)
         if new.any() and not new.all():
-            work = np.where(new, np.exp(np.log(work[~new]).mean()), work)
-            width = np.where(new, np.median(width[~new]), width)
-        scaled = np.flatnonzero(column["scaled"][rows] & ~new)
-        mine = rows[scaled]
-        law = column["law"][mine]
-        unseen = column["sums"][rows, _COUNT] == 0
+            work[new], width[new] = np.exp(np.log(work[~new]).mean()), np.median(width[~new])
+        work[past] = column["past_work"][rows[past]]
+        width[past] = np.maximum(column["past_width"][rows[past]], 1.0)
         useful = np.where(new, np.inf, width)
+        unseen = (column["sums"][rows, _COUNT] == 0) & ~past
         useful[unseen] = np.minimum(useful[unseen], self._population.first())
-        best = np.minimum(self._optima(mine), width[scaled])
+        lawful = column["scaled"][rows] & ~new
+        lawful[past] = column["past_law"][rows[past]].any(axis=1)
+        scaled = np.flatnonzero(lawful)
+        mine, by_past = rows[scaled], past[scaled]
+        law = np.where(by_past[:, None], column["past_law"][mine], column["law"][mine])
+        most = np.where(by_past, np.inf, self._trusted(mine))
+        best = np.minimum(np.minimum(scaling.optimum(law), most), width[scaled])
         useful[scaled] = np.maximum(np.floor(best), 1.0)
         return Speeds(work, width, useful, scaled, law)
 
@@ -245,18 +248,6 @@ class Runtimes(JobArrays):
         column = self.column
         column["past_work"][row], column["past_width"][row] = past.work, past.width
         column["past_law"][row] = 0.0 if past.law is None else past.law
-
-    def _with_past(self, rows: IntArray, past: BoolArray) -> Speeds:
-        """Return the speeds of jobs, of which those in `past` (n_jobs,) go by past runs."""
-        speeds = self.speeds(rows[~past]) if not past.all() else Speeds.none()
-        column, mine = self.column, rows[past]
-        law = column["past_law"][mine]
-        lawful = law.any(axis=1)
-        work, width = column["past_work"][mine], np.maximum(column["past_width"][mine], 1.0)
-        best = np.minimum(scaling.optimum(law[lawful]), width[lawful])
-        useful = np.full(len(mine), np.inf)
-        useful[lawful] = np.maximum(np.floor(best), 1.0)
-        return speeds.merged(Speeds(work, width, useful, np.flatnonzero(lawful), law[lawful]), past)
 
     def _observe(self, rows: IntArray) -> IntArray:
         """Record one observation per job since the last call. Returns the rows that had one."""
@@ -283,13 +274,13 @@ class Runtimes(JobArrays):
         return rows
 
     def _optima(self, rows: IntArray) -> FloatArray:
-        """Return the fastest thread counts of the jobs in `rows` that follow Ernest's law.
-
-        Each is at most `GROWTH` times the most threads tried.
-        """
+        """Return the fastest thread counts of the jobs in `rows` that follow Ernest's law."""
         rows = rows[self.column["scaled"][rows]]
-        most = self.column["most"][rows] * GROWTH
-        return np.minimum(scaling.optimum(self.column["law"][rows]), np.maximum(most, 1.0))
+        return np.minimum(scaling.optimum(self.column["law"][rows]), self._trusted(rows))
+
+    def _trusted(self, rows: IntArray) -> FloatArray:
+        """Return the thread counts up to which the laws of the jobs in `rows` are trusted."""
+        return np.maximum(self.column["most"][rows] * GROWTH, 1.0)
 
     def _telling(self, rows: IntArray) -> BoolArray:
         """Return which jobs were recently observed on clearly different thread counts."""

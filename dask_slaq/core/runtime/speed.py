@@ -68,25 +68,6 @@ class Speeds:
         scaled, mine = among(self.scaled, rows, len(self.work))
         return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, self.law[mine])
 
-    @classmethod
-    def none(cls) -> Speeds:
-        """Return the speeds of no jobs."""
-        empty = np.zeros(0)
-        return cls(empty, empty, empty, np.zeros(0, np.int64), np.zeros((0, scaling.N_TERMS)))
-
-    def merged(self, other: Speeds, where: NDArray[np.bool_]) -> Speeds:
-        """Return the speeds of these jobs and of `other` ones, whose `where` (n_all,) is true."""
-        mine, theirs = np.flatnonzero(~where), np.flatnonzero(where)
-        fields = []
-        for name in ("work", "width", "useful"):
-            values = np.empty(len(where))
-            values[mine], values[theirs] = getattr(self, name), getattr(other, name)
-            fields.append(values)
-        scaled = np.concatenate([mine[self.scaled], theirs[other.scaled]])
-        order = np.argsort(scaled)
-        law = np.concatenate([self.law, other.law])
-        return Speeds(fields[0], fields[1], fields[2], scaled[order], law[order])
-
     def fewest(self, threads: FloatArray) -> FloatArray:
         """Return the fewest threads with as many waves as `threads`; inf by Ernest's law."""
         least: FloatArray = np.ceil(self.width / waves(self.width, threads))

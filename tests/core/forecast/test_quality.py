@@ -28,7 +28,7 @@ def forecasts(*histories: np.ndarray | list[float]) -> Forecast:
 
 @pytest.mark.parametrize("normalizer", NORMALIZERS)
 @given(st.lists(st.lists(st.floats(-1e300, 1e300), max_size=20), max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_any_reports_are_normalized(normalizer: str, histories: list[list[float]]) -> None:
     forecast = forecasts(*histories)
     fraction, size = normalized(forecast, normalizer), scale(forecast, normalizer)
