@@ -74,11 +74,10 @@ def lessons(curves: Sequence[Curve]) -> Lessons:
         history.append(rows[going], np.array([losses[i][k - 1] for i in going]))
         view = normalize_window(history, rows[going], np.zeros(len(going), dtype=np.int64))
         backtest.score(rows[going], view)
-        beliefs = panel.ask(view)
-        backtest.remember(rows[going], view, beliefs)
+        said = panel.ask(view)
+        backtest.remember(rows[going], view, said)
         if k < FIRST:
             continue
-        said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
         log_weight = backtest.log_weights(rows[going])
         came = np.array([_came(losses[i], k) for i in going])
         truth = (came - view.newest[:, None]) / view.unit[:, None]

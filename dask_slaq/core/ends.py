@@ -7,14 +7,10 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["COLUMNS", "EndForecasts", "Ends"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Parts of the work at which a job enters the next group.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])

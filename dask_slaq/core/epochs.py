@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["ROW", "VARIABLES", "Epochs", "threads"]
 
-#: Values kept of each job in each epoch: fields of its `Grant`, its number of running tasks, and
-#: the core-seconds that it has used so far.
-VARIABLES = (
-    "iteration",
-    "loss",
-    "normalized_loss",
-    "predicted",
-    "share",
-    "running",
-    "core_seconds",
-)
 #: Values that `Epochs.table` returns.
 SHOWN = ("normalized_loss", "core_seconds")
 #: Record of one job in one epoch. Its name is stored once for all epochs, by the number `job`.
@@ -37,6 +26,9 @@ ROW = np.dtype(
         ("core_seconds", "<f8"),
     ]
 )
+#: Values kept of each job in each epoch: fields of its `Grant`, its number of running tasks, and
+#: the core-seconds that it has used so far.
+VARIABLES = tuple(name for name in ROW.names or () if name != "job")
 #: Maximum bytes of the history, and bytes after which a piece ends. One hour of 200 jobs in epochs
 #: of one second takes 38 MB.
 MOST_BYTES, PIECE = 60_000_000, 1_000_000
@@ -76,11 +68,11 @@ def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> N
 class Epochs:
     """Bounded history of the newest epochs, numbered from 0, which takes `nbytes`.
 
-    With many jobs, fewer than `most` epochs fit into `most_bytes`. The newest is always kept.
+    With many jobs, fewer than `most` epochs fit into `MOST_BYTES`. The newest is always kept.
     """
 
-    def __init__(self, most: int, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._most_bytes = most, most_bytes
+    def __init__(self, most: int) -> None:
+        self._most = most
         self.nbytes = 0
         self._first = 0
         self._kept: deque[tuple[float, Rows]] = deque()
@@ -193,16 +185,13 @@ class Epochs:
 
     def _append(self, time: float, rows: Rows) -> None:
         # Jobs in `_ended` that still wait will be in the next epoch at the earliest.
-        waiting = (int(one["job"][0]) for one in self._ended.values())
-        self._mark(waiting, self._first + len(self._kept) + 1)
-        self._mark(rows["job"].tolist(), self._first + len(self._kept))
+        epoch = self._first + len(self._kept)
+        self._last.update((int(one["job"][0]), epoch + 1) for one in self._ended.values())
+        self._last.update(dict.fromkeys(rows["job"].tolist(), epoch))
         self._kept.append((time, rows))
         self.nbytes += rows.nbytes + OVERHEAD
-        while len(self._kept) > self._most or (self.nbytes > self._most_bytes and len(self) > 1):
+        while len(self._kept) > self._most or (self.nbytes > MOST_BYTES and len(self) > 1):
             self._drop()
-
-    def _mark(self, numbers: Iterable[int], epoch: int) -> None:
-        self._last.update(dict.fromkeys(numbers, epoch))
 
     def _drop(self) -> None:
         """Drop the oldest epoch, and the names of jobs that are not in a later one."""

@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import USUAL, Forecast, Status, first_at, predicted_range
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import Speeds, among
 
 __all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Fractions of its predicted range: the fall that counts as the target of a job without one, and
 #: the fall after which its loss hardly changes.

@@ -1,4 +1,4 @@
-"""Arrays with one row per job, whose rows are reused."""
+"""Arrays with one row per job, whose rows are reused, and the types of arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["JobArrays"]
+__all__ = ["BoolArray", "FloatArray", "IntArray", "JobArrays"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 class JobArrays:

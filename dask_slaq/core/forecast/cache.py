@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
@@ -13,13 +12,9 @@ from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import Status
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 __all__ = ["ForecastCache"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Reports needed to extrapolate a curve.
 MIN_REPORTS = 4
@@ -131,7 +126,7 @@ class ForecastCache(JobArrays):
         column["level"][rows] += error - np.clip(error, -most, most)
 
     def store(
-        self, rows: IntArray, view: NormalizedWindow, history: Histories, belief: FloatArray
+        self, rows: IntArray, view: NormalizedWindow, history: Histories, curves: FloatArray
     ) -> None:
         """Store new forecasts: levels and falls (n_jobs, 1 + n_horizons) in the units of `view`.
 
@@ -140,9 +135,9 @@ class ForecastCache(JobArrays):
         towards their target instead, if they have one below their level.
         """
         column = self.column
-        level = view.newest + view.unit * belief[:, 0]
+        level = view.newest + view.unit * curves[:, 0]
         reach = REACH + REACH_PER_REPORT * view.total.astype(np.float64)
-        fall = view.unit[:, None] * hold_beyond(reach, belief[:, 1:])
+        fall = view.unit[:, None] * hold_beyond(reach, curves[:, 1:])
         noise = view.unit * view.noise
         diverging = self._diverging(rows, view, history, noise)
         status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))

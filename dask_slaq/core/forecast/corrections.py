@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.types import Forecast
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 __all__ = ["USUAL", "as_usual", "at_horizon", "ending", "first_at", "hold_beyond", "unreported"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Iterations in which a typical curve falls by half of its range.
 USUAL = 10.0

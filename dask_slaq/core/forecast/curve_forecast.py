@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+from dask_slaq.core.job_arrays import FloatArray
 
 __all__ = ["HORIZONS", "CurveForecast", "interpolation"]
-
-FloatArray = NDArray[np.float64]
 
 #: Horizons of every forecast, in iterations ahead: dense near the present, then roughly geometric.
 HORIZONS: FloatArray = np.array(
@@ -31,7 +30,3 @@ class CurveForecast(NamedTuple):
     level: FloatArray  # (n_jobs,) present loss
     #: (n_jobs, n_horizons) fall from `level`: 0 at horizon 0, nondecreasing, concave up to rounding
     fall: FloatArray
-
-    def of(self, which: slice) -> CurveForecast:
-        """Return the forecasts of some of the jobs."""
-        return CurveForecast(self.level[which], self.fall[which])

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["Histories"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 #: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
 #: one report in `_append_run`, which is cheaper for many reports of few rows.

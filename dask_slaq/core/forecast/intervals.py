@@ -8,17 +8,13 @@ whatever the distribution of the errors (adaptive conformal inference, Gibbs and
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["LEADS", "Bands"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Leads (iterations ahead) at which widths are stored, and the leads at which they are learned.
 LEADS = np.array([1, 5, 10, 47, 220])
@@ -50,7 +46,7 @@ class Bands(JobArrays):
             {
                 "scale": ((len(LEADS),), np.float64, 0.0),  # half widths before learning, raw
                 "log_factor": ((2, n), np.float32, 0.0),  # below and above
-                "said": ((2, n), np.float64, 0.0),  # lower and upper bound under test
+                "bounds": ((2, n), np.float64, 0.0),  # lower and upper bound under test
                 "due": ((n,), np.int32, 0),  # number of the report that tests them; 0: none
             }
         )
@@ -87,13 +83,13 @@ class Bands(JobArrays):
         column, window = self.column, history.window
         count = history.column["count"][rows]
         for lead, pace in enumerate(PACE.tolist()):
-            on_test, said = column["due"][:, lead], column["said"][:, :, lead]
+            on_test, bounds = column["due"][:, lead], column["bounds"][:, :, lead]
             due = on_test[rows]
             over = np.flatnonzero((due > 0) & (due <= count))
             came = over[count[over] - due[over] < window]  # still in the ring
             tested = rows[came]
             loss = history.column["ring"][tested, (due[came] - 1) % window]
-            for side, missed in enumerate((loss < said[tested, 0], loss > said[tested, 1])):
+            for side, missed in enumerate((loss < bounds[tested, 0], loss > bounds[tested, 1])):
                 log_factor = column["log_factor"][:, side, lead]
                 moved = log_factor[tested] + pace * (missed - MISSED)
                 log_factor[tested] = np.clip(moved, NARROWEST, WIDEST)
@@ -112,7 +108,7 @@ class Bands(JobArrays):
             on_test = column["due"][:, lead]
             free = np.flatnonzero(on_test[rows] == 0)
             some = rows[free]
-            said = self.bounds(some, level[free], reduction[free, lead, None], np.array([at]))
-            for side, bound in enumerate(said):
-                column["said"][some, side, lead] = bound[:, 0]
+            bounds = self.bounds(some, level[free], reduction[free, lead, None], np.array([at]))
+            for side, bound in enumerate(bounds):
+                column["bounds"][some, side, lead] = bound[:, 0]
             on_test[some] = count[free] + LEARNING[lead]

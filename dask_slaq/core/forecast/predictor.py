@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from math import nan
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, UnknownJob
 from dask_slaq.core.forecast.cache import ForecastCache
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.backtest import Backtest
 from dask_slaq.core.forecast.experts.ensemble import Ensemble
 from dask_slaq.core.forecast.experts.gating import blend, gate, trained
@@ -19,13 +18,10 @@ from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.types import Forecast
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.memory import Kind, PastRuns
 
 __all__ = ["LossPredictor"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Reports kept per job.
 WINDOW = 32
@@ -161,20 +157,19 @@ class LossPredictor:
 
     def _fit(self, rows: IntArray) -> None:
         """Fit the jobs of some rows together, and store their forecasts."""
-        view, beliefs = self._weigh(rows)
-        self._backtest.remember(rows, view, beliefs)
-        said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
-        mix = gate(self._gate, view, said, self._backtest.log_weights(rows))
-        belief = blend(said, mix, view.zero)
-        self._cache.store(rows, view, self._history, belief)
+        view, curves = self._weigh(rows)
+        self._backtest.remember(rows, view, curves)
+        mix = gate(self._gate, view, curves, self._backtest.log_weights(rows))
+        mixed = blend(curves, mix, view.zero)
+        self._cache.store(rows, view, self._history, mixed)
         if self._memory is not None:
             self._memory.mix(rows, self._cache)
-        ahead = (said[:, :, 1 + AT] - said[:, :, :1]) - (belief[:, 1 + AT] - belief[:, :1])
+        ahead = (curves[:, :, 1 + AT] - curves[:, :, :1]) - (mixed[:, 1 + AT] - mixed[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
         raw = view.unit[:, None]
-        self._bands.store(rows, view.unit * view.noise, raw * spread, raw * belief[:, 1 + AT])
+        self._bands.store(rows, view.unit * view.noise, raw * spread, raw * mixed[:, 1 + AT])
 
-    def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, list[CurveForecast]]:
+    def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, FloatArray]:
         """Return the normalized windows and the experts' forecasts, and update expert scores.
 
         A job without a recent forecast to score gets a backcast: a forecast from the reports up
@@ -190,12 +185,12 @@ class LossPredictor:
             np.concatenate([rows, again]),
             np.concatenate([np.zeros_like(back), back[some]]),
         )
-        beliefs, view = self._experts.ask(both), both.of(now)
+        curves, view = self._experts.ask(both), both.of(now)
         self._backtest.score(rows, view)
         if len(again):
-            self._backtest.remember(again, both.of(then), [b.of(then) for b in beliefs])
+            self._backtest.remember(again, both.of(then), curves[:, then])
             self._backtest.score(again, view.of(some))
-        return view, [b.of(now) for b in beliefs]
+        return view, np.ascontiguousarray(curves[:, now])
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of `jobs` as of the last fit. See `Predictor.forecast`."""

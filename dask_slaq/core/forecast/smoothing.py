@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.history import Histories
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 __all__ = ["MOST", "NormalizedWindow", "normalize_window", "report_noise", "without_spikes"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Bound on normalized values, in spans of the window, so that nothing overflows.
 MOST = 1e6

@@ -8,8 +8,9 @@ least squares on relative errors. The fit needs only sums of squares and product
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.runtime.least_squares import nnls
 
 __all__ = [
@@ -27,8 +28,6 @@ __all__ = [
     "residual",
     "scale_of",
 ]
-
-FloatArray = NDArray[np.float64]
 
 #: Number of terms of the law: constant, 1/N, log N, N.
 N_TERMS = 4

@@ -5,19 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import RunningTime
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
 from dask_slaq.core.runtime.speed import Speeds, waves
 
 __all__ = ["Runtimes"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Weight of the newest iteration in running means, which are thus dominated by the last few.
 NEWEST = 0.3

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.runtime import ernest as scaling
 
 __all__ = ["GOOD", "Population", "clearly_better"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: Weight of the prior in the fit of each job, in observations.
 PRIOR = 0.5

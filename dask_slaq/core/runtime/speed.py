@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import ernest as scaling
 
 __all__ = ["Progress", "Speeds", "among", "waves"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.
 ROUNDING = 1e-9

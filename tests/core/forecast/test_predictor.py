@@ -15,7 +15,7 @@ from dask_slaq.core.errors import (
 )
 from dask_slaq.core.forecast import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast import predictor as loss_module
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.backtest import Backtest
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import normalize_window, report_noise
@@ -513,9 +513,9 @@ def test_the_expert_that_was_right_is_believed(every: int) -> None:
     for k in range(1, len(losses), every):
         view = normalize_window(stored(losses[:k], 64)[0], rows, np.array([0]))
         backtest.score(rows, view)
-        stays = CurveForecast(np.zeros(1), np.zeros((1, len(HORIZONS))))
-        falls = CurveForecast(np.zeros(1), HORIZONS[None, :] / view.unit)
-        backtest.remember(rows, view, [stays, falls])
+        stays, falls = np.zeros((2, 1, 1 + len(HORIZONS)))
+        falls[0, 1:] = HORIZONS / view.unit
+        backtest.remember(rows, view, np.stack([stays, falls]))
     by_rate, by_hold = backtest.log_weights(rows)[0, ::-1]
     assert by_rate - by_hold > np.log(100)
 

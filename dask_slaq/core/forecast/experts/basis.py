@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast, interpolation
 from dask_slaq.core.forecast.smoothing import NormalizedWindow
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 __all__ = ["BETWEEN", "BasisCurves", "product", "recent", "whole_run"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Maximum time scale of a basis curve, in lengths of the history: longer ones are not determined.
 LONGEST = 1.5

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
 from dask_slaq.core.forecast.experts.basis import BETWEEN, BasisCurves, product, recent, whole_run
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.job_arrays import FloatArray
 
 __all__ = ["Ensemble"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Drops below this fraction of the window's span are treated as rounding errors.
 ROUNDING = 1e-15
@@ -46,11 +43,11 @@ class Ensemble:
         self._slow = BasisCurves(window, 0.9)
         self._whole = BasisCurves(n_means, 0.9)
 
-    def ask(self, view: NormalizedWindow) -> list[CurveForecast]:
-        """Return one forecast per expert."""
+    def ask(self, view: NormalizedWindow) -> FloatArray:
+        """Return forecasts (n_experts, n_jobs, 1 + n_horizons): levels, then falls."""
         drops = log_drops(view)
         slow = recent(view, self._slow)
-        beliefs = [
+        found = [
             geometric(view, drops),
             power(view, drops),
             recent(view, self._fast),
@@ -59,13 +56,13 @@ class Ensemble:
             in_logs(view, self._fast, slow),
             in_logs(view, self._slow, slow),
         ]
-        return [_above_zero(belief, view) for belief in beliefs]
+        return np.stack([np.column_stack(_above_zero(curve, view)) for curve in found])
 
 
-def _above_zero(belief: CurveForecast, view: NormalizedWindow) -> CurveForecast:
+def _above_zero(curve: CurveForecast, view: NormalizedWindow) -> CurveForecast:
     """Clip a forecast at a loss of zero; `view.zero` is far below for unbounded losses."""
-    level = np.maximum(belief.level, view.zero)
-    return CurveForecast(level, np.minimum(belief.fall, (level - view.zero)[:, None]))
+    level = np.maximum(curve.level, view.zero)
+    return CurveForecast(level, np.minimum(curve.fall, (level - view.zero)[:, None]))
 
 
 class Drops(NamedTuple):

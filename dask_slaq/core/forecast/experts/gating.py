@@ -11,16 +11,13 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 __all__ = ["Mixture", "blend", "features", "gate", "mixture", "trained"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Columns of the horizons at which the experts' forecasts are features.
 NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
@@ -61,15 +58,15 @@ def trained() -> dict[str, FloatArray]:
 
 
 def gate(
-    by: dict[str, FloatArray], view: NormalizedWindow, said: FloatArray, log_weight: FloatArray
+    by: dict[str, FloatArray], view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray
 ) -> Mixture:
     """Return how to combine the experts' forecasts, by a network with coefficients as `trained`.
 
-    It has one hidden layer of rectified linear units. `said` (n_experts, n_jobs, 1 + n_horizons)
-    has levels, then falls, in the units of `view`; `log_weight` (n_jobs, n_experts) the logs of the
-    experts' weights by `Backtest`, up to a constant per job.
+    It has one hidden layer of rectified linear units. `curves` are those of `Ensemble.ask`, and
+    `log_weight` (n_jobs, n_experts) the logs of the experts' weights by `Backtest`, up to a
+    constant per job.
     """
-    x = (features(view, said, log_weight) - by["mean"]) / by["deviation"]
+    x = (features(view, curves, log_weight) - by["mean"]) / by["deviation"]
     np.clip(x, -MOST_UNUSUAL, MOST_UNUSUAL, out=x)
     hidden = np.maximum(product(x, by["inner"]) + by["inner_bias"], 0.0)
     out = product(hidden, by["outer"]) + by["outer_bias"]
@@ -94,17 +91,17 @@ def mixture(
     )
 
 
-def blend(said: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
+def blend(curves: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
     """Combine the experts' forecasts, as in `gate`, into one (n_jobs, 1 + n_horizons).
 
     `zero` (n_jobs,) is the raw loss 0 in their units.
     """
     weight = by.weight * (by.factor * by.scale)[:, None]
-    belief: FloatArray = np.einsum("je,eji->ji", weight, said)
-    level = (by.level_weight.T * said[:, :, 0]).sum(axis=0) + by.shift
-    belief[:, 0] = level + (by.scale - 1.0) * (level - zero)
-    np.minimum(belief, MOST, out=belief)
-    return belief
+    mixed: FloatArray = np.einsum("je,eji->ji", weight, curves)
+    level = (by.level_weight.T * curves[:, :, 0]).sum(axis=0) + by.shift
+    mixed[:, 0] = level + (by.scale - 1.0) * (level - zero)
+    np.minimum(mixed, MOST, out=mixed)
+    return mixed
 
 
 def softmax(logs: FloatArray) -> FloatArray:
@@ -114,11 +111,11 @@ def softmax(logs: FloatArray) -> FloatArray:
     return weight
 
 
-def features(view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> FloatArray:
+def features(view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray) -> FloatArray:
     """Return features (n_jobs, n_features) for `gate`; none depends on the unit of the losses."""
-    fall = np.log(np.maximum(said[:, :, [1 + NEXT, 1 + NEAR, 1 + FAR]], 0.0) + 1e-4).T
+    fall = np.log(np.maximum(curves[:, :, [1 + NEXT, 1 + NEAR, 1 + FAR]], 0.0) + 1e-4).T
     near = fall[1]
-    level = said[-PROJECTIONS:, :, 0].T / (view.noise[:, None] + 1e-3)
+    level = curves[-PROJECTIONS:, :, 0].T / (view.noise[:, None] + 1e-3)
     oldest = view.losses.shape[1] - 1
     change = np.diff(view.losses[:, np.minimum(np.arange(CHANGES + 1), oldest)], axis=1)
     above_zero = np.clip(-view.zero, 0.0, 1e3)
