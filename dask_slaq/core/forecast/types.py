@@ -77,6 +77,7 @@ class Predictor(Protocol):
     --------
     A predictor that assumes that each drop of the loss is half of the drop before:
 
+    >>> import numpy as np
     >>> from dask_slaq.core.errors import NonFiniteLoss
     >>> class Halving:
     ...     def __init__(self):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from dask_slaq.core.errors import (
     SlaqError,
     UnknownJob,
 )
-from dask_slaq.core.forecast import Forecast, LossPredictor, Status
+from dask_slaq.core.forecast import Forecast, LossPredictor, Status, types
 from dask_slaq.core.forecast import predictor as loss_module
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.backtest import Backtest
@@ -74,6 +76,10 @@ def assert_well_formed(forecast: Forecast) -> None:
     assert np.isfinite(forecast.level[reported]).all()
     assert np.isnan(forecast.level[~reported]).all()
     assert set(forecast.status) <= set(Status)
+
+
+def test_the_example_of_a_predictor() -> None:
+    assert doctest.testmod(types).failed == 0
 
 
 # Any input
