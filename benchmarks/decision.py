@@ -27,7 +27,7 @@ from benchmarks.common.results import give, json_option
 from benchmarks.common.slaq2017 import algorithm_1, fit_curve
 from dask_slaq.core import decisions, placement
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.forecast.predictor import LossPredictor
+from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.policies import POLICIES, Policy
 
 __all__ = ["Training", "main", "measure"]

@@ -1,7 +1,6 @@
-"""Training of the gating network of the loss predictor.
+"""Training of the gating network of the loss predictor, on the experts' forecasts of many curves.
 
-The network is trained on the experts' forecasts of many curves at every iteration. Training
-minimizes the mean error at several horizons, relative to the range of the curve and to the loss.
+It minimizes the mean error at several horizons, relative to the range of the curve and to the loss.
 All randomness is seeded, so a second run writes the same numbers up to rounding.
 """
 
@@ -32,7 +31,7 @@ NETWORKS = 2
 
 
 class Network(NamedTuple):
-    """Coefficients of `GatingNetwork` without the mean and deviation of its inputs."""
+    """Coefficients of the gating network without the mean and deviation of its inputs."""
 
     inner: Array
     inner_bias: Array
@@ -41,21 +40,7 @@ class Network(NamedTuple):
 
 
 def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array]:
-    """Train one network with Adam to minimize the mean cost of the errors.
-
-    Parameters
-    ----------
-    some : Lessons
-    epochs : int
-        Passes over the lessons.
-    seed : int
-        Seed of the initial coefficients and of the order of the lessons.
-
-    Returns
-    -------
-    dict of str to array
-        Coefficients of `GatingNetwork` by name.
-    """
+    """Train one network with Adam to minimize the mean cost of the errors."""
     mean, deviation = some.x.mean(axis=0), some.x.std(axis=0) + 1e-6
     some = some._replace(x=np.clip((some.x - mean) / deviation, -4.0, 4.0))
     rng, n = np.random.default_rng(seed), len(some.x)
@@ -144,13 +129,7 @@ def _of_logs(weight: Array, of_weight: Array) -> Array:
 
 
 def write(file: Any, coefficients: dict[str, Array]) -> None:
-    """Write coefficients, rounded to three digits, as the ``.npz`` file that the package reads.
-
-    Parameters
-    ----------
-    file : path or binary file
-    coefficients : dict of str to array
-    """
+    """Write coefficients, rounded to three digits, as the ``.npz`` file that the package reads."""
     rounded = {
         name: np.array([float(f"{value:.3g}") for value in array.ravel()]).reshape(array.shape)
         for name, array in coefficients.items()

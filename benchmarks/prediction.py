@@ -4,7 +4,6 @@ All predictors forecast 1, 5 and 10 iterations ahead from the same origins. In s
 iteration from the fifth report on is an origin. In long curves, origins are dense early on and
 sparse later, and each is weighted by the number of iterations that it represents. The default
 predictor follows all curves as jobs of one cluster and receives every report.
-`benchmarks.forecasting.scores` averages the errors; `benchmarks.forecasting.rivals` has the rivals.
 """
 
 from __future__ import annotations
@@ -44,25 +43,12 @@ MADE, QUICK_MADE = 54, 27
 def measure(
     trials: Sequence[Trial], names: Sequence[str], processes: int
 ) -> tuple[dict[str, dict[str, Array]], Heard, dict[str, Any]]:
-    """Compute the forecasts of the default predictor and of the rivals.
+    """Compute the forecasts of the default predictor and of the rivals `names`.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-    names : sequence of str
-        Names of the rivals.
-    processes : int
-        Number of processes for the rivals; 1 runs them in this process.
-
-    Returns
-    -------
-    forecasts : dict of str to dict of str to array
-        Losses, (n_origins, n_horizons), by name of the predictor and id of the trial.
-    heard : Heard
-        Forecasts of the default predictor at every iteration.
-    costs : dict
-        By name: ``failures``, the share of origins at which a forecast was not finite and the
-        last report replaced it, and ``seconds_per_forecast``.
+    Returns losses (n_origins, n_horizons) by name of the predictor and id of the trial; the
+    forecasts of the default predictor at every iteration; and by name ``failures``, the share of
+    origins at which the last report replaced a forecast that was not finite, and
+    ``seconds_per_forecast``. One process is this one.
     """
     heard = listen(trials)
     said = heard.at(trials)

@@ -37,16 +37,7 @@ MEASURES = ("search_s", "near_best_s", "t90_quick_s", "t90_slow_s", "all_done_s"
 
 
 class Slept(BaseEstimator):
-    """Estimator that sleeps `seconds` per block of data, and scores ``best * (1 - kept**blocks)``.
-
-    Parameters
-    ----------
-    seconds : float
-    kept : float
-        Share of the remaining score gap that a block leaves.
-    best : float
-        Limit of the score.
-    """
+    """Estimator that sleeps `seconds` per block, and scores ``best * (1 - kept**blocks)``."""
 
     def __init__(self, seconds: float = 0.1, kept: float = 0.9, best: float = 1.0) -> None:
         self.seconds, self.kept, self.best = seconds, kept, best
@@ -66,16 +57,9 @@ class Slept(BaseEstimator):
 
 
 def search_of(kind: str, models: int, seed: int, part: float) -> Any:
-    """Make a search over `GRID`.
+    """Make a search over `GRID`, of a length relative to a full run.
 
-    Parameters
-    ----------
-    kind : {"halving", "hyperband"}
-    models : int
-        Initial number of models; for Hyperband, its `max_iter`.
-    seed : int
-    part : float
-        Length relative to a full run.
+    `models` is their initial number or, for Hyperband, its `max_iter`.
     """
     if kind == "hyperband":
         return HyperbandSearchCV(Slept(), GRID, max_iter=models, random_state=seed)
@@ -85,21 +69,10 @@ def search_of(kind: str, models: int, seed: int, part: float) -> Any:
 
 
 def run(side: str, kind: str, policy: str, models: int, seed: int, part: float) -> dict[str, float]:
-    """Run one search alongside the other jobs.
+    """Run one search alongside the other jobs, all of a length of `part` of a full run.
 
-    Parameters
-    ----------
-    side : {"slaq", "none"}
-    policy : str
-        Policy of the plugin.
-    kind, models, seed, part
-        See `search_of`; `part` scales the other jobs too.
-
-    Returns
-    -------
-    dict of str to float
-        Seconds from the common start (`MEASURES`), ``late_s`` (see `Lateness`) and the ``best``
-        score.
+    Returns `MEASURES` in seconds from the common start, ``late_s`` (see `Lateness`) and the
+    ``best`` score.
     """
     policy = "none" if side == "none" else policy
     with clusters.local_cluster(8) as (cluster, client), clusters.Lateness() as late:
@@ -123,19 +96,9 @@ def run(side: str, kind: str, policy: str, models: int, seed: int, part: float) 
 
 
 def near_best(history: list[dict[str, Any]], ended: float) -> float:
-    """Find when a score first came within 1 % of the best one.
+    """Return when a score first came within 1 % of the best one, on the clock of `ended`.
 
-    Parameters
-    ----------
-    history : list of dict
-        History of dask-ml's search, whose clock starts when training starts.
-    ended : float
-        End of the search, seconds.
-
-    Returns
-    -------
-    float
-        Seconds, on the clock of `ended`.
+    `history` is that of dask-ml's search, whose clock starts when training starts.
     """
     best = max(h["score"] for h in history)
     first = min(h["elapsed_wall_time"] for h in history if h["score"] >= 0.99 * best)

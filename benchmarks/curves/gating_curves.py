@@ -1,8 +1,6 @@
 """Training curves for the gating network of the loss predictor.
 
-There are four kinds: curves of the nine algorithms, variants of these curves (thinned, averaged,
-started later, rescaled, shifted or noisier), sums of synthetic decays with synthetic noise, and
-curves of small networks. Their seeds differ from those of all benchmarks.
+Their seeds differ from those of all benchmarks.
 """
 
 from __future__ import annotations
@@ -27,14 +25,9 @@ SHORTEST = 20
 def training_curves(trained: int, made: int, nets: int) -> list[Curve]:
     """Make the training curves. Curves that are too short or not finite are left out.
 
-    Parameters
-    ----------
-    trained : int
-        Number of curves of the nine algorithms, and of their variants.
-    made : int
-        Number of synthetic curves.
-    nets : int
-        Number of curves of networks.
+    There are `trained` curves of the nine algorithms, as many variants of these curves (thinned,
+    averaged, started later, rescaled, shifted or noisier), `made` sums of synthetic decays with
+    synthetic noise, and curves of `nets` small networks.
     """
     rng = np.random.default_rng(SEED)
     curves: list[Curve] = []

@@ -1,9 +1,4 @@
-"""Training examples for the gating network of the loss predictor.
-
-A lesson is one forecast: the inputs of the network, the experts' forecasts, the true losses, and
-the cost of an error. The cost is the sum of the error relative to the range of the curve, relative
-to the loss and, for smooth curves, relative to the true change.
-"""
+"""Training examples for the gating network of the loss predictor."""
 
 from __future__ import annotations
 
@@ -43,7 +38,11 @@ WINDOW = 32
 
 
 class Lessons(NamedTuple):
-    """Inputs of the network, forecasts of the experts, and true losses, in normalized units."""
+    """Lessons: inputs of the network, forecasts of the experts, and true losses, normalized.
+
+    The cost of an error is the sum of the error relative to the range of the curve, relative to the
+    loss and, for smooth curves, relative to the true change.
+    """
 
     x: Array  # (n, n_features)
     log_weight: Array  # (n, n_experts)
@@ -75,11 +74,10 @@ def lessons(curves: Sequence[Curve]) -> Lessons:
         history.append(rows[going], np.array([losses[i][k - 1] for i in going]))
         view = normalize_window(history, rows[going], np.zeros(len(going), dtype=np.int64))
         backtest.score(rows[going], view)
-        beliefs = panel.ask(view)
-        backtest.remember(rows[going], view, beliefs)
+        said = panel.ask(view)
+        backtest.remember(rows[going], view, said)
         if k < FIRST:
             continue
-        said = np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
         log_weight = backtest.log_weights(rows[going])
         came = np.array([_came(losses[i], k) for i in going])
         truth = (came - view.newest[:, None]) / view.unit[:, None]

@@ -108,27 +108,13 @@ class Net:
         self.biases = [np.zeros(b) for b in sizes[1:]]
 
     def loss(self, x: Array, y: Array) -> float:
-        """Return the mean loss of some samples, without dropout.
-
-        Parameters
-        ----------
-        x : (n, d) array
-        y : (n, k) array
-        """
+        """Return the mean loss of some samples, without dropout."""
         return self._loss(self._forward(x, None)[-1], y)[0]
 
     def slopes(
         self, x: Array, y: Array, rng: np.random.Generator
     ) -> tuple[float, list[Array], list[Array]]:
-        """Return the loss of a batch, and its derivatives by weights and biases.
-
-        Parameters
-        ----------
-        x : (n, d) array
-        y : (n, k) array
-        rng : Generator
-            Draws the dropout.
-        """
+        """Return the loss of a batch, with dropout, and its derivatives by weights and biases."""
         layers = self._forward(x, rng if self.drop else None)
         loss, back = self._loss(layers[-1], y)
         weights, biases = [], []

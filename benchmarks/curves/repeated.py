@@ -21,31 +21,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RepeatedRun:
-    """One run of a kind.
+    """One run of a kind."""
 
-    Attributes
-    ----------
-    features : dict of str to float
-        Parameters in orders of magnitude.
-    loss : (n_iterations,) array
-        Loss after each iteration.
-    """
-
-    features: dict[str, float]
-    loss: Array
+    features: dict[str, float]  # parameters in orders of magnitude
+    loss: Array  # after each iteration
 
 
 def run_of_kind(family: str, kind: int, run: int, iterations: int) -> RepeatedRun:
-    """Train one run, deterministically.
-
-    Parameters
-    ----------
-    family : str
-        One of `FAMILIES`.
-    kind, run : int
-        Seeds of the data set, and of the parameters and the start.
-    iterations : int
-    """
+    """Train one run. Its `kind` seeds the data, and `run` the parameters and the start."""
     which = list(FAMILIES).index(family)
     data, rng = np.random.default_rng([which, kind]), np.random.default_rng([which, kind, 1, run])
     with warnings.catch_warnings():

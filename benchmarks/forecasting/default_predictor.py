@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecasting.scores import FIRST, HORIZONS, Trial
-from dask_slaq.core.forecast.predictor import LossPredictor
+from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.simulation.workload.curves import Curve
 
 __all__ = ["Heard", "fit_seconds", "listen"]
@@ -19,22 +19,17 @@ Array = NDArray[np.float64]
 
 #: Numbers of jobs for which a refit is timed.
 SIZES = (1, 160, 4000, 100_000)
+#: Most reports of such a job before the fit.
+MOST_SEEN = 32
 
 
 @dataclass(frozen=True)
 class Heard:
     """Forecasts of the default predictor, by id of the trial.
 
-    Each table has shape (n_iterations - FIRST, n_horizons); its first row is the forecast after
-    FIRST reports.
-
-    Attributes
-    ----------
-    losses : dict of str to array
-    lower, upper : dict of str to array
-        Ends of the band of a new report.
-    seconds : float
-        Total time, including the reports.
+    Each table (n_iterations - FIRST, n_horizons) starts with the forecast after FIRST reports.
+    `lower` and `upper` are the ends of the band of a new report; `seconds` is the total time,
+    including the reports.
     """
 
     losses: dict[str, Array]
@@ -56,15 +51,7 @@ class Heard:
 
 
 def listen(trials: Sequence[Trial], predictor: LossPredictor | None = None) -> Heard:
-    """Report all curves to one predictor, fit after each iteration, and record its forecasts.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-        Forecasts are recorded at every iteration, not only at the origins.
-    predictor : LossPredictor, optional
-        Predictor without jobs; a default one is made if omitted.
-    """
+    """Report all curves to one predictor, fit after each iteration, and record its forecasts."""
     predictor = LossPredictor() if predictor is None else predictor
     begin = time.perf_counter()
     tables: tuple[dict[str, Array], ...] = ({}, {}, {})
@@ -94,35 +81,20 @@ def _said(predictor: LossPredictor, names: list[str]) -> list[Array]:
     ]
 
 
-def fit_seconds(
-    curves: Sequence[Curve], sizes: Sequence[int] = SIZES, window: int = 32
-) -> dict[str, float]:
-    """Time one `LossPredictor.fit` after every job has reported once since the last fit.
+def fit_seconds(curves: Sequence[Curve], sizes: Sequence[int] = SIZES) -> dict[str, float]:
+    """Return the median seconds of a fit after one more report of each job, by number of jobs.
 
     With many jobs, a fit refits only those with the highest priority, and rolls the forecasts of
-    the others forward.
-
-    Parameters
-    ----------
-    curves : sequence of Curve
-        Curves of the jobs, used in turn.
-    sizes : sequence of int
-        Numbers of jobs.
-    window : int
-        Maximum number of reports per job before the fit; the minimum is 5.
-
-    Returns
-    -------
-    dict of str to float
-        Median seconds by number of jobs.
+    the others forward. Jobs have up to `MOST_SEEN` reports before it.
     """
-    return {str(size): _refit([curves[i % len(curves)].loss for i in range(size)], window)
-            for size in sizes}  # fmt: skip
+    return {
+        str(size): _refit([curves[i % len(curves)].loss for i in range(size)]) for size in sizes
+    }
 
 
-def _refit(losses: Sequence[Array], window: int) -> float:
+def _refit(losses: Sequence[Array]) -> float:
     predictor = LossPredictor()
-    seen = [min(FIRST + i % (window - FIRST + 1), len(loss)) for i, loss in enumerate(losses)]
+    seen = [min(FIRST + i % (MOST_SEEN - FIRST + 1), len(loss)) for i, loss in enumerate(losses)]
     for i, (loss, count) in enumerate(zip(losses, seen, strict=True)):
         predictor.add(str(i))
         for value in loss[:count]:

@@ -30,24 +30,10 @@ def write(
     band: Band,
     result: Mapping[str, Any],
 ) -> int:
-    """Write `summary.png`, and one plot per algorithm and kind of curve.
+    """Write `summary.png`, and one plot per algorithm and kind. Returns the number of files.
 
-    Parameters
-    ----------
-    folder : path
-        Created if it does not exist.
-    trials : sequence of Trial
-    forecasts : mapping
-        Losses, (n_origins, n_horizons), by name of the predictor and id of the trial.
-    band : pair of mapping, or None
-        Lower and upper end of the default predictor's band, by id of the trial.
-    result : mapping
-        Result of the benchmark.
-
-    Returns
-    -------
-    int
-        Number of files.
+    `forecasts` and `result` are those of the benchmark; `band` has the lower and upper ends of the
+    default predictor's band, by id of the trial.
     """
     import matplotlib
 

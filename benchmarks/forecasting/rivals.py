@@ -1,8 +1,6 @@
 """Rival forecasts of loss curves, under the same harness as the default predictor.
 
-A rival gets the reports so far and forecasts the loss at several horizons. One object follows one
-curve with increasing origins, so it may keep state. If a rival fails or its forecast is not finite,
-the last report replaces the forecast and the failure is counted.
+One object follows one curve with increasing origins, so it may keep state.
 """
 
 from __future__ import annotations
@@ -33,20 +31,7 @@ class Rival(Protocol):
     """Forecaster of one curve."""
 
     def forecast(self, history: Array, horizons: Array) -> Array:
-        """Forecast the loss at each horizon.
-
-        Parameters
-        ----------
-        history : (n_reports,) array
-            At least 5 reports, oldest first.
-        horizons : (n_horizons,) array
-            Iterations ahead of the last report.
-
-        Returns
-        -------
-        (n_horizons,) array
-            Losses.
-        """
+        """Return the losses (n_horizons,) expected after at least 5 reports, oldest first."""
 
 
 class Hold:
@@ -302,37 +287,19 @@ def available() -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class Record:
-    """Forecasts of rivals for one curve, by name of the rival.
+    """Forecasts of rivals for one curve, by name of the rival."""
 
-    Attributes
-    ----------
-    forecasts : dict of str to array
-        Losses, (n_origins, n_horizons).
-    failures : dict of str to int
-        Number of origins at which the last report replaced the forecast.
-    seconds : dict of str to float
-        Total time of the forecasts.
-    """
-
-    forecasts: dict[str, Array]
-    failures: dict[str, int]
-    seconds: dict[str, float]
+    forecasts: dict[str, Array]  # losses, (n_origins, n_horizons)
+    failures: dict[str, int]  # origins at which the last report replaced the forecast
+    seconds: dict[str, float]  # total time of the forecasts
 
 
 def follow(
     names: Sequence[str], loss: Array, origins: Sequence[int], horizons: Sequence[int]
 ) -> Record:
-    """Run rivals on one curve, at each origin with the reports up to it.
+    """Run rivals on one curve, at each origin (a number of reports) with the reports up to it.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names in `RIVALS`.
-    loss : (n_iterations,) array
-    origins : sequence of int
-        Numbers of reports before each forecast, increasing.
-    horizons : sequence of int
-        Iterations ahead.
+    If a rival fails or its forecast is not finite, the last report replaces the forecast.
     """
     record = Record({}, {}, {})
     ahead = np.array(horizons, dtype=float)

@@ -31,24 +31,12 @@ CONVERGED = 1e-12
 
 @dataclass(frozen=True)
 class Trial:
-    """Curve with the origins of its forecasts.
+    """Curve up to its convergence, with the origins of its forecasts."""
 
-    Attributes
-    ----------
-    id : str
-        Unique id of the curve.
-    curve : Curve
-        The curve up to its convergence.
-    origins : (n_origins,) array of int
-        Numbers of reports before each forecast, increasing.
-    stands_for : (n_origins,) array
-        Number of iterations that each origin represents.
-    """
-
-    id: str
+    id: str  # unique
     curve: Curve
-    origins: NDArray[np.int64]
-    stands_for: Array
+    origins: NDArray[np.int64]  # (n_origins,) reports before each forecast, increasing
+    stands_for: Array  # (n_origins,) iterations that each origin represents
 
     @property
     def truth(self) -> Array:
@@ -72,14 +60,7 @@ def converged(loss: Array) -> int:
 
 
 def prepare(curves: Sequence[Curve], origins: int = 0) -> list[Trial]:
-    """Make trials of the curves that are long enough for a forecast.
-
-    Parameters
-    ----------
-    curves : sequence of Curve
-    origins : int
-        Maximum number of origins per curve; 0 for all.
-    """
+    """Make trials of the curves that are long enough, with at most `origins` origins; 0 for all."""
     trials, seen = [], Counter[str]()
     for curve in curves:
         seen[curve.id] += 1
@@ -162,22 +143,13 @@ def _relative(error: Array, truth: Array) -> Array:
 
 
 def score(trials: Sequence[Trial], forecasts: Mapping[str, Array]) -> dict[str, Any]:
-    """Score one predictor at each horizon.
+    """Score one predictor at each horizon that has forecasts.
 
-    Parameters
-    ----------
-    trials : sequence of Trial
-    forecasts : mapping
-        Forecasts, (n_origins, n_horizons), by id of the trial.
-
-    Returns
-    -------
-    dict
-        For each horizon with forecasts: ``mean_rel``, ``median_rel`` and ``p95_rel`` of
-        |forecast - truth| / |truth| (truths of 0 do not count); ``mean_range``, the mean error
-        relative to the range of the curve; ``reduction``, the mean error divided by the mean true
-        change since the last report, both relative to the range, so that "no change" scores 1;
-        ``by_algorithm``, the mean relative error of each group; ``forecasts``, their number.
+    ``mean_rel``, ``median_rel`` and ``p95_rel`` are of |forecast - truth| / |truth| (truths of 0 do
+    not count); ``mean_range`` is the mean error relative to the range of the curve; ``reduction``,
+    the mean error divided by the mean true change since the last report, both relative to the
+    range, so that "no change" scores 1; ``by_algorithm``, the mean relative error of each group;
+    ``forecasts``, their number.
     """
     found: dict[str, Any] = {}
     for column, horizon in enumerate(HORIZONS):
@@ -212,20 +184,7 @@ def score(trials: Sequence[Trial], forecasts: Mapping[str, Array]) -> dict[str, 
 
 
 def mean_error(trial: Trial, forecasts: Array, horizon: int = HORIZONS[-1]) -> float | None:
-    """Compute the mean relative error of one curve's forecasts.
-
-    Parameters
-    ----------
-    trial : Trial
-    forecasts : (n_origins, n_horizons) array
-    horizon : int
-        Iterations ahead, one of `HORIZONS`.
-
-    Returns
-    -------
-    float or None
-        None if there is nothing to score.
-    """
+    """Return the mean relative error of one curve's forecasts; None if none can be scored."""
     column = HORIZONS.index(horizon)
     truth = trial.truth[:, column]
     found = _relative(np.abs(forecasts[:, column] - truth), truth)
@@ -238,19 +197,7 @@ def mean_error(trial: Trial, forecasts: Array, horizon: int = HORIZONS[-1]) -> f
 def cover(
     trials: Sequence[Trial], lower: Mapping[str, Array], upper: Mapping[str, Array]
 ) -> dict[str, dict[str, float]]:
-    """Compute the coverage of the band and its mean width relative to the range.
-
-    Parameters
-    ----------
-    trials : sequence of Trial
-    lower, upper : mapping
-        Ends of the band, like `forecasts` in `score`.
-
-    Returns
-    -------
-    dict
-        ``coverage`` and ``width``, each by horizon.
-    """
+    """Return the coverage of the band and its mean width relative to the range, each by horizon."""
     found: dict[str, dict[str, float]] = {"coverage": {}, "width": {}}
     for column, horizon in enumerate(HORIZONS):
 

@@ -38,21 +38,10 @@ NOTES = (
 
 
 def measure(searches: list[Search], ways: list[str], say: Any) -> dict[str, Any]:
-    """Run all searches in all ways, and summarize them.
+    """Run all searches, one per seed, in all ways, and summarize them by way.
 
-    Parameters
-    ----------
-    searches : list of Search
-        One per seed.
-    ways : list of str
-        The order rotates from search to search so that drift of the machine cancels.
-    say : callable
-        Called with one line of progress per run.
-
-    Returns
-    -------
-    dict
-        For each way see `summarize`.
+    The order of the ways rotates from search to search so that drift of the machine cancels. `say`
+    gets one line of progress per run.
     """
     found: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
     for turn, search in enumerate(searches):
@@ -72,22 +61,13 @@ def measure(searches: list[Search], ways: list[str], say: Any) -> dict[str, Any]
 
 
 def figures(outcome: Outcome, best: float) -> dict[str, Any]:
-    """Compute the figures of one run.
+    """Compute the figures of one run; `best` is the lowest final loss of any way.
 
-    Parameters
-    ----------
-    outcome : Outcome
-    best : float
-        Lowest final loss of any way.
-
-    Returns
-    -------
-    dict
-        ``best_s``, ``top5_s``: seconds until the model with the lowest final loss of this way, and
-        all of the five lowest, were ready; ``near_s``: until a final loss within 5 % of `best` was.
-        They are None if there is no such model. Also ``all_s``, ``steps``, ``best_value``,
-        ``results_equal``, and ``any_order``: means of ``best_s`` and ``top5_s`` over all orders of
-        the models, which under plain Dask are equally likely.
+    ``best_s``, ``top5_s``: seconds until the model with the lowest final loss of this way, and all
+    of the five lowest, were ready; ``near_s``: until a final loss within 5 % of `best` was. They
+    are None if there is no such model. Also ``all_s``, ``steps``, ``best_value``,
+    ``results_equal``, and ``any_order``: means of ``best_s`` and ``top5_s`` over all orders of the
+    models, which under plain Dask are equally likely.
     """
     ranked = sorted(outcome.ready)
     near = [seconds for value, seconds in ranked if value <= NEAR * best]
@@ -117,21 +97,11 @@ def _any_order(outcome: Outcome, count: int) -> float | None:
 
 
 def summarize(runs: list[dict[str, Any]], plain: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """Compute the means of a way over the seeds.
+    """Compute the means of a way over the seeds, from its figures and those of the way `plain`.
 
-    Parameters
-    ----------
-    runs : list of dict
-        Figures of this way, one per seed.
-    plain : list of dict, optional
-        Figures of the way `plain`, in the same order.
-
-    Returns
-    -------
-    dict
-        The keys of `figures`, each the mean over the seeds that have it; ``near_seeds``: number of
-        seeds that have ``near_s``; ``over_plain``: means of the ratios to `plain` of the same seed;
-        ``over_any_order``: the same to plain's ``any_order``; ``seeds``: the runs.
+    Each of the keys of `figures` is the mean over the seeds that have it; ``near_seeds``: number of
+    seeds that have ``near_s``; ``over_plain``: means of the ratios to `plain` of the same seed;
+    ``over_any_order``: the same to plain's ``any_order``; ``seeds``: the runs.
     """
     means = {key: _mean(run[key] for run in runs) for key in (*TIMES, "steps", "best_value")}
     near = sum(run["near_s"] is not None for run in runs)

@@ -37,15 +37,10 @@ class Space(Protocol):
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Networks with a learning rate and a width.
+    """Networks with a learning rate and a width, of a number of steps each.
 
     A large rate learns fast, but not to the lowest loss, so the first steps mislead. The best final
     loss is at a rate of 10**-2.2 and at 128 units.
-
-    Attributes
-    ----------
-    steps : int
-        Steps of each model.
     """
 
     steps: int
@@ -76,13 +71,7 @@ class Synthetic:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Models with recorded loss curves; the only parameter chooses the curve.
-
-    Attributes
-    ----------
-    curves : list of list of float
-        One loss per step of each model.
-    """
+    """Models with recorded loss curves, one loss per step; the only parameter chooses the curve."""
 
     curves: list[list[float]]
 
@@ -105,21 +94,9 @@ def recorded(
 ) -> Recorded:
     """Make one search of curves from different trainings.
 
-    Noisy curves are left out, because which of them ends lowest is a matter of the last batch. The
-    others keep their shape: squeezed to `steps` points, and scaled so that all start close to 1 and
-    each ends at a level of its own.
-
-    Parameters
-    ----------
-    curves : sequence of Curve
-    models, steps : int
-        Number of models, and of steps of each.
-    rng : numpy.random.Generator
-
-    Raises
-    ------
-    CurveError
-        No curve makes progress without noise.
+    Noisy curves are left out, because which of them ends lowest is a matter of the last batch; if
+    no other is left, it raises `CurveError`. The others keep their shape: squeezed to `steps`
+    points, and scaled so that all start close to 1 and each ends at a level of its own.
     """
     smooth = [curve for curve in curve_files.fit_for_jobs(curves) if not curve.noisy]
     made = []

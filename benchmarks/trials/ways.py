@@ -29,35 +29,17 @@ STUCK = 10
 
 @dataclass(frozen=True)
 class Search:
-    """Models to train, and the cluster to train them on.
-
-    Attributes
-    ----------
-    space : Space
-    models : list of dict
-        Parameters of the models that are trained where Optuna does not choose.
-    seed : int
-    step_s : float
-        Seconds per step.
-    workers, threads : int
-        Number of workers, and threads of each.
-    processes : bool
-        Whether workers are processes of their own.
-    policy : str
-        Policy of the plugin.
-    sampler : {"tpe", "same"}
-        Whether Optuna samples parameters by TPE, its default, or trains `models`.
-    """
+    """Models to train, and the cluster to train them on."""
 
     space: Space
-    models: list[dict[str, Any]]
+    models: list[dict[str, Any]]  # parameters, where Optuna does not choose
     seed: int
-    step_s: float
+    step_s: float  # seconds per step
     workers: int
-    threads: int
-    processes: bool
-    policy: str
-    sampler: str
+    threads: int  # of each worker
+    processes: bool  # whether workers are processes of their own
+    policy: str  # of the plugin
+    sampler: str  # whether Optuna samples by "tpe", its default, or trains the "same" `models`
 
     @property
     def steps(self) -> int:
@@ -73,36 +55,20 @@ class Search:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the models of a search.
+    """What became of the models of a search."""
 
-    Attributes
-    ----------
-    ready : list of (float, float)
-        Final loss of each model that was trained to its end, and seconds from the submission of the
-        first until its result was ready.
-    all_s : float
-        Seconds until nothing was left to do.
-    steps : int
-        Steps made, of all models.
-    equal : bool
-        Whether as many models as there are were trained to their ends, and each made exactly the
-        losses that its parameters make alone.
-    """
-
+    #: Final loss of each model that was trained to its end, and seconds from the submission of the
+    #: first until its result was ready.
     ready: list[tuple[float, float]]
-    all_s: float
-    steps: int
+    all_s: float  # seconds until nothing was left to do
+    steps: int  # made, of all models
+    #: Whether as many models as there are were trained to their ends, and each made exactly the
+    #: losses that its parameters make alone.
     equal: bool
 
 
 def require_optuna() -> None:
-    """Check that Optuna and its Dask storage are there.
-
-    Raises
-    ------
-    ImportError
-        If one is missing, with what to install.
-    """
+    """Raise an `ImportError` with what to install, unless Optuna and its Dask storage are there."""
     try:
         import optuna
         from optuna_integration import DaskStorage
@@ -113,19 +79,7 @@ def require_optuna() -> None:
 
 
 def run(way: str, search: Search) -> Outcome:
-    """Run a search on a fresh cluster.
-
-    Parameters
-    ----------
-    way : str
-        One of `WAYS`.
-    search : Search
-
-    Raises
-    ------
-    TimeoutError
-        If the search is stuck.
-    """
+    """Run a search in one of `WAYS` on a fresh cluster; a stuck search raises `TimeoutError`."""
     with local_cluster(search.workers, threads=search.threads, processes=search.processes) as (
         _,
         client,
@@ -167,13 +121,7 @@ def _block(way: str, search: Search, client: Client) -> AbstractContextManager[A
 def train(
     model: dict[str, Any], space: Space, step_s: float, report: Callable[[float], Any] | None
 ) -> list[float]:
-    """Train one model: sleep and report each step.
-
-    Returns
-    -------
-    list of float
-        The loss after each step.
-    """
+    """Train one model: sleep and report each step. Returns the loss after each step."""
     made = []
     for loss in space.losses(model):
         time.sleep(step_s)

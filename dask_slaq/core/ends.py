@@ -1,11 +1,4 @@
-"""When jobs of known length end: in the fair world, at the latest by their promise, and expected.
-
-A job that lives on its promise is expected to end with it. One that is ahead of it may go on as
-fast as now or be overtaken: there the expectation is the geometric mean of the time until its
-promise and that of the work left on its fair share. How wrong this was for jobs that have ended
-gives the band, whose quantiles move until the band holds as many ends as it states (conformal
-prediction; adaptive: Gibbs and Candes, NeurIPS 2021).
-"""
+"""When jobs of known length end: in the fair world, by their promise, and as expected."""
 
 from __future__ import annotations
 
@@ -14,14 +7,10 @@ from collections import deque
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["COLUMNS", "EndForecasts", "Ends"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Parts of the work at which a job enters the next group.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 0.9])
@@ -59,7 +48,14 @@ class Ends(NamedTuple):
 
 
 class EndForecasts:
-    """Forecasts of the ends of the jobs in `table`, corrected by those that have ended."""
+    """Forecasts of the ends of the jobs in `table`, corrected by those that have ended.
+
+    A job that lives on its promise is expected to end with it. One that is ahead of it may go on as
+    fast as now or be overtaken: there the expectation is the geometric mean of the time until its
+    promise and that of the work left on its fair share. How wrong this was for jobs that have ended
+    gives the band, whose quantiles move until the band holds as many ends as it states (adaptive
+    conformal prediction: Gibbs and Candes, NeurIPS 2021).
+    """
 
     def __init__(self, table: JobArrays) -> None:
         self._table = table
@@ -82,21 +78,10 @@ class EndForecasts:
     ) -> Ends:
         """Return when jobs end, and keep what is expected of those that are new to a group.
 
-        Parameters
-        ----------
-        rows : (n,) array of int
-        attained, total : (n,) array
-            Core-seconds until now, and of the whole job; inf if unknown.
-        share : (n,) array
-            Fair shares of the threads now.
-        due : (n,) array
-            Core-seconds promised until now.
-        fair, promised : (n,) array
-            Seconds until the end in the fair world, and until the promised one.
-        epoch, now : float
-            Seconds. Nothing is expected sooner than in an epoch.
-        threads : float
-            Threads of the cluster.
+        All arrays are (n,). `attained` and `due` are core-seconds until now, used and promised;
+        `total` those of the whole job, inf if unknown; `share` is the fair share in threads. `fair`
+        and `promised` are seconds until the end in the fair world, and until the promised one.
+        Nothing is expected sooner than in an `epoch`; `threads` are those of the cluster.
         """
         known = np.isfinite(total) & (total > 0)
         done = np.divide(attained, total, out=np.zeros(len(rows)), where=known)
@@ -117,14 +102,7 @@ class EndForecasts:
         return Ends(fair, np.where(known, promised, np.nan), *band)
 
     def learn(self, row: int, now: float) -> None:
-        """Compare what was expected of a job with its end.
-
-        Parameters
-        ----------
-        row : int
-        now : float
-            Seconds.
-        """
+        """Compare what was expected of the job in a `row` with its end."""
         at, band = (self._table.column[name][row] for name in ("end_at", "end_band"))
         for group in np.flatnonzero(~np.isnan(at)).tolist():
             real = now - at[group]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,22 +30,11 @@ Rows = NDArray[Any]
 
 
 def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> NDArray[Any]:
-    """Return how many threads jobs used, as core-seconds per second.
+    """Return how many threads jobs used: core-seconds per second, over `n_epochs` up to each epoch.
 
-    Parameters
-    ----------
-    times : (n_epochs,) array
-        Seconds.
-    core_seconds : (n_jobs, n_epochs) array
-        Core-seconds that each job has used so far, nan where it did not run. They begin anew if
-        another job of the same name has begun.
-    n_epochs : int
-        Number of successive epochs over which to average.
-
-    Returns
-    -------
-    (n_jobs, n_epochs) array
-        Mean over the `n_epochs` epochs up to each; the first column is 0.
+    `times` (n_epochs,) are seconds, and `core_seconds` (n_jobs, n_epochs) what each job has used so
+    far, nan where it did not run. They begin anew if another job of the same name has begun. The
+    first column is 0.
     """
     used = np.zeros(core_seconds.shape)
     if len(times) < 2:
@@ -68,23 +57,13 @@ def threads(times: NDArray[Any], core_seconds: NDArray[Any], n_epochs: int) -> N
 
 
 class Epochs:
-    """Bounded history of the newest epochs, numbered from 0.
+    """Bounded history of the newest epochs, numbered from 0, which takes `nbytes`.
 
-    Parameters
-    ----------
-    most : int
-        Maximum number of epochs.
-    most_bytes : int
-        Maximum bytes: with many jobs, fewer epochs are kept. The newest epoch is always kept.
-
-    Attributes
-    ----------
-    nbytes : int
-        Bytes in use.
+    With many jobs, fewer than `most` epochs fit into `MOST_BYTES`. The newest is always kept.
     """
 
-    def __init__(self, most: int, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._most_bytes = most, most_bytes
+    def __init__(self, most: int) -> None:
+        self._most = most
         self.nbytes = 0
         self._first = 0
         self._kept: deque[tuple[float, Rows]] = deque()
@@ -98,16 +77,9 @@ class Epochs:
         return len(self._kept)
 
     def add(self, time: float, names: Sequence[str], values: Mapping[str, ArrayLike]) -> None:
-        """Add an epoch with the running jobs, and those that ended since the last epoch.
+        """Add an epoch with the running jobs, and those that ended since the last one.
 
-        Parameters
-        ----------
-        time : float
-            Unix seconds.
-        names : sequence of str
-            Names of the running jobs.
-        values : mapping of str to (n_jobs,) array
-            Values of each of `VARIABLES`.
+        `time` is in Unix seconds, and `values` has an array (n_jobs,) for each of `VARIABLES`.
         """
         rows = self._rows(names, values)
         self._append(time, np.concatenate([*self._ended.values(), rows]))
@@ -118,17 +90,10 @@ class Epochs:
         self._ended[name] = self._rows([name], values)
 
     def begin(self, name: str, time: float) -> None:
-        """Prepare for a new job.
+        """Prepare for a new job at a Unix `time`.
 
         If a job of the same name ended since the last epoch, it gets an epoch of its own, because
         an epoch holds one value per name.
-
-        Parameters
-        ----------
-        name : str
-            Name of the new job.
-        time : float
-            Unix seconds.
         """
         if name in self._ended:
             self._append(time, self._ended.pop(name))
@@ -136,23 +101,11 @@ class Epochs:
     def table(
         self, seconds: float, most: int = 300
     ) -> tuple[list[str], NDArray[Any], dict[str, NDArray[Any]]]:
-        """Return the last epochs as arrays.
+        """Return the epochs of the last `seconds`; of more than `most`, equally spaced ones.
 
-        Parameters
-        ----------
-        seconds : float
-            Only epochs that are at most this much older than the newest.
-        most : int
-            Maximum number of epochs. Of more, equally spaced ones are returned.
-
-        Returns
-        -------
-        names : list of str
-            Jobs, in order of appearance.
-        times : (n_epochs,) array
-            Unix seconds.
-        values : dict of str to (n_jobs, n_epochs) array
-            ``normalized_loss`` and ``core_seconds``, nan where a job did not run.
+        These are the names of the jobs, in order of appearance; the Unix times (n_epochs,); and by
+        name of the value, for those in `SHOWN`, an array (n_jobs, n_epochs), nan where a job did
+        not run.
         """
         if not self._kept:
             nothing = np.empty((0, 0))
@@ -175,25 +128,13 @@ class Epochs:
         return names, np.array([time for time, _ in some]), values
 
     def read(self, time: float, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-        """Return a piece of the history as plain values, which fit into a message.
+        """Return a piece of the history from epoch `start` on, as plain values for a message.
 
-        Parameters
-        ----------
-        time : float
-            Unix seconds. Jobs that ended since the last epoch form an epoch of this time at the end
-            of the last piece.
-        start : int
-            Number of the first epoch. The piece starts later if that epoch is no longer kept.
-        stop : int, optional
-            Number of the epoch before which to stop: ``stop`` of the previous piece, so that epochs
-            added in between are left out. All epochs by default.
-
-        Returns
-        -------
-        dict
-            ``next``, the `start` of the next piece, None after the last one; ``stop``; ``times``
-            and ``sizes`` (number of jobs) of the epochs; ``rows``, the bytes of an array of type
-            `ROW`; ``numbers`` and ``names`` of the jobs in ``rows``.
+        It has ``next``, the `start` of the next piece, None after the last one; ``stop``, to pass
+        on so that epochs added in between are left out; ``times`` and ``sizes`` (number of jobs) of
+        the epochs; ``rows``, the bytes of an array of type `ROW`; ``numbers`` and ``names`` of the
+        jobs in it. Jobs that ended since the last epoch form an epoch at `time` at the end of the
+        last piece.
         """
         end = self._first + len(self._kept)
         stop = end if stop is None else min(stop, end)
@@ -235,16 +176,13 @@ class Epochs:
 
     def _append(self, time: float, rows: Rows) -> None:
         # Jobs in `_ended` that still wait will be in the next epoch at the earliest.
-        waiting = (int(one["job"][0]) for one in self._ended.values())
-        self._mark(waiting, self._first + len(self._kept) + 1)
-        self._mark(rows["job"].tolist(), self._first + len(self._kept))
+        epoch = self._first + len(self._kept)
+        self._last.update((int(one["job"][0]), epoch + 1) for one in self._ended.values())
+        self._last.update(dict.fromkeys(rows["job"].tolist(), epoch))
         self._kept.append((time, rows))
         self.nbytes += rows.nbytes + OVERHEAD
-        while len(self._kept) > self._most or (self.nbytes > self._most_bytes and len(self) > 1):
+        while len(self._kept) > self._most or (self.nbytes > MOST_BYTES and len(self) > 1):
             self._drop()
-
-    def _mark(self, numbers: Iterable[int], epoch: int) -> None:
-        self._last.update(dict.fromkeys(numbers, epoch))
 
     def _drop(self) -> None:
         """Drop the oldest epoch, and the names of jobs that are not in a later one."""

@@ -8,15 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import USUAL, Forecast, Status, predicted_range
+from dask_slaq.core.forecast import USUAL, Forecast, Status, first_at, predicted_range
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import Speeds, among
 
 __all__ = ["END", "Gains", "Interpolation", "iterations_to_target"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Fractions of its predicted range: the fall that counts as the target of a job without one, and
 #: the fall after which its loss hardly changes.
@@ -30,15 +27,8 @@ _DIRECT = 1_000_000
 class Interpolation:
     """Piecewise linear functions on a common grid, each evaluated at one point per call.
 
-    Parameters
-    ----------
-    x : (n_x,) array
-        Grid, increasing from 0.
-    y : (n, n_x) array
-        Values of each function on the grid.
+    `x` (n_x,) increases from 0, and `y` (n, n_x) has the values of each function.
 
-    Examples
-    --------
     >>> between = Interpolation(np.array([0.0, 2.0]), np.array([[0.0, 4.0], [1.0, 3.0]]))
     >>> between(np.array([0.5, 9.0])).tolist()
     [1.0, 3.0]
@@ -51,10 +41,7 @@ class Interpolation:
         self._find = _finder(x)
 
     def __call__(self, at: FloatArray) -> FloatArray:
-        """Return the value (n,) of each function at `at` (n,), which is at least 0.
-
-        Functions are constant beyond the grid.
-        """
+        """Return the value (n,) of each function at `at` (n,) >= 0; constant beyond the grid."""
         at = np.minimum(at, self._x[-1])
         left = self._find(at)
         cell = self._first + left
@@ -94,33 +81,15 @@ def _intervals(grid: bytes) -> IntArray:
 
 @dataclass(frozen=True)
 class Gains:
-    """Predicted fall of the normalized loss by the next epoch, as a function of threads.
+    """Predicted fall of the normalized loss by the next epoch, as a function of threads."""
 
-    Parameters
-    ----------
-    fall : Interpolation
-        Fall of the raw loss by number of iterations, for each job that reports.
-    scale : (n_reporting,) array
-        Divisor of the losses of the jobs that report.
-    reporting : (n_reporting,) array of int
-        Positions of the jobs that report; all others gain nothing.
-    speeds : Speeds
-        Speeds of all jobs.
-    held : (n_jobs,) array
-        Threads that each job holds now.
-    epoch : float
-        Seconds until the next reallocation.
-    pause : float
-        Seconds of the epoch in which a newly granted thread does not compute.
-    """
-
-    fall: Interpolation
-    scale: FloatArray
-    reporting: IntArray
-    speeds: Speeds
-    held: FloatArray
-    epoch: float
-    pause: float
+    fall: Interpolation  # fall of the raw loss by iterations, of the jobs that report
+    scale: FloatArray  # (n_reporting,) divisor of their losses
+    reporting: IntArray  # (n_reporting,) their positions; all others gain nothing
+    speeds: Speeds  # of all jobs
+    held: FloatArray  # (n_jobs,) threads that each job holds now
+    epoch: float  # seconds until the next reallocation
+    pause: float  # seconds of it in which a newly granted thread does not compute
 
     def __call__(self, threads: FloatArray) -> FloatArray:
         """Return the gain (n_jobs,) on `threads` (n_jobs,): 0 at 0, nondecreasing, concave."""
@@ -168,38 +137,19 @@ def iterations_to_target(
     part: float = TARGET,
     most: FloatArray | float = np.inf,
 ) -> FloatArray:
-    """Predict the iterations that each job still needs to reach its target quality.
+    """Predict the iterations (n_jobs,) that each job still needs to reach its target quality.
 
-    Parameters
-    ----------
-    forecast : Forecast
-    targets : (n_jobs,) array
-        Loss to reach in raw units, nan for `part` of the predicted range.
-    done : (n_jobs,) array
-        Iterations so far, estimated from core-seconds instead of reports.
-    part : float
-        Fraction in (0, 1) of the predicted range.
-    most : (n_jobs,) array or float
-        Maximum number of iterations to come, inf where unknown.
-
-    Returns
-    -------
-    (n_jobs,) array
-        0 if the target is reached, inf if the forecast does not reach it. A job with too few
-        reports, no target and no known maximum has `done` plus the iterations in which a typical
-        curve falls by half. Thus new jobs come early, and a job that never reports falls back.
+    `targets` (n_jobs,) are raw losses, nan for `part` of the predicted range; `done` are iterations
+    so far, estimated from core-seconds instead of reports, and `most` those to come, inf if
+    unknown. The result is 0 if the target is reached, inf if the forecast does not reach it. A job
+    with too few reports, no target and no known maximum has `done` plus the iterations in which a
+    typical curve falls by half. Thus new jobs come early, and a job that never reports falls back.
     """
     to_part = forecast.remaining - (1.0 - part) * predicted_range(forecast)
     fall = np.where(np.isnan(targets), to_part, forecast.level - targets)
-    x, y = forecast.horizons, forecast.reduction
-    right = np.clip((y < fall[:, None]).sum(axis=1), 1, len(x) - 1)
-    row = np.arange(len(fall))
-    low, high = y[row, right - 1], y[row, right]
-    gone = np.clip(fall, low, high) - low
-    step = np.divide(gone, high - low, out=np.zeros_like(fall), where=high > low)
-    ahead = x[right - 1] + step * (x[right] - x[right - 1])
+    ahead = first_at(fall, forecast.reduction, forecast.horizons)
     ahead = np.minimum(ahead, most)  # between two horizons
-    in_sight = (fall <= y[:, -1]) & np.isfinite(fall)
+    in_sight = (fall <= forecast.reduction[:, -1]) & np.isfinite(fall)
     left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)
     few = (forecast.status == Status.TOO_FEW_REPORTS) & np.isnan(targets) & np.isinf(most)
     return np.where(few, USUAL + done, left)

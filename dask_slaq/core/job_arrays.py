@@ -1,4 +1,4 @@
-"""Arrays with one row per job, whose rows are reused."""
+"""Arrays with one row per job, whose rows are reused, and the types of arrays."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["JobArrays"]
+__all__ = ["BoolArray", "FloatArray", "IntArray", "JobArrays"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 
 class JobArrays:
     """Arrays that share their first axis. Rows are reused, and doubled when all are in use.
 
-    Parameters
-    ----------
-    columns : mapping of str to tuple
-        Shape of one row, dtype and initial value of each array.
-
-    Attributes
-    ----------
-    column : dict of str to array
-        The arrays. They are replaced when rows are doubled, so do not keep references to them.
+    `columns` has the shape of one row, dtype and initial value of each array. The arrays in
+    `column` are replaced when rows are doubled, so do not keep references to them.
     """
 
     def __init__(self, columns: Mapping[str, tuple[tuple[int, ...], DTypeLike, float]]) -> None:

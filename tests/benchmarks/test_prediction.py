@@ -153,7 +153,7 @@ def test_each_rival_forecasts_the_curves_it_is_made_for(name, loss, error):
     assert record.failures[name] == 0
 
 
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
 @pytest.mark.parametrize("name", EVERY_RIVAL)
 def test_units_of_the_loss_do_not_matter(name, scale):
     loss = 2 + 0.93**K + 0.3 / (1 + K)

@@ -19,7 +19,7 @@ from dask_slaq.core.errors import (
     UnknownJob,
     UnknownPolicy,
 )
-from dask_slaq.core.forecast.predictor import Forecast, Status
+from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.policies import POLICIES, Allocation
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}

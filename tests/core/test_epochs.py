@@ -71,9 +71,10 @@ def test_the_oldest_epochs_go_and_so_do_the_names_of_their_jobs():
     assert len(epochs._names) == len(epochs._numbers) == len(epochs._last) == 4
 
 
-def test_of_many_jobs_fewer_epochs_are_kept():
+def test_of_many_jobs_fewer_epochs_are_kept(monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 50_000)
     names = [f"job-{k}" for k in range(100)]
-    epochs = Epochs(1000, most_bytes=50_000)
+    epochs = Epochs(1000)
     for k in range(40):
         epochs.add(float(k), names, values(*[float(k)] * 100))
     assert epochs.nbytes <= 50_000 and len(epochs) == 50_000 // (100 * ROW.itemsize + OVERHEAD)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core import gains
+from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.forecast.corrections import ending
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.predictor import Forecast, Status
 from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.runtime.speed import Speeds
 

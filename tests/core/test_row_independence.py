@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.engine import Engine
+from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.policies import POLICIES
 
 JOBS = {f"job-{k:02}": k for k in range(25)}

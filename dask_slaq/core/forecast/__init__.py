@@ -1,9 +1,8 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
-from dask_slaq.core.forecast.corrections import USUAL, ending, unreported
+from dask_slaq.core.forecast.corrections import USUAL, at_horizon, ending, first_at, unreported
 from dask_slaq.core.forecast.predictor import LossPredictor
-from dask_slaq.core.forecast.quality import predicted_range
-from dask_slaq.core.forecast.time_to_target import iterations_to_losses
+from dask_slaq.core.forecast.quality import iterations_to_losses, predicted_range
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 
 __all__ = [
@@ -12,7 +11,9 @@ __all__ = [
     "LossPredictor",
     "Predictor",
     "Status",
+    "at_horizon",
     "ending",
+    "first_at",
     "iterations_to_losses",
     "predicted_range",
     "unreported",

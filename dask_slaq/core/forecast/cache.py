@@ -1,29 +1,20 @@
-"""Cache of the forecasts of all jobs between fits.
-
-A young job is refitted after each report; later, a job is refitted when a report differs from its
-forecast or after several reports. Until then its forecast is rolled forward to the newest report.
-"""
+"""Cache of the forecasts of all jobs between fits, rolled forward to the newest report."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import Status
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 __all__ = ["ForecastCache"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Reports needed to extrapolate a curve.
 MIN_REPORTS = 4
@@ -42,15 +33,16 @@ MOST_SURPRISING = 16.0
 #: (MOST_UNFITTED, n_horizons, n_horizons): matrix n - 1 interpolates the falls at each horizon plus
 #: n iterations from the falls at the horizons.
 LATER: FloatArray = np.stack(
-    [
-        np.stack([np.interp(HORIZONS + n, HORIZONS, unit) for unit in np.eye(len(HORIZONS))])
-        for n in range(1, MOST_UNFITTED + 1)
-    ]
+    [interpolation(HORIZONS + n, HORIZONS) for n in range(1, MOST_UNFITTED + 1)]
 )
 
 
 class ForecastCache(JobArrays):
-    """Latest forecasts, one row per job, in raw loss units."""
+    """Latest forecasts, one row per job, in raw loss units.
+
+    A young job is refitted after each report; later, a job is refitted when a report differs from
+    its forecast or after several reports.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -68,33 +60,17 @@ class ForecastCache(JobArrays):
         )
 
     def expect(self, row: int, fall: FloatArray | None) -> None:
-        """Store what to expect of a job before its first report.
-
-        Parameters
-        ----------
-        row : int
-        fall : (n_horizons,) array, optional
-            Falls, in units of the job's range; None if nothing is known.
-        """
+        """Store the `fall` (n_horizons,), in units of the range, to expect before any report."""
         column = self.column
         column["reduction"][row] = 0.0 if fall is None else fall
         column["remaining"][row] = 0.0 if fall is None else fall[-1]
         column["status"][row] = Status.TOO_FEW_REPORTS if fall is None else Status.OK
 
     def refit_priority(self, rows: IntArray, history: Histories) -> FloatArray:
-        """Return the priority with which jobs that reported should be refitted.
+        """Return the priority (n_jobs,) of refits of jobs whose new reports are in `history`.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        history : Histories
-            Histories that include the new reports.
-
-        Returns
-        -------
-        (n_jobs,) array
-            At least 1 if a refit is due, by the number of new reports or by a surprise; inf
-            before the first fit.
+        It is at least 1 if a refit is due, by the number of new reports or by a surprise; inf
+        before the first fit.
         """
         column = self.column
         count, fitted = history.column["count"][rows], column["fitted"][rows]
@@ -115,14 +91,7 @@ class ForecastCache(JobArrays):
         return np.where(fitted > 0, refit_priority, np.inf)
 
     def roll_forward(self, rows: IntArray, history: Histories) -> None:
-        """Roll the forecasts of some jobs forward to their newest reports, without a fit.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        history : Histories
-            Histories that include the new reports.
-        """
+        """Roll forecasts forward to the newest reports in `history`, without a fit."""
         column = self.column
         since = history.column["count"][rows] - column["total"][rows]
         while len(rows):
@@ -157,27 +126,18 @@ class ForecastCache(JobArrays):
         column["level"][rows] += error - np.clip(error, -most, most)
 
     def store(
-        self, rows: IntArray, view: NormalizedWindow, history: Histories, belief: FloatArray
+        self, rows: IntArray, view: NormalizedWindow, history: Histories, curves: FloatArray
     ) -> None:
-        """Store new forecasts, corrected by what is known besides the fit.
+        """Store new forecasts: levels and falls (n_jobs, 1 + n_horizons) in the units of `view`.
 
-        Forecasts are limited to their reach and to a loss of zero. Jobs with too few reports get
-        a typical curve, and diverging jobs only the fall that noise could hide. Both get a curve
+        Forecasts are limited to their reach and to a loss of zero. Jobs with too few reports get a
+        typical curve, and diverging jobs only the fall that noise could hide. Both get a curve
         towards their target instead, if they have one below their level.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        view : NormalizedWindow
-            The jobs, as passed to the experts.
-        history : Histories
-        belief : (n_jobs, 1 + n_horizons) array
-            Level, then fall at each horizon, in the units of `view`.
         """
         column = self.column
-        level = view.newest + view.unit * belief[:, 0]
+        level = view.newest + view.unit * curves[:, 0]
         reach = REACH + REACH_PER_REPORT * view.total.astype(np.float64)
-        fall = view.unit[:, None] * hold_beyond(reach, belief[:, 1:])
+        fall = view.unit[:, None] * hold_beyond(reach, curves[:, 1:])
         noise = view.unit * view.noise
         diverging = self._diverging(rows, view, history, noise)
         status = np.where(diverging, int(Status.DIVERGING), int(Status.OK))

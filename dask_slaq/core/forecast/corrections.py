@@ -1,43 +1,26 @@
-"""Corrections of forecasts by what is known besides the reports.
-
-A job without a usable forecast is assumed to follow a typical curve, and no curve falls after its
-last iteration.
-"""
+"""Corrections of forecasts by what is known besides the reports: typical curves, and ends."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.types import Forecast
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
-__all__ = ["USUAL", "as_usual", "ending", "hold_beyond", "unreported"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+__all__ = ["USUAL", "as_usual", "at_horizon", "ending", "first_at", "hold_beyond", "unreported"]
 
 #: Iterations in which a typical curve falls by half of its range.
 USUAL = 10.0
 
 
 def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArray:
-    """Return the falls of typical curves through the first and the present loss of each job.
+    """Return falls (n_jobs, n_horizons) of typical curves through the first and the present loss.
 
-    Parameters
-    ----------
-    first, level : (n_jobs,) array
-        Loss at the first report, and present loss.
-    total : (n_jobs,) array of int
-        Reports so far.
-
-    Returns
-    -------
-    (n_jobs, n_horizons) array
-        Falls at `HORIZONS`, in the units of `level`. Without a fall so far, the remaining fall is
-        the absolute loss: an arbitrary choice, which cancels in normalized losses.
+    Without a fall so far, the remaining fall is the absolute loss: an arbitrary choice, which
+    cancels in normalized losses.
     """
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
@@ -56,19 +39,10 @@ def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray
 
 
 def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
-    """Return forecasts in which jobs without reports follow a typical curve.
+    """Return forecasts in which jobs without reports and forecasts follow a typical curve.
 
-    Parameters
-    ----------
-    forecast : Forecast
-    done : (n_jobs,) array
-        Estimated iterations done so far; used for jobs without reports only.
-
-    Returns
-    -------
-    Forecast
-        Jobs without reports and without a forecast have a range of 1. They are assumed to converge
-        while they work, so that a job that never reports does not stay ahead of the others.
+    It has a range of 1, and `done` (n_jobs,) estimated iterations are over: a job that never
+    reports is assumed to converge while it works, so that it does not stay ahead of the others.
     """
     silent = (forecast.n_reports == 0) & (forecast.remaining == 0)
     if not silent.any():
@@ -85,18 +59,7 @@ def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
 
 
 def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
-    """Return forecasts that stay constant after the last iteration of each job.
-
-    Parameters
-    ----------
-    forecast : Forecast
-    ahead : (n_jobs,) array
-        Maximum number of iterations to come, inf where unknown.
-
-    Returns
-    -------
-    Forecast
-    """
+    """Return forecasts that are constant after the last iteration, `ahead` (n_jobs,) or inf."""
     some = np.flatnonzero(ahead <= forecast.horizons[-1])
     if not len(some):
         return forecast
@@ -109,22 +72,30 @@ def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
 def hold_beyond(
     horizon: FloatArray, fall: FloatArray, horizons: FloatArray = HORIZONS
 ) -> FloatArray:
-    """Return falls that stay constant beyond one horizon per job.
+    """Return falls (n_jobs, n_horizons) that are constant beyond a `horizon` (n_jobs,)."""
+    return np.minimum(fall, at_horizon(horizon, fall, horizons)[:, None])
 
-    Parameters
-    ----------
-    horizon : (n_jobs,) array
-        Iterations ahead from which the fall of each job is constant.
-    fall : (n_jobs, n_horizons) array
-    horizons : (n_horizons,) array
-        Iterations ahead of the columns of `fall`.
 
-    Returns
-    -------
-    (n_jobs, n_horizons) array
+def at_horizon(
+    ahead: FloatArray, values: FloatArray, horizons: FloatArray = HORIZONS
+) -> FloatArray:
+    """Return the values (n_jobs,) at iterations `ahead` (n_jobs,), from those at the horizons."""
+    right = np.clip(np.searchsorted(horizons, ahead), 1, len(horizons) - 1)
+    left, row = right - 1, np.arange(len(values))
+    part = np.clip((ahead - horizons[left]) / (horizons[right] - horizons[left]), 0.0, 1.0)
+    found: FloatArray = values[row, left] * (1.0 - part) + values[row, right] * part
+    return found
+
+
+def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> FloatArray:
+    """Return the iterations (n_jobs,) after which `rising` (n_jobs, n_horizons) are as `needed`.
+
+    They lie within `horizons`, also where less or more is needed than there is.
     """
-    right = np.clip(np.searchsorted(horizons, horizon), 1, len(horizons) - 1)
-    left, row = right - 1, np.arange(len(fall))
-    part = np.clip((horizon - horizons[left]) / (horizons[right] - horizons[left]), 0.0, 1.0)
-    most: FloatArray = fall[row, left] * (1.0 - part) + fall[row, right] * part
-    return np.minimum(fall, most[:, None])
+    right = np.clip((rising < needed[:, None]).sum(axis=1), 1, len(horizons) - 1)
+    row = np.arange(len(needed))
+    low, high = rising[row, right - 1], rising[row, right]
+    gone = np.clip(needed, low, high) - low
+    part = np.divide(gone, high - low, out=np.zeros(len(needed)), where=high > low)
+    ahead: FloatArray = horizons[right - 1] + part * (horizons[right] - horizons[right - 1])
+    return ahead

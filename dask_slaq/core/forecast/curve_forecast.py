@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["HORIZONS", "CurveForecast"]
+from dask_slaq.core.job_arrays import FloatArray
 
-FloatArray = NDArray[np.float64]
+__all__ = ["HORIZONS", "CurveForecast", "interpolation"]
 
 #: Horizons of every forecast, in iterations ahead: dense near the present, then roughly geometric.
 HORIZONS: FloatArray = np.array(
@@ -20,21 +19,14 @@ HORIZONS: FloatArray = np.array(
 )
 
 
+def interpolation(at: FloatArray, grid: FloatArray) -> FloatArray:
+    """Return the matrix (n_grid, n_at) that interpolates values on `grid` linearly at `at`."""
+    return np.stack([np.interp(at, grid, unit) for unit in np.eye(len(grid))])
+
+
 class CurveForecast(NamedTuple):
-    """Forecasts of several jobs by one expert, in the units of a `NormalizedWindow`.
+    """Forecasts of several jobs by one expert, in the units of a `NormalizedWindow`."""
 
-    Attributes
-    ----------
-    level : (n_jobs,) array
-        Present loss.
-    fall : (n_jobs, n_horizons) array
-        Predicted fall from `level` at each of `HORIZONS`: 0 at horizon 0, nondecreasing and
-        concave up to rounding.
-    """
-
-    level: FloatArray
+    level: FloatArray  # (n_jobs,) present loss
+    #: (n_jobs, n_horizons) fall from `level`: 0 at horizon 0, nondecreasing, concave up to rounding
     fall: FloatArray
-
-    def of(self, which: slice) -> CurveForecast:
-        """Return the forecasts of some of the jobs."""
-        return CurveForecast(self.level[which], self.fall[which])

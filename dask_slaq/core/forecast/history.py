@@ -1,21 +1,12 @@
-"""Bounded report histories of all jobs in shared arrays, one row per job.
-
-Rule 1: all data of a job are in its row, and released rows are reused.
-Rule 2: a report changes a bounded number of cells, however long the run is.
-"""
+"""Bounded report histories of all jobs in shared arrays, one row per job."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["Histories"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 #: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
 #: one report in `_append_run`, which is cheaper for many reports of few rows.
@@ -25,16 +16,9 @@ ROUND, ROW = 20, 7
 class Histories(JobArrays):
     """Newest reports, coarse means of the whole run and a few extremes of each job.
 
-    Parameters
-    ----------
-    window : int
-        Maximum number of reports per job, and of means over its whole run (rounded down to an
-        even number).
-
-    Notes
-    -----
-    A mean covers `stride` successive reports. When all means are in use, neighbours are merged
-    and the stride doubles, so that at least half of them are in use in a long run.
+    At most `window` reports are kept per job, and as many means (rounded down to an even number). A
+    mean covers `stride` successive reports. When all means are in use, neighbours are merged and
+    the stride doubles, so a report changes a bounded number of cells, however long the run is.
     """
 
     def __init__(self, window: int) -> None:
@@ -56,15 +40,7 @@ class Histories(JobArrays):
         )
 
     def append(self, rows: IntArray, losses: FloatArray) -> None:
-        """Append reports to the histories.
-
-        Parameters
-        ----------
-        rows : (n_reports,) array of int
-            Row of each report, in order of arrival; may repeat.
-        losses : (n_reports,) array
-            Raw losses.
-        """
+        """Append raw losses in order of arrival; `rows` (n_reports,) may repeat."""
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
         first = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -144,20 +120,11 @@ class Histories(JobArrays):
         return newest
 
     def recent(self, rows: IntArray, back: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return the newest reports as of `back` reports ago, newest first.
+        """Return reports (n_rows, window) as of `back` (n_rows,) reports ago, newest first.
 
-        Parameters
-        ----------
-        rows : (n_rows,) array of int
-        back : (n_rows,) array of int
-            Number of reports to go back, less than the number of reports kept.
-
-        Returns
-        -------
-        losses : (n_rows, window) array
-            Column i holds the report i iterations earlier. The oldest one kept fills the rest.
-        known : (n_rows,) array of int
-            Number of columns that hold reports.
+        Column i holds the report i iterations earlier; the second array (n_rows,) counts the
+        columns that hold reports. The oldest report kept fills the rest. `back` is less than what
+        is kept.
         """
         count = self.column["count"][rows]
         known = np.minimum(count, self.window) - back
@@ -168,24 +135,11 @@ class Histories(JobArrays):
     def whole(
         self, rows: IntArray, back: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
-        """Return means over the whole run as of `back` reports ago, newest first.
+        """Return means over the whole run as of `back` (n_rows,) reports ago, newest first.
 
-        Parameters
-        ----------
-        rows : (n_rows,) array of int
-        back : (n_rows,) array of int
-            Number of reports to go back.
-
-        Returns
-        -------
-        means : (n_rows, n_means) array
-            The oldest mean fills the rest.
-        known : (n_rows,) array of int
-            Number of columns that hold means.
-        stride : (n_rows,) array
-            Reports per mean.
-        age : (n_rows,) array
-            Iterations from the middle of the newest mean to the newest report.
+        They are (n_rows, n_means), the oldest filling the rest; then (n_rows,) each: the number of
+        columns that hold means, the reports per mean, and the iterations from the middle of the
+        newest mean to the newest report.
         """
         stride, partial = self.column["stride"][rows], self.column["partial_count"][rows]
         filled = self.column["filled"][rows]

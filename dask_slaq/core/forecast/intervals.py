@@ -8,17 +8,13 @@ whatever the distribution of the errors (adaptive conformal inference, Gibbs and
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["LEADS", "Bands"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Leads (iterations ahead) at which widths are stored, and the leads at which they are learned.
 LEADS = np.array([1, 5, 10, 47, 220])
@@ -38,10 +34,7 @@ BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.3, 0.1
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation from the leads to all
 #: horizons, over the log of the horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))
-OVER_LEADS: FloatArray = np.stack([np.interp(_LOG, np.log(LEADS), u) for u in np.eye(len(LEADS))])
-OVER_LEARNING: FloatArray = np.stack(
-    [np.interp(_LOG, np.log(LEARNING), u) for u in np.eye(len(LEARNING))]
-)
+OVER_LEADS, OVER_LEARNING = (interpolation(_LOG, np.log(leads)) for leads in (LEADS, LEARNING))
 
 
 class Bands(JobArrays):
@@ -53,7 +46,7 @@ class Bands(JobArrays):
             {
                 "scale": ((len(LEADS),), np.float64, 0.0),  # half widths before learning, raw
                 "log_factor": ((2, n), np.float32, 0.0),  # below and above
-                "said": ((2, n), np.float64, 0.0),  # lower and upper bound under test
+                "bounds": ((2, n), np.float64, 0.0),  # lower and upper bound under test
                 "due": ((n,), np.int32, 0),  # number of the report that tests them; 0: none
             }
         )
@@ -61,16 +54,11 @@ class Bands(JobArrays):
     def store(
         self, rows: IntArray, noise: FloatArray, spread: FloatArray, fall: FloatArray
     ) -> None:
-        """Set the initial widths for new forecasts; the learned factors are kept.
+        """Set the initial widths for new forecasts, in raw loss units. The learned factors stay.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        noise : (n_jobs,) array
-            Standard deviation of the noise of one report, in raw loss units.
-        spread, fall : (n_jobs, n_leads) array
-            Standard deviation of the losses that the experts predict, and predicted fall, at
-            `LEADS`, in raw loss units.
+        `noise` (n_jobs,) is the standard deviation of the noise of one report, `spread` (n_jobs,
+        n_leads) that of the losses that the experts predict, and `fall` the predicted fall, at
+        `LEADS`.
         """
         model = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0)
         self.column["scale"][rows] = np.hypot(BY_NOISE * noise[:, None], model)
@@ -78,17 +66,9 @@ class Bands(JobArrays):
     def bounds(
         self, rows: IntArray, level: FloatArray, reduction: FloatArray, at: IntArray = EVERY
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and the upper bounds of future losses, (n_jobs, n) each.
+        """Return bounds (n_jobs, n) below and above losses that fall by `reduction` from `level`.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        level : (n_jobs,) array
-            Present losses, in raw units.
-        reduction : (n_jobs, n) array
-            Predicted falls from `level`.
-        at : (n,) array of int
-            Columns of `HORIZONS` that `reduction` has; all by default.
+        `at` (n,) are the columns of `HORIZONS` that `reduction` (n_jobs, n) has.
         """
         middle = level[:, None] - reduction
         scale = product(self.column["scale"][rows], OVER_LEADS[:, at])
@@ -99,24 +79,17 @@ class Bands(JobArrays):
         return middle - scale * below, middle + scale * above
 
     def learn(self, rows: IntArray, history: Histories) -> None:
-        """Adapt widths by the new reports for which bounds were stored.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        history : Histories
-            Histories that include the new reports.
-        """
+        """Adapt widths by the new reports in `history` for which bounds were stored."""
         column, window = self.column, history.window
         count = history.column["count"][rows]
         for lead, pace in enumerate(PACE.tolist()):
-            on_test, said = column["due"][:, lead], column["said"][:, :, lead]
+            on_test, bounds = column["due"][:, lead], column["bounds"][:, :, lead]
             due = on_test[rows]
             over = np.flatnonzero((due > 0) & (due <= count))
             came = over[count[over] - due[over] < window]  # still in the ring
             tested = rows[came]
             loss = history.column["ring"][tested, (due[came] - 1) % window]
-            for side, missed in enumerate((loss < said[tested, 0], loss > said[tested, 1])):
+            for side, missed in enumerate((loss < bounds[tested, 0], loss > bounds[tested, 1])):
                 log_factor = column["log_factor"][:, side, lead]
                 moved = log_factor[tested] + pace * (missed - MISSED)
                 log_factor[tested] = np.clip(moved, NARROWEST, WIDEST)
@@ -127,22 +100,15 @@ class Bands(JobArrays):
     ) -> None:
         """Store bounds for later reports to test, where none are stored.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        level : (n_jobs,) array
-            Present losses, in raw units.
-        reduction : (n_jobs, n_learning) array
-            Predicted falls at `LEARNING`.
-        count : (n_jobs,) array of int
-            Reports so far.
+        `reduction` (n_jobs, n_learning) are predicted falls at `LEARNING` from `level`, after
+        `count` reports.
         """
         column = self.column
         for lead, at in enumerate(ON_TEST.tolist()):
             on_test = column["due"][:, lead]
             free = np.flatnonzero(on_test[rows] == 0)
             some = rows[free]
-            said = self.bounds(some, level[free], reduction[free, lead, None], np.array([at]))
-            for side, bound in enumerate(said):
-                column["said"][some, side, lead] = bound[:, 0]
+            bounds = self.bounds(some, level[free], reduction[free, lead, None], np.array([at]))
+            for side, bound in enumerate(bounds):
+                column["bounds"][some, side, lead] = bound[:, 0]
             on_test[some] = count[free] + LEARNING[lead]

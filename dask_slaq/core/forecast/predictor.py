@@ -1,11 +1,4 @@
-"""Batched loss predictor: bounded memory per job, one fit for all jobs that reported.
-
-Rule 1: predictions change only in `fit`; `report` stores the loss and does nothing else. Of a
-`Forecast`, only `start` and `largest_change` may already include reports after the last fit.
-Rule 2: a failed fit is marked by a status, not by nan.
-Rule 3: scaling the losses of a job changes only the units of its forecast. Adding a constant shifts
-the forecast, unless the losses were never negative: these are assumed to be bounded by zero.
-"""
+"""Batched loss predictor: bounded memory per job, one fit for all jobs that reported."""
 
 from __future__ import annotations
 
@@ -13,24 +6,25 @@ from collections.abc import Iterator, Sequence
 from math import nan
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
+from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, UnknownJob
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.fitting import Fitter
+from dask_slaq.core.forecast.experts.backtest import Backtest
+from dask_slaq.core.forecast.experts.ensemble import Ensemble
+from dask_slaq.core.forecast.experts.gating import blend, gate, trained
 from dask_slaq.core.forecast.from_memory import FromMemory
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.intervals import ON_TEST, Bands
-from dask_slaq.core.forecast.types import Forecast, Status
+from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
+from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
+from dask_slaq.core.forecast.types import Forecast
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.memory import Kind, PastRuns
 
-__all__ = ["Forecast", "LossPredictor", "Status"]
+__all__ = ["LossPredictor"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-
+#: Reports kept per job.
+WINDOW = 32
 #: Larger losses are rejected, so that the difference of two losses cannot overflow.
 MAX_LOSS = 1e300
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
@@ -52,47 +46,37 @@ def _batches(rows: IntArray, size: int) -> Iterator[IntArray]:
 class LossPredictor:
     """Default loss predictor: a weighted ensemble of experts per job. See `Predictor`.
 
-    Parameters
-    ----------
-    window : int
-        Reports kept per job, at least 8.
-    memory : PastRuns, optional
-        Past runs that jobs of like kind are compared with. Without it, forecasts are those of the
-        reports alone.
-
-    Notes
-    -----
     Several experts forecast each curve. A gating network weights them by the accuracy of their
-    earlier forecasts and by features of the curve. Memory is bounded: besides the window, only
-    the first loss, extremes and coarse means of the run are kept.
+    earlier forecasts and by features of the curve. With a `memory`, jobs are also compared with
+    past runs of like kind. Memory is bounded: only the newest reports, the first loss, extremes and
+    coarse means of a run are kept.
+
+    Rule 1: predictions change only in `fit`; `report` stores the loss and does nothing else. Of a
+    `Forecast`, only `start` and `largest_change` may already include reports after the last fit.
+    Rule 2: a failed fit is marked by a status, not by nan.
+    Rule 3: scaling the losses of a job changes only the units of its forecast. Adding a constant
+    shifts the forecast, unless the losses were never negative: these are assumed to be bounded by
+    zero.
     """
 
-    def __init__(self, memory: PastRuns | None = None, *, window: int = 32) -> None:
-        if window < 8:
-            raise InvalidSetting(f"window is {window}; it must be at least 8 reports")
+    def __init__(self, memory: PastRuns | None = None) -> None:
         self._row: dict[str, int] = {}
         self._asked: tuple[tuple[str, ...], IntArray] | None = None
         # Row and loss of each report in one flat list: cheapest to extend and to convert.
         self._new: list[float] = []
-        self._history = Histories(window)
+        self._history = Histories(WINDOW)
         self._cache = ForecastCache()
         self._bands = Bands()
         self._memory = None if memory is None else FromMemory(memory)
-        self._fitter = Fitter(self._history, self._cache, self._bands, self._memory)
-        self._backtest = self._fitter.backtest
+        self._experts = Ensemble(WINDOW, self._history.n_means)
+        self._backtest = Backtest(self._experts.noise_cost)
+        self._gate = trained()
 
     def add(self, job: str, *, target: float | None = None, kind: Kind | None = None) -> None:
         """Start to follow `job`. See `Predictor.add`.
 
         The target is the asymptote of the curve as long as the curve cannot be extrapolated. With
         a memory, a job of a kind that it knows has a forecast before its first report.
-
-        Raises
-        ------
-        DuplicateJob
-            If `job` is followed already.
-        NonFiniteLoss
-            If `target` is not a finite number of at most 1e300 in magnitude.
         """
         if job in self._row:
             raise DuplicateJob(f"job {job!r} is running already; each job needs its own name")
@@ -121,17 +105,7 @@ class LossPredictor:
             table.release(row)
 
     def report(self, job: str, loss: float) -> None:
-        """Store the loss of the next iteration of `job`. See `Predictor.report`.
-
-        Forecasts change only with the next fit.
-
-        Raises
-        ------
-        UnknownJob
-            If `job` is not followed.
-        NonFiniteLoss
-            If `loss` is not a finite number of at most 1e300 in magnitude.
-        """
+        """Store the loss of the next iteration of `job`. See `Predictor.report`."""
         row = self._find(job)
         try:
             value = float(loss)
@@ -181,6 +155,43 @@ class LossPredictor:
             due[np.isinf(refit_priority)] = True
         return due
 
+    def _fit(self, rows: IntArray) -> None:
+        """Fit the jobs of some rows together, and store their forecasts."""
+        view, curves = self._weigh(rows)
+        self._backtest.remember(rows, view, curves)
+        mix = gate(self._gate, view, curves, self._backtest.log_weights(rows))
+        mixed = blend(curves, mix, view.zero)
+        self._cache.store(rows, view, self._history, mixed)
+        if self._memory is not None:
+            self._memory.mix(rows, self._cache)
+        ahead = (curves[:, :, 1 + AT] - curves[:, :, :1]) - (mixed[:, 1 + AT] - mixed[:, :1])
+        spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
+        raw = view.unit[:, None]
+        self._bands.store(rows, view.unit * view.noise, raw * spread, raw * mixed[:, 1 + AT])
+
+    def _weigh(self, rows: IntArray) -> tuple[NormalizedWindow, FloatArray]:
+        """Return the normalized windows and the experts' forecasts, and update expert scores.
+
+        A job without a recent forecast to score gets a backcast: a forecast from the reports up
+        to some iterations ago. Forecasts and backcasts are made in the same calls, which halves
+        the number of calls.
+        """
+        back = self._backtest.behind(rows, self._history.column["count"][rows])
+        some = np.flatnonzero(back)
+        again = rows[some]
+        now, then = slice(len(rows)), slice(len(rows), None)
+        both = normalize_window(
+            self._history,
+            np.concatenate([rows, again]),
+            np.concatenate([np.zeros_like(back), back[some]]),
+        )
+        curves, view = self._experts.ask(both), both.of(now)
+        self._backtest.score(rows, view)
+        if len(again):
+            self._backtest.remember(again, both.of(then), curves[:, then])
+            self._backtest.score(again, view.of(some))
+        return view, np.ascontiguousarray(curves[:, now])
+
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of `jobs` as of the last fit. See `Predictor.forecast`."""
         rows = self._rows_of(jobs)
@@ -200,16 +211,8 @@ class LossPredictor:
     def band(self, jobs: Sequence[str]) -> tuple[FloatArray, FloatArray]:
         """Return 80 % prediction intervals of the losses of `jobs`, as of the last fit.
 
-        Returns
-        -------
-        lower, upper : (n_jobs, n_horizons) array
-            Bounds at the horizons of a `Forecast`, in raw loss units. About one report in ten
-            falls below `lower`, and one in ten above `upper`.
-
-        Raises
-        ------
-        UnknownJob
-            If one of `jobs` is not followed.
+        They are two arrays (n_jobs, n_horizons) in raw loss units. About one report in ten falls
+        below the first one, and one in ten above the second.
         """
         rows = self._rows_of(jobs)
         cache = self._cache.column
@@ -219,11 +222,6 @@ class LossPredictor:
         """Compare `job` with past runs of a kind, or of another kind than before.
 
         Nothing happens without a memory, or if the job has made more reports than are kept.
-
-        Raises
-        ------
-        UnknownJob
-            If `job` is not followed.
         """
         row = self._find(job)
         if self._memory is None:
@@ -231,7 +229,7 @@ class LossPredictor:
         self._take_in()
         history = self._history.column
         count = history["count"].item(row)
-        if count > self._history.window:
+        if count > WINDOW:
             return
         self._memory.remove(row)
         fall = self._memory.add(row, kind)
@@ -241,13 +239,7 @@ class LossPredictor:
             self._cache.expect(row, fall)
 
     def likeness(self, job: str) -> int:
-        """Return the number of past runs on which the forecast of `job` rests.
-
-        Raises
-        ------
-        UnknownJob
-            If `job` is not followed.
-        """
+        """Return the number of past runs on which the forecast of `job` rests."""
         row = self._find(job)
         return 0 if self._memory is None else self._memory.likeness(row)
 
@@ -255,11 +247,6 @@ class LossPredictor:
         """Return the thinned loss curve of `job`: iterations and losses, as a `Run` keeps them.
 
         It is None without a memory, and for a job whose kind is not known.
-
-        Raises
-        ------
-        UnknownJob
-            If `job` is not followed.
         """
         row = self._find(job)
         if self._memory is None:
@@ -291,6 +278,3 @@ class LossPredictor:
             return self._row[job]
         except KeyError:
             raise UnknownJob(f"job {job!r} is not running") from None
-
-    def _fit(self, rows: IntArray) -> None:
-        self._fitter.fit(rows)

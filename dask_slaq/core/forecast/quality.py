@@ -1,62 +1,33 @@
-"""Normalized loss, which makes the losses of different jobs comparable.
-
-It is 1 at the start of a job and 0 when the job has converged. The divisor is the predicted whole
-range (fall so far + fall still to come), or the paper's largest change so far (§4.1).
-"""
+"""Quality of jobs, now and to come: normalized loss, and iterations until a loss is reached."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.forecast.predictor import Forecast, Status
-from dask_slaq.core.settings import NORMALIZERS
+from dask_slaq.core.forecast.corrections import first_at
+from dask_slaq.core.forecast.types import Forecast, Predictor, Status
+from dask_slaq.core.job_arrays import FloatArray
 
-__all__ = ["normalized", "predicted_range", "scale"]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["iterations_to_losses", "normalized", "predicted_range", "scale"]
 
 #: Smallest divisor, in standard deviations of the noise of one report.
 NOISE_FLOOR = 2.0
 
 
 def predicted_range(forecast: Forecast) -> FloatArray:
-    """Return the predicted whole fall of each job: its fall so far plus the fall still to come.
-
-    Returns
-    -------
-    (n_jobs,) array
-        In raw loss units, finite, at least 0; 0 without any information.
-    """
+    """Return the predicted whole fall (n_jobs,) in raw loss units: so far, and still to come."""
     return _fallen(forecast) + forecast.remaining
 
 
 def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the divisor that normalizes the loss reductions of each job.
+    """Return the divisor (n_jobs,) that normalizes losses: finite, > 0, at least twice the noise.
 
-    Parameters
-    ----------
-    forecast : Forecast
-    normalizer : {"range", "largest-change"}
-        The predicted whole range, or the paper's largest change between two reports so far. The
-        predicted range stands in for the largest change as long as the loss has not changed.
-
-    Returns
-    -------
-    (n_jobs,) array
-        In raw loss units, positive and finite, at least twice the noise; 1 without any
-        information.
-
-    Raises
-    ------
-    InvalidSetting
-        If `normalizer` is not one of `NORMALIZERS`.
+    It is the predicted whole range or, for ``"largest-change"``, the largest change between two
+    reports so far (§4.1 of the paper), for which the range stands in until the loss changes. It is
+    1 without any information.
     """
-    if normalizer not in NORMALIZERS:
-        raise InvalidSetting(
-            f"normalizer is {normalizer!r}; it must be one of {', '.join(NORMALIZERS)}"
-        )
     size = predicted_range(forecast)
     if normalizer == "largest-change":
         size = np.where(forecast.largest_change > 0, forecast.largest_change, size)
@@ -68,19 +39,7 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
 
 
 def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
-    """Return the present normalized loss of each job: its remaining fall divided by `scale`.
-
-    Parameters
-    ----------
-    forecast : Forecast
-    normalizer : {"range", "largest-change"}
-        See `scale`.
-
-    Returns
-    -------
-    (n_jobs,) array
-        Fraction in [0, 1]: 1 at the start, 0 when converged, 1 where unknown.
-    """
+    """Return the remaining fall (n_jobs,) divided by `scale`: in [0, 1], 1 if unknown."""
     size = scale(forecast, normalizer)
     fraction = np.clip(forecast.remaining / size, 0.0, 1.0)
     diverged = (forecast.status == Status.DIVERGING) & (_fallen(forecast) == 0)
@@ -92,3 +51,31 @@ def _fallen(forecast: Forecast) -> FloatArray:
     """Return the fall from the first report to the present level; 0 before the first report."""
     fallen = np.maximum(forecast.start - forecast.level, 0.0)
     return np.where(np.isnan(fallen), 0.0, fallen)
+
+
+def iterations_to_losses(
+    predictor: Predictor, jobs: Sequence[str], targets: FloatArray
+) -> FloatArray:
+    """Return the iterations (n_jobs, 3) until jobs reach a raw loss: low, expected and high.
+
+    The band follows the prediction intervals of the predictor, where it has any. Iterations are inf
+    where the forecast does not reach the loss, and nan before there is a forecast.
+    """
+    jobs = list(jobs)
+    forecast = predictor.forecast(jobs)
+    curve = forecast.level[:, None] - forecast.reduction
+    low, high = curve, curve
+    if (band := getattr(predictor, "band", None)) is not None and jobs:
+        lower, upper = band(jobs)
+        low, high = np.fmin(lower, curve), np.fmax(upper, curve)
+    found = [_first_below(forecast.horizons, each, targets) for each in (low, curve, high)]
+    known = (forecast.status == Status.OK) & np.isfinite(forecast.level)
+    iterations: FloatArray = np.where(known[:, None], np.array(found).T, np.nan)
+    return iterations
+
+
+def _first_below(horizons: FloatArray, losses: FloatArray, targets: FloatArray) -> FloatArray:
+    """Return where losses (n_jobs, n_horizons) reach their targets (n_jobs,); inf if nowhere."""
+    fallen = -np.minimum.accumulate(losses, axis=1)
+    ahead = first_at(-targets, fallen, horizons)
+    return np.where(fallen[:, -1] < -targets, np.inf, ahead)

@@ -5,14 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.history import Histories
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 __all__ = ["MOST", "NormalizedWindow", "normalize_window", "report_noise", "without_spikes"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Bound on normalized values, in spans of the window, so that nothing overflows.
 MOST = 1e6
@@ -50,19 +47,9 @@ class NormalizedWindow(NamedTuple):
 
 
 def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> NormalizedWindow:
-    """Return the normalized windows of some jobs as of `back` reports ago.
+    """Return the normalized windows of some jobs as of `back` (n_jobs,) reports ago.
 
-    Parameters
-    ----------
-    history : Histories
-    rows : (n_jobs,) array of int
-        Rows of the jobs, each with at least one report.
-    back : (n_jobs,) array of int
-        Number of reports to go back, less than the number of reports and than the window.
-
-    Returns
-    -------
-    NormalizedWindow
+    Each job has at least one report, and `back` is less than its reports and than the window.
     """
     losses, known = history.recent(rows, back)
     losses = without_spikes(losses, known)
@@ -94,21 +81,10 @@ def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
 
 
 def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
-    """Return losses with spikes cut down to the higher neighbour.
+    """Return losses (n_jobs, window), newest first, with spikes cut down to the higher neighbour.
 
-    A spike exceeds both neighbours by more than ten times the usual change. Smooth curves and
-    plain noise are returned unchanged, and so is a lasting rise, except for its first report.
-
-    Parameters
-    ----------
-    losses : (n_jobs, window) array
-        Newest first.
-    known : (n_jobs,) array of int
-        Number of columns that hold reports.
-
-    Returns
-    -------
-    (n_jobs, window) array
+    A spike exceeds both neighbours by more than ten times the usual change. Smooth curves and plain
+    noise are returned unchanged, and so is a lasting rise, except for its first report.
     """
     change = np.abs(np.diff(losses[:, :USUAL_REPORTS], axis=1))
     usual = _middle(change, np.maximum(known - 1, 1))
@@ -121,21 +97,11 @@ def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
 
 
 def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
-    """Estimate the standard deviation of independent noise on the reports.
+    """Estimate the standard deviation (n_jobs,) of independent noise on the reports, newest first.
 
     The third differences of a smooth curve have one sign, so products of neighbours are positive.
-    Those of independent noise have negative products, -15 variances on average.
-
-    Parameters
-    ----------
-    losses : (n_jobs, window) array
-    known : (n_jobs,) array of int
-        Number of columns that hold reports.
-
-    Returns
-    -------
-    (n_jobs,) array
-        In the units of `losses`; 0 with fewer than 5 reports.
+    Those of independent noise have negative products, -15 variances on average. With fewer than 5
+    reports, the estimate is 0.
     """
     third = np.diff(losses[:, :NOISE_REPORTS], n=3, axis=1)
     n = np.clip(known - 3, 0, third.shape[1])

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 __all__ = ["Forecast", "Predictor", "Status"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Status(IntEnum):
@@ -71,15 +67,17 @@ class Predictor(Protocol):
     all calls run on the scheduler's event loop.
 
     Losses are floats in the raw units of their job, which may differ between jobs. The engine
-    checks names before it calls a predictor, but leaves it to `report` to check losses. A curve
-    that cannot be fitted is marked in `Forecast.status`: an exception in a decision makes the
-    plugin fall back to plain Dask. `LossPredictor` is the default implementation; pass another
-    one as ``SlaqPlugin(predictor=...)``.
+    checks names before it calls a predictor; methods raise `UnknownJob` for a job that is not
+    followed. It leaves it to `report` to check losses. A curve that cannot be fitted is marked in
+    `Forecast.status`: an exception in a decision makes the plugin fall back to plain Dask.
+    `LossPredictor` is the default implementation; pass another one as
+    ``SlaqPlugin(predictor=...)``.
 
     Examples
     --------
     A predictor that assumes that each drop of the loss is half of the drop before:
 
+    >>> import numpy as np
     >>> from dask_slaq.core.errors import NonFiniteLoss
     >>> class Halving:
     ...     def __init__(self):
@@ -126,28 +124,18 @@ class Predictor(Protocol):
             Name of the job, not followed yet. It may be reused after `remove`.
         target : float, optional
             Loss that the job should reach. It may serve as the asymptote of its curve.
-
-        Notes
-        -----
-        A predictor that remembers past runs may have a further parameter ``kind``, the `Kind` of
-        the job; it is passed only to those that have it, and only if it is known.
+        kind : Kind, optional
+            A predictor that remembers past runs may have this parameter, too. It is passed only to
+            those that have it, and only if it is known.
 
         Raises
         ------
         DuplicateJob
             If `job` is followed already.
         """
-        ...
 
     def remove(self, job: str) -> None:
-        """Forget a job and everything that it reported.
-
-        Raises
-        ------
-        UnknownJob
-            If `job` is not followed.
-        """
-        ...
+        """Forget a job and everything that it reported."""
 
     def report(self, job: str, loss: float) -> None:
         """Store the loss after the next iteration of a job.
@@ -163,25 +151,17 @@ class Predictor(Protocol):
 
         Raises
         ------
-        UnknownJob
-            If `job` is not followed.
         NonFiniteLoss
             If `loss` is not a finite number; the report is then not stored.
         """
-        ...
 
     def fit(self) -> int:
         """Update the forecasts of the jobs that reported since the last call.
 
         This runs once per decision, also when there are no jobs, and blocks the scheduler. Its
-        time must be bounded, at a few milliseconds per thousand jobs.
-
-        Returns
-        -------
-        int
-            Number of jobs that were refitted. The engine ignores it.
+        time must be bounded, at a few milliseconds per thousand jobs. It returns the number of jobs
+        that were refitted, which the engine ignores.
         """
-        ...
 
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the forecasts of some jobs as of the last fit.
@@ -199,10 +179,4 @@ class Predictor(Protocol):
             `remaining` is 0 before the first report, the engine assumes a typical curve, see
             `unreported`. A job that is predicted not to fall gets only its floor and leftover
             threads. The predictor must not modify the arrays afterwards.
-
-        Raises
-        ------
-        UnknownJob
-            If one of `jobs` is not followed.
         """
-        ...

@@ -1,16 +1,16 @@
 """Ernest's scaling law for many jobs at once: time of an iteration as a function of its threads.
 
-One iteration on N threads takes ``a + b/N + c.log N + d.N`` seconds: a serial part, parallel
-work, a tree of sums, and a cost per thread, all nonnegative (Ernest, NSDI 2016). Times are
-fitted by least squares on relative errors. The fit needs only sums of squares and products, so
-single observations are not kept.
+One iteration on N threads takes ``a + b/N + c.log N + d.N`` seconds: a serial part, parallel work,
+a tree of sums, and a cost per thread, all nonnegative (Ernest, NSDI 2016). Times are fitted by
+least squares on relative errors. The fit needs only sums of squares and products.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.runtime.least_squares import nnls
 
 __all__ = [
@@ -27,10 +27,7 @@ __all__ = [
     "rescaled",
     "residual",
     "scale_of",
-    "square",
 ]
-
-FloatArray = NDArray[np.float64]
 
 #: Number of terms of the law: constant, 1/N, log N, N.
 N_TERMS = 4
@@ -47,8 +44,6 @@ _TIMES = np.where(_LEFT == _RIGHT, 1.0, 2.0)
 def features(threads: ArrayLike) -> FloatArray:
     """Return the terms of the law, (n, 4), at `threads` (n,), each at least 1.
 
-    Examples
-    --------
     >>> features([1.0, 4.0]).round(2).tolist()
     [[1.0, 1.0, 0.0, 1.0], [1.0, 0.25, 1.39, 4.0]]
     """
@@ -57,14 +52,7 @@ def features(threads: ArrayLike) -> FloatArray:
 
 
 def fitted_seconds(law: FloatArray, threads: FloatArray) -> FloatArray:
-    """Return the time (n,) of an iteration by each law, in the units of the law.
-
-    Parameters
-    ----------
-    law : (n, 4) array
-    threads : (n,) array
-        At least 1.
-    """
+    """Return the time (n,) of an iteration by laws (n, 4) on `threads` (n,), each at least 1."""
     seconds = law[..., 0] + law[..., 1] / threads + law[..., 3] * threads
     if law[..., 2].any():
         seconds += law[..., 2] * np.log(threads)
@@ -72,20 +60,10 @@ def fitted_seconds(law: FloatArray, threads: FloatArray) -> FloatArray:
 
 
 def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
-    """Return the moments of one observation per job; those of several observations add up.
+    """Return the moments (n, 15) of one observation per job; those of several observations add up.
 
-    Parameters
-    ----------
-    threads : (n,) array
-        At least 1.
-    seconds : (n,) array
-        Time of an iteration, positive.
-
-    Returns
-    -------
-    (n, 15) array
-        Products of all pairs of the terms divided by the seconds, and 1. In a perfect fit the
-        divided terms sum to 1, so errors count in proportion to the time.
+    They are the products of all pairs of the terms divided by the positive `seconds` (n,), and 1.
+    In a perfect fit the divided terms sum to 1, so errors count in proportion to the time.
     """
     terms = np.empty((len(threads), N_TERMS + 1))
     np.divide(features(threads), seconds[:, None], out=terms[:, :N_TERMS])
@@ -94,29 +72,13 @@ def moments(threads: FloatArray, seconds: FloatArray) -> FloatArray:
 
 
 def rescaled(sums: FloatArray, unit: FloatArray) -> FloatArray:
-    """Return the moments (n, 15) of the same observations in other units of time.
-
-    Parameters
-    ----------
-    sums : (n, 15) array
-        Moments.
-    unit : (n,) array
-        Seconds per new unit.
-    """
+    """Return the moments (n, 15) of the same observations in new units of `unit` (n,) seconds."""
     out: FloatArray = sums * np.asarray(unit, dtype=float)[:, None] ** _POWER
     return out
 
 
 def pooled(sums: FloatArray, unit: FloatArray) -> FloatArray:
-    """Return the moments (15,) of all jobs together, each in its own unit of time.
-
-    Parameters
-    ----------
-    sums : (n, 15) array
-        Moments of each job.
-    unit : (n,) array
-        Seconds per unit of each job.
-    """
+    """Return the moments (15,) of all jobs together, each in units of `unit` (n,) seconds."""
     powers = np.column_stack([np.ones_like(unit), unit, unit * unit])
     return total(sums * powers[:, _POWER.astype(int)])
 
@@ -127,27 +89,8 @@ def total(terms: FloatArray) -> FloatArray:
     return found
 
 
-def square(sums: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the normal equations of moments (n, 15).
-
-    They are the Gram matrices (n, 4, 4), the right sides (n, 4) and the numbers of observations
-    (n,).
-    """
-    full = np.empty((len(sums), N_TERMS + 1, N_TERMS + 1))
-    full[:, _LEFT, _RIGHT] = sums
-    full[:, _RIGHT, _LEFT] = sums
-    return full[:, :N_TERMS, :N_TERMS], full[:, :N_TERMS, N_TERMS], full[:, N_TERMS, N_TERMS]
-
-
 def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
-    """Return the sum of squared relative errors (n,) that each law leaves, at least 0.
-
-    Parameters
-    ----------
-    sums : (n, 15) array
-        Moments.
-    law : (n, 4) array
-    """
+    """Return the sum of squared relative errors (n,) that each law (n, 4) leaves, at least 0."""
     less = np.concatenate([law, np.full((len(law), 1), -1.0)], axis=1)
     pairs = less[:, _LEFT] * less[:, _RIGHT]
     left: FloatArray = np.maximum((sums * pairs * _TIMES).sum(axis=1), 0.0)
@@ -155,17 +98,8 @@ def residual(sums: FloatArray, law: FloatArray) -> FloatArray:
 
 
 def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
-    """Return the factor (n,) by which a law fits each job best; 1 without observations.
+    """Return the factor (n,) by which one law `shape` (4,) fits each job best; 1 if unobserved.
 
-    Parameters
-    ----------
-    sums : (n, 15) array
-        Moments.
-    shape : (4,) array
-        Law of all jobs.
-
-    Examples
-    --------
     >>> two = moments(np.array([1.0, 2.0]), np.array([6.0, 3.0])).sum(axis=0)
     >>> scale_of(two[None, :], LINEAR).round(9).tolist()
     [6.0]
@@ -179,15 +113,15 @@ def scale_of(sums: FloatArray, shape: FloatArray) -> FloatArray:
 
 def fit(sums: FloatArray) -> FloatArray:
     """Return the laws (n, 4) with the least squared relative errors for moments (n, 15)."""
-    gram, right, _ = square(sums)
-    return nnls(gram, right)
+    full = np.empty((len(sums), N_TERMS + 1, N_TERMS + 1))
+    full[:, _LEFT, _RIGHT] = sums
+    full[:, _RIGHT, _LEFT] = sums
+    return nnls(full[:, :N_TERMS, :N_TERMS], full[:, :N_TERMS, N_TERMS])
 
 
 def optimum(law: FloatArray) -> FloatArray:
-    """Return the threads (n,) on which each `law` (n, 4) is fastest; inf if more always help.
+    """Return the threads (n,) on which each law (n, 4) is fastest; inf if more always help.
 
-    Examples
-    --------
     >>> optimum(np.array([[0.0, 8.0, 0.0, 0.5], [1.0, 8.0, 2.0, 0.0], [1.0, 1.0, 0.0, 0.0]]))
     array([ 4.,  4., inf])
     """
@@ -201,19 +135,10 @@ def optimum(law: FloatArray) -> FloatArray:
 def efficient(law: FloatArray, part: float) -> FloatArray:
     """Return the threads (n,), at least 1, beyond which a further one adds little speed.
 
-    Parameters
-    ----------
-    law : (n, 4) array
-    part : float
-        A thread adds little if it adds less than this fraction of the mean speed per thread.
+    It adds little if it adds less than `part` of the mean speed per thread: where ``b/N - c - d N =
+    part (a + b/N + c log N + d N)``. The equation is quadratic but for the logarithm, which is
+    taken from the previous of ten solutions: that is exact to a percent.
 
-    Notes
-    -----
-    Solves ``b/N - c - d N = part (a + b/N + c log N + d N)``. The equation is quadratic but for
-    the logarithm, which is taken from the previous of ten solutions: that is exact to a percent.
-
-    Examples
-    --------
     >>> efficient(np.array([[0.0, 8.0, 0.0, 0.5], [1.0, 8.0, 2.0, 0.0], LINEAR]), 0.25).round(1)
     array([3.1, 2.3, inf])
     """
@@ -230,15 +155,8 @@ def efficient(law: FloatArray, part: float) -> FloatArray:
 
 
 def bounded(law: FloatArray, least: FloatArray, threads: FloatArray) -> FloatArray:
-    """Return laws (n, 4) whose optimum is at least `least`, with equal times on `threads`.
+    """Return laws (n, 4) with an optimum of at least `least`, and equal times on `threads` (n,).
 
-    Parameters
-    ----------
-    law : (n, 4) array
-    least, threads : (n,) array
-
-    Examples
-    --------
     >>> bounded(np.array([[0.0, 8.0, 0.0, 0.5]]), np.array([8.0]), np.array([16.0])).tolist()
     [[6.0, 8.0, 0.0, 0.125]]
     """

@@ -2,54 +2,29 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
-from numpy.typing import NDArray
+
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 
 __all__ = ["nnls"]
 
-FloatArray = NDArray[np.float64]
-
-
 #: A term of which the others explain all but this fraction is left out: it is not identifiable.
 _SAME = 1e-10
-#: Jobs fitted together: their arrays fit in a processor's cache.
-_CHUNK = 2048
 
 
 def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve many small nonnegative least-squares problems exactly.
+    """Solve small nonnegative least-squares problems with Gram matrices (n, k, k) exactly.
 
-    Parameters
-    ----------
-    gram : (n, k, k) array
-        Symmetric positive semi-definite.
-    right : (n, k) array
+    The solutions (n, k) have the least ``x.gram.x - 2 x.right``; terms that other terms explain are
+    0. Each is the best nonnegative one among the unconstrained solutions of all subsets of terms.
+    The subsets form a tree, in which each differs from its parent by one sweep of Gauss-Jordan for
+    all jobs at once. With four terms this is cheaper than an active-set method, whose sets would
+    differ between jobs.
 
-    Returns
-    -------
-    (n, k) array
-        The nonnegative `x` with the least ``x.gram.x - 2 x.right``. Terms that other terms
-        explain are 0.
-
-    Notes
-    -----
-    The solution is the best nonnegative one among the unconstrained solutions of all subsets of
-    terms. The subsets form a tree, in which each differs from its parent by one sweep of
-    Gauss-Jordan for all jobs at once. With four terms this is cheaper than an active-set method,
-    whose sets would differ between jobs.
-
-    Examples
-    --------
     >>> nnls(np.eye(2)[None], np.array([[3.0, -1.0]])).tolist()
     [[3.0, 0.0]]
     """
-    out = np.zeros_like(right)
-    edges = [*range(0, len(right), _CHUNK), len(right)]
-    for start, stop in pairwise(edges):
-        out[start:stop] = _Subsets(gram[start:stop], right[start:stop]).best()
-    return out
+    return _Subsets(gram, right).best()
 
 
 class _Subsets:
@@ -82,7 +57,7 @@ class _Subsets:
         return x
 
     def _visit(
-        self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: NDArray[np.bool_]
+        self, table: FloatArray, chosen: tuple[int, ...], first: int, sound: BoolArray
     ) -> None:
         """Try all subsets that contain `chosen` and at least one of the terms from `first` on.
 
@@ -102,7 +77,7 @@ class _Subsets:
             if term + 1 < self.k:
                 self._visit(child, (*chosen, term), term + 1, good)
 
-    def _judge(self, subset: tuple[int, ...], table: FloatArray, sound: NDArray[np.bool_]) -> None:
+    def _judge(self, subset: tuple[int, ...], table: FloatArray, sound: BoolArray) -> None:
         solution, left = table[: len(subset), -1], table[-1, -1]
         better = sound & (left < self.least) & (solution >= 0).all(axis=0)
         self.least = np.where(better, left, self.least)

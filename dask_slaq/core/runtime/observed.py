@@ -1,29 +1,23 @@
-"""Runtime model: iterations that jobs complete on N threads, learned from observations.
-
-One iteration of a job costs ``W = c.S`` core-seconds (§4.1 of the paper) and runs as ``P``
-parallel tasks, in ``ceil(P / N)`` waves on N threads. If the times of a job or of the other jobs
-clearly contradict this model, the job follows Ernest's law instead (see `ernest`).
-"""
+"""Runtime model: iterations that jobs complete on N threads, learned from observations."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import RunningTime
 from dask_slaq.core.runtime import ernest as scaling
-from dask_slaq.core.runtime.iterations import Iterations
 from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
 from dask_slaq.core.runtime.speed import Speeds, waves
 
 __all__ = ["Runtimes"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-
+#: Weight of the newest iteration in running means, which are thus dominated by the last few.
+NEWEST = 0.3
+#: Length of the list of ended iterations (three numbers each) at which it is taken in.
+MOST_WAITING = 300_000
 #: Factor per observation on the weight of older ones; near 1, since thread counts rarely change.
 MEMORY = 0.98
 #: Minimum standard deviation of the log thread counts of a job for its scaling to be identifiable.
@@ -38,19 +32,51 @@ YOUNG, SELDOM = 12.0, 4
 CHUNK = 2048
 #: Indices in the moments: the sum of squares of 1/N over seconds, its sum, and the count.
 _SQUARED, _ONCE, _COUNT = 5, 8, 14
+#: Columns that are reset when the second interval between reports replaces the first one.
+OF_START_UP = (
+    *("iterations", "core_seconds", "held_seconds"),
+    *("least", "most", "sums", "wave_sums", "log_sums"),
+)
 
 
-class Runtimes(Iterations):
-    """Observed iterations of all jobs, and the laws learned from them.
+class Runtimes(JobArrays):
+    """Observed iterations of all jobs, and the laws learned from them, one row per job.
 
-    Columns as of the last `learn`: ``most``, the most threads that iterations had on average;
-    ``scaled``, whether the job follows Ernest's law.
+    One iteration of a job costs ``W = c.S`` core-seconds (§4.1 of the paper) and runs as ``P``
+    parallel tasks, in ``ceil(P / N)`` waves on N threads. If the times of a job or of the other
+    jobs clearly contradict this model, the job follows Ernest's law instead (see `ernest`). A job
+    that waits for threads is not slow: only seconds in which it held threads count.
+
+    Columns that are always up to date: ``reports``; the last ``loss``; ``attained``, core-seconds
+    charged so far. As of the last `observe_iterations`: ``work``, core-seconds of one iteration, 0
+    if unknown; ``width``, parallel tasks of one iteration, at least 1. As of the last `learn`:
+    ``most``, the most threads that iterations had on average; ``scaled``, whether the job follows
+    Ernest's law.
     """
 
     def __init__(self) -> None:
         number = ((), np.float64, 0.0)
         super().__init__(
             {
+                "work": number,
+                "width": ((), np.float64, 1.0),
+                "attained": number,
+                "reports": ((), np.int64, 0),
+                "loss": ((), np.float64, np.nan),  # of the last report, raw
+                "taken_in": ((), np.int64, 0),  # reports processed by `observe_iterations`
+                # Since the last report.
+                "charged": number,
+                "at_once": number,
+                # Threads now, whether the job is served, and seconds so far in which it was.
+                "share": number,
+                "served": number,
+                "held": number,
+                "held_at_report": number,
+                # Whole iterations since the last `learn`.
+                "iterations": number,
+                "core_seconds": number,
+                "held_seconds": number,
+                "most_share": number,
                 "unjudged": ((), np.int64, 0),  # observations since the model was chosen
                 # Expected from past runs, 0 if unknown.
                 "past_work": number,
@@ -64,10 +90,98 @@ class Runtimes(Iterations):
                 "log_sums": ((2,), np.float64, 0.0),
                 "law": ((scaling.N_TERMS,), np.float64, 0.0),
                 "scaled": ((), np.bool_, 0.0),
-            },
-            reset=("least", "most", "sums", "wave_sums", "log_sums"),
+            }
         )
         self._population = Population()
+        # Three numbers per iteration in one flat list: tuples would burden the garbage collector.
+        self._ended: list[float] = []
+
+    def observe_task(self, row: int, seconds: float, at_once: float = 1.0) -> None:
+        """Charge one task of `seconds` compute time to the job in a `row`.
+
+        `at_once` is the number of the job's tasks worth a slot that were ready or running with it.
+        """
+        column = self.column
+        column["attained"][row] += seconds
+        column["charged"][row] += seconds
+        if at_once > column["at_once"][row]:
+            column["at_once"][row] = at_once
+
+    def end_iteration(self, row: int, elapsed: float = 0.0, loss: float = np.nan) -> None:
+        """Record the end of an iteration of the job in a `row`. O(1).
+
+        It ended `elapsed` seconds after the last `advance`; `loss` is what the job reported.
+        """
+        column = self.column
+        self._ended += (row, elapsed, column["charged"].item(row))
+        column["reports"][row] += 1
+        column["loss"][row] = loss
+        if len(self._ended) >= MOST_WAITING:
+            self.observe_iterations()
+
+    def observe_iterations(self) -> None:
+        """Process the iterations that ended since the last call, all together.
+
+        The result depends on which iterations are processed together. So read-only methods must
+        not call this: otherwise, inspecting a job would change decisions. The core-seconds charged
+        since the last processed report are the work of the iterations that ended since then. The
+        first interval includes start-up (imports, compilation, data loading), so it counts only
+        until another one is known.
+        """
+        if not self._ended:
+            return
+        ended = np.fromiter(self._ended, np.float64, len(self._ended)).reshape(-1, 3)
+        self._ended.clear()
+        column = self.column
+        ended = ended[np.argsort(ended[:, 0], kind="stable")]
+        start = np.flatnonzero(np.diff(ended[:, 0], prepend=-1.0))
+        n = np.diff(start, append=len(ended))
+        rows, first, last = ended[start, 0], ended[start, 1:], ended[start + n - 1, 1:]
+        rows = rows.astype(np.int64)
+        served = column["served"][rows]
+        held = column["held"][rows] + served * last[:, 0]
+        lasted, charged = held - column["held_at_report"][rows], last[:, 1].copy()
+        start_up = (column["taken_in"][rows] == 0) & (n > 1)
+        lasted[start_up] = (served * (last - first)[:, 0])[start_up]
+        charged[start_up] -= first[start_up, 1]
+        column["held_at_report"][rows] = held
+        column["charged"][rows] -= last[:, 1]
+        self._observe_work(rows, np.where(start_up, n - 1, n), lasted, charged)
+        column["taken_in"][rows] += n
+        at_once, width = column["at_once"][rows], column["width"][rows]
+        # Widen at once, narrow slowly: the last task before a barrier must not shrink the estimate.
+        wider = np.maximum(np.maximum(at_once, width + NEWEST * (at_once - width)), 1.0)
+        column["width"][rows] = np.where(at_once > 0, wider, width)
+        column["at_once"][rows] = 0.0
+
+    def _observe_work(
+        self, rows: IntArray, n: IntArray, lasted: FloatArray, charged: FloatArray
+    ) -> None:
+        """Update the work per iteration from `n` iterations, which took `lasted` served seconds."""
+        column = self.column
+        some = charged > 0.0
+        rows, n, lasted, charged = rows[some], n[some], lasted[some], charged[some]
+        work = column["work"][rows]
+        known = (work > 0.0) & (column["taken_in"][rows] >= 2)
+        for name in OF_START_UP:
+            column[name][rows[~known]] = self._fill[name]
+        one = charged / n
+        later = work + (1.0 - (1.0 - NEWEST) ** n) * (one - work)
+        column["work"][rows] = np.where(known, later, one)
+        column["iterations"][rows] += n
+        column["core_seconds"][rows] += charged
+        column["held_seconds"][rows] += lasted
+
+    def advance(self, rows: IntArray, elapsed: float) -> None:
+        """Add `elapsed` seconds with the present grants to the served time of `rows`."""
+        self.column["held"][rows] += self.column["served"][rows] * elapsed
+
+    def grant(self, rows: IntArray, share: FloatArray, tokens: FloatArray) -> None:
+        """Set `share` and `tokens` (n_jobs,) that the jobs in `rows` hold from now on."""
+        column = self.column
+        column["share"][rows] = share
+        column["served"][rows] = (share > 0) | (tokens > 0)
+        column["most_share"][rows] = np.maximum(column["most_share"][rows], share)
 
     def forget(self, row: int) -> None:
         """Release the row of a job that ended. Its scaling remains part of the prior."""
@@ -106,18 +220,21 @@ class Runtimes(Iterations):
         column = self.column
         work, width = column["work"][rows], column["width"][rows]
         new = work == 0
-        if new.any() and (past := new & (column["past_work"][rows] > 0)).any():
-            return self._with_past(rows, past)
+        past = new & (column["past_work"][rows] > 0)
         if new.any() and not new.all():
-            work = np.where(new, np.exp(np.log(work[~new]).mean()), work)
-            width = np.where(new, np.median(width[~new]), width)
-        scaled = np.flatnonzero(column["scaled"][rows] & ~new)
-        mine = rows[scaled]
-        law = column["law"][mine]
-        unseen = column["sums"][rows, _COUNT] == 0
+            work[new], width[new] = np.exp(np.log(work[~new]).mean()), np.median(width[~new])
+        work[past] = column["past_work"][rows[past]]
+        width[past] = np.maximum(column["past_width"][rows[past]], 1.0)
         useful = np.where(new, np.inf, width)
+        unseen = (column["sums"][rows, _COUNT] == 0) & ~past
         useful[unseen] = np.minimum(useful[unseen], self._population.first())
-        best = np.minimum(self._optima(mine), width[scaled])
+        lawful = column["scaled"][rows] & ~new
+        lawful[past] = column["past_law"][rows[past]].any(axis=1)
+        scaled = np.flatnonzero(lawful)
+        mine, by_past = rows[scaled], past[scaled]
+        law = np.where(by_past[:, None], column["past_law"][mine], column["law"][mine])
+        most = np.where(by_past, np.inf, self._trusted(mine))
+        best = np.minimum(np.minimum(scaling.optimum(law), most), width[scaled])
         useful[scaled] = np.maximum(np.floor(best), 1.0)
         return Speeds(work, width, useful, scaled, law)
 
@@ -126,18 +243,6 @@ class Runtimes(Iterations):
         column = self.column
         column["past_work"][row], column["past_width"][row] = past.work, past.width
         column["past_law"][row] = 0.0 if past.law is None else past.law
-
-    def _with_past(self, rows: IntArray, past: BoolArray) -> Speeds:
-        """Return the speeds of jobs, of which those in `past` (n_jobs,) go by past runs."""
-        speeds = self.speeds(rows[~past]) if not past.all() else Speeds.none()
-        column, mine = self.column, rows[past]
-        law = column["past_law"][mine]
-        lawful = law.any(axis=1)
-        work, width = column["past_work"][mine], np.maximum(column["past_width"][mine], 1.0)
-        best = np.minimum(scaling.optimum(law[lawful]), width[lawful])
-        useful = np.full(len(mine), np.inf)
-        useful[lawful] = np.maximum(np.floor(best), 1.0)
-        return speeds.merged(Speeds(work, width, useful, np.flatnonzero(lawful), law[lawful]), past)
 
     def _observe(self, rows: IntArray) -> IntArray:
         """Record one observation per job since the last call. Returns the rows that had one."""
@@ -164,13 +269,13 @@ class Runtimes(Iterations):
         return rows
 
     def _optima(self, rows: IntArray) -> FloatArray:
-        """Return the fastest thread counts of the jobs in `rows` that follow Ernest's law.
-
-        Each is at most `GROWTH` times the most threads tried.
-        """
+        """Return the fastest thread counts of the jobs in `rows` that follow Ernest's law."""
         rows = rows[self.column["scaled"][rows]]
-        most = self.column["most"][rows] * GROWTH
-        return np.minimum(scaling.optimum(self.column["law"][rows]), np.maximum(most, 1.0))
+        return np.minimum(scaling.optimum(self.column["law"][rows]), self._trusted(rows))
+
+    def _trusted(self, rows: IntArray) -> FloatArray:
+        """Return the thread counts up to which the laws of the jobs in `rows` are trusted."""
+        return np.maximum(self.column["most"][rows] * GROWTH, 1.0)
 
     def _telling(self, rows: IntArray) -> BoolArray:
         """Return which jobs were recently observed on clearly different thread counts."""

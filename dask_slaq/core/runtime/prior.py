@@ -1,20 +1,13 @@
-"""Prior for the scaling of new jobs and of jobs with few observations, from all jobs of a cluster.
-
-Jobs differ in size but often scale alike, so their times are put on one scale and pooled. Only
-jobs observed on several thread counts are informative. Their moments are kept when they end.
-"""
+"""Prior for the scaling of jobs with few observations or none, from all jobs of a cluster."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.runtime import ernest as scaling
 
 __all__ = ["GOOD", "Population", "clearly_better"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: Weight of the prior in the fit of each job, in observations.
 PRIOR = 0.5
@@ -35,14 +28,11 @@ PARALLEL = 0.01
 
 
 class Population:
-    """Common scaling law of all jobs.
+    """Common scaling law `shape` (4,) of all jobs, in units of the time on the usual threads.
 
-    Attributes
-    ----------
-    nonlinear : bool
-        Whether the jobs clearly do not scale linearly.
-    shape : (4,) array
-        The common law, in units of the time on the usual number of threads.
+    Jobs differ in size but often scale alike, so their times are put on one scale and pooled. Only
+    jobs observed on several thread counts are informative; their moments are kept when they end.
+    `nonlinear` is set while jobs clearly do not scale linearly.
     """
 
     def __init__(self) -> None:
@@ -57,30 +47,16 @@ class Population:
         self._optima: FloatArray = np.zeros(3)
 
     def remember(self, sums: FloatArray, optima: FloatArray) -> None:
-        """Add past jobs to the memory.
-
-        Parameters
-        ----------
-        sums : (n, 15) array
-            Moments of the jobs.
-        optima : (m,) array
-            Fastest thread counts of the jobs that do not scale linearly.
-        """
+        """Keep the moments (n, 15) of jobs that ended, and the optima (m,) of nonlinear ones."""
         self._remembered = _at_most(self._remembered + self._on_one_scale(sums), KEPT)
         self._optima_gone = _at_most(self._optima_gone + _logs(optima), KEPT)
 
     def learn(self, sums: FloatArray, usual: float, optima: FloatArray) -> None:
-        """Fit the common law to the memory and to the current jobs.
+        """Fit the common law to the memory and to jobs observed on several thread counts.
 
-        Parameters
-        ----------
-        sums : (n, 15) array
-            Moments of the jobs observed on several thread counts.
-        usual : float
-            Usual number of threads. Jobs are put on one scale by their time on it, since their
-            time on one thread would be an extrapolation.
-        optima : (m,) array
-            Fastest thread counts of the jobs that do not scale linearly.
+        `sums` (n, 15) are their moments, and `optima` (m,) the fastest threads of those that do not
+        scale linearly. Jobs are put on one scale by their time on the `usual` number of threads,
+        since their time on one thread would be an extrapolation.
         """
         self._optima = self._optima_gone + _logs(optima)
         unit = scaling.fitted_seconds(self.shape, np.array(usual))
@@ -102,18 +78,15 @@ class Population:
         self.shape = shape / scaling.fitted_seconds(shape, np.array(usual))
 
     def optimum(self) -> float:
-        """Return the number of whole threads on which jobs are usually fastest.
-
-        inf if more threads always help.
-        """
+        """Return the whole threads on which jobs are usually fastest; inf if more always help."""
         return max(float(np.floor(scaling.optimum(self.shape[None, :])[0])), 1.0)
 
     def first(self) -> float:
-        """Return the number of threads that a new job is assumed to use well.
+        """Return the threads that a new job is assumed to use well; inf while jobs are linear.
 
-        It is the lower quartile of the fastest thread counts of the jobs observed so far: three
-        of four jobs are fastest on this number or more. Threads beyond a job's optimum are not
-        merely idle: they slow the job down. inf as long as jobs scale linearly.
+        It is the lower quartile of the fastest thread counts of the jobs observed so far: three of
+        four jobs are fastest on this number or more. Threads beyond a job's optimum are not merely
+        idle: they slow the job down.
         """
         squares, logs, count = self._optima.tolist()
         if not (self.nonlinear and count):
@@ -134,20 +107,7 @@ class Population:
 
 
 def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> BoolArray:
-    """Return whether a model fits significantly better than another one.
-
-    Parameters
-    ----------
-    error, other : (n,) array
-        Sums of squared relative errors that the present model and the other one leave.
-    count : (n,) array
-        Number of observations in the sums.
-
-    Returns
-    -------
-    (n,) array of bool
-        Whether `other` is lower by more than noise explains.
-    """
+    """Return where squared relative errors (n,) fall to `other` by more than noise explains."""
     noise = NOISE_WEIGHT * NOISE**2 + np.minimum(error, other)
     variance = noise / (NOISE_WEIGHT + np.maximum(count - 2.0, 0.0))
     better: BoolArray = error - other > np.maximum(CLEARLY * variance, GOOD**2 * count)

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import ernest as scaling
 
 __all__ = ["Progress", "Speeds", "among", "waves"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.
 ROUNDING = 1e-9
@@ -24,35 +22,20 @@ WORTHWHILE = 0.25
 
 @dataclass(frozen=True)
 class Speeds:
-    """Speed of several jobs as a function of their threads.
+    """Speed of several jobs as a function of their threads."""
 
-    Attributes
-    ----------
-    work : (n_jobs,) array
-        Core-seconds of one iteration, 0 where unknown.
-    width : (n_jobs,) array
-        Parallel tasks of one iteration, at least 1.
-    useful : (n_jobs,) array
-        Threads beyond which no higher speed is predicted, at least 1; inf where unknown.
-    scaled : (n_scaled,) array of int
-        Positions of the jobs that follow Ernest's law, increasing.
-    law : (n_scaled, 4) array
-        Laws of the jobs in `scaled`.
-    """
-
-    work: FloatArray
-    width: FloatArray
-    useful: FloatArray
-    scaled: IntArray
-    law: FloatArray
+    work: FloatArray  # (n_jobs,) core-seconds of one iteration, 0 where unknown
+    width: FloatArray  # (n_jobs,) parallel tasks of one iteration, at least 1
+    useful: FloatArray  # (n_jobs,) threads beyond which none helps, at least 1; inf if unknown
+    scaled: IntArray  # (n_scaled,) positions of jobs that follow Ernest's law, increasing
+    law: FloatArray  # (n_scaled, 4) laws of these jobs
 
     def __call__(self, threads: FloatArray) -> FloatArray:
-        """Return the iterations per second of each job on `threads` (n_jobs,).
+        """Return iterations per second (n_jobs,) on `threads` (n_jobs,), which may be fractional.
 
-        Threads may be fractional (time-shared). The speed is nondecreasing and concave in them,
-        and 0 where the work is unknown. Slots are filled task by task and lent at barriers, so a
-        partial wave is not lost: the speed by waves is replaced by its upper hull, a straight
-        line up to `width`.
+        The speed is nondecreasing and concave, and 0 where the work is unknown. Slots are filled
+        task by task and lent at barriers, so a partial wave is not lost: the speed by waves is
+        replaced by its upper hull, a straight line up to `width`.
         """
         threads = np.minimum(threads, self.useful)
         if self._all_known:
@@ -83,44 +66,8 @@ class Speeds:
         scaled, mine = among(self.scaled, rows, len(self.work))
         return Speeds(self.work[rows], self.width[rows], self.useful[rows], scaled, self.law[mine])
 
-    @classmethod
-    def none(cls) -> Speeds:
-        """Return the speeds of no jobs."""
-        empty = np.zeros(0)
-        return cls(empty, empty, empty, np.zeros(0, np.int64), np.zeros((0, scaling.N_TERMS)))
-
-    def merged(self, other: Speeds, where: NDArray[np.bool_]) -> Speeds:
-        """Return the speeds of these jobs and of others in one order.
-
-        Parameters
-        ----------
-        other : Speeds
-        where : (n_all,) array of bool
-            Positions of the jobs of `other`.
-        """
-        mine, theirs = np.flatnonzero(~where), np.flatnonzero(where)
-        fields = []
-        for name in ("work", "width", "useful"):
-            values = np.empty(len(where))
-            values[mine], values[theirs] = getattr(self, name), getattr(other, name)
-            fields.append(values)
-        scaled = np.concatenate([mine[self.scaled], theirs[other.scaled]])
-        order = np.argsort(scaled)
-        law = np.concatenate([self.law, other.law])
-        return Speeds(fields[0], fields[1], fields[2], scaled[order], law[order])
-
     def fewest(self, threads: FloatArray) -> FloatArray:
-        """Return the fewest threads on which an iteration takes as many waves as on `threads`.
-
-        Parameters
-        ----------
-        threads : (n_jobs,) array
-
-        Returns
-        -------
-        (n_jobs,) array
-            inf for jobs that follow Ernest's law.
-        """
+        """Return the fewest threads with as many waves as `threads`; inf by Ernest's law."""
         least: FloatArray = np.ceil(self.width / waves(self.width, threads))
         least[self.scaled] = np.inf
         return least
@@ -136,15 +83,9 @@ class Speeds:
 
 @dataclass(frozen=True)
 class Progress:
-    """Rate of work of several jobs as a function of their threads.
+    """Rate of work of several jobs as a function of their threads (n_jobs,).
 
-    Call it with threads (n_jobs,). It returns core-seconds of work per second.
-
-    Attributes
-    ----------
-    speeds : Speeds
-    work : (n_jobs,) array
-        Core-seconds that one iteration counts for.
+    It is in core-seconds of work per second, where an iteration counts for its `work` (n_jobs,).
     """
 
     speeds: Speeds
@@ -159,26 +100,10 @@ class Progress:
 
 
 def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntArray]:
-    """Find the jobs of one selection that are in another one.
+    """Find the jobs of one selection, `listed` in increasing order, among those in `rows`.
 
-    Parameters
-    ----------
-    listed : (n_listed,) array of int
-        Jobs, increasing.
-    rows : (n,) array of int
-        Jobs, in any order.
-    n_jobs : int
-        Number of all jobs.
+    Returns their positions in `rows`, increasing, and their positions in `listed`.
 
-    Returns
-    -------
-    found : (n_found,) array of int
-        Positions in `rows` of the jobs that are in `listed`, increasing.
-    at : (n_found,) array of int
-        Positions of the same jobs in `listed`.
-
-    Examples
-    --------
     >>> [places.tolist() for places in among(np.array([1, 3]), np.array([3, 2]), 4)]
     [[0], [1]]
     """
@@ -193,21 +118,8 @@ def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntA
 
 
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
-    """Return the number of waves in which one iteration runs on whole threads: ``ceil(P / N)``.
+    """Return the waves in which iterations of `width` tasks run on whole threads: ``ceil(P / N)``.
 
-    Parameters
-    ----------
-    width : array_like
-        Parallel tasks P of one iteration.
-    threads : array_like
-        Threads N; fewer than 1 count as 1.
-
-    Returns
-    -------
-    array
-
-    Examples
-    --------
     >>> waves([8, 8, 8], [8, 7, 3]).tolist()
     [1.0, 2.0, 3.0]
     """

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.forecast import LossPredictor
-from dask_slaq.core.trials.settings import SearchSettings
+from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.forecast import LossPredictor, at_horizon
+from dask_slaq.core.settings import is_number, shown
 
-__all__ = ["EXPLORE", "Trial", "Trials"]
+__all__ = ["EXPLORE", "SearchSettings", "Trial", "Trials"]
 
-FloatArray = NDArray[np.float64]
-
+#: What a search is for: its best model soon, or all models soon.
+GOALS = ("best", "all")
 #: Reports that every trial makes before it is compared with others, and in each later turn.
 EXPLORE, TURN = 3, 6
 #: Part of the way to the lower end of its band at which a trial with `EXPLORE` reports is ranked.
@@ -28,54 +28,58 @@ SECOND_LOOK = 4
 PATIENCE, SLACK = 8, 0.1
 
 
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings of a search; see `dask_slaq.search`. Raises `InvalidSetting`."""
+
+    goal: str = "best"
+    steps: int | None = None
+    maximize: bool = False
+    prune: bool = False
+    max_waiting: int = 100
+
+    def __post_init__(self) -> None:
+        if self.goal not in GOALS:
+            allowed = ", ".join(GOALS)
+            raise InvalidSetting(f"goal must be one of {allowed}, not {shown(self.goal)}")
+        if self.steps is not None and not _is_count(self.steps, 1):
+            raise InvalidSetting(
+                f"steps must be a number of reports >= 1, or None, not {shown(self.steps)}"
+            )
+        for name in ("maximize", "prune"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
+        if not _is_count(self.max_waiting, 0):
+            raise InvalidSetting(
+                f"max_waiting must be a number of models >= 0, not {shown(self.max_waiting)}"
+            )
+
+
+def _is_count(value: object, least: int) -> bool:
+    return is_number(value) and least <= value == int(value)  # type: ignore[operator, call-overload]
+
+
 @dataclass(slots=True, eq=False)
 class Trial:
-    """Training of one model, by reports of a loss that is lower for better models.
+    """Training of one model, by reports of a loss that is lower for better models."""
 
-    Attributes
-    ----------
-    key : hashable
-        Key of its task.
-    worker : str
-        Worker that computes it.
-    number : hashable
-        Distinguishes the trials that one task makes one after the other.
-    reports : int
-    first, loss : float
-        Losses of the first and the latest report, nan before it.
-    computed, waited : float
-        Seconds.
-    waits : bool
-        Whether it waits in its report, or has given up its thread by itself.
-    turn : int
-        Number of reports when it last began or went on.
-    predicted, low, high : float
-        Predicted final loss, and the ends of its 80 % band; nan without a forecast.
-    score : float
-        Order among the trials of a worker, lowest first.
-    verdict : str
-        ``"pruned"`` or ``"stopped"`` once its report has said so; empty before.
-    outcome : str
-        How it ended; empty while it has not.
-    """
-
-    key: Hashable
-    worker: str
+    key: Hashable  # of its task
+    worker: str  # that computes it
     name: str
-    number: Hashable = None
+    number: Hashable = None  # distinguishes the trials that one task makes one after the other
     reports: int = 0
-    first: float = math.nan
-    loss: float = math.nan
-    computed: float = 0.0
-    waited: float = 0.0
-    waits: bool = False
-    turn: int = 0
-    predicted: float = math.nan
-    low: float = math.nan
+    first: float = math.nan  # loss of the first report
+    loss: float = math.nan  # of the latest report
+    computed: float = 0.0  # seconds
+    waited: float = 0.0  # seconds
+    waits: bool = False  # in its report, or has given up its thread by itself
+    turn: int = 0  # number of reports when it last began or went on
+    predicted: float = math.nan  # final loss; nan without a forecast
+    low: float = math.nan  # lower end of the 80 % band of `predicted`
     high: float = math.nan
-    score: float = math.inf
-    verdict: str = ""
-    outcome: str = ""
+    score: float = math.inf  # order among the trials of a worker, lowest first
+    verdict: str = ""  # "pruned" or "stopped" once its report has said so
+    outcome: str = ""  # how it ended; empty while it has not
     hopeless: bool = False
 
     @property
@@ -90,29 +94,15 @@ class Trial:
 
 
 class Trials:
-    """Trials of one search.
-
-    Parameters
-    ----------
-    settings : SearchSettings
-
-    Attributes
-    ----------
-    alive : dict of hashable to Trial
-        Trials that have not ended, by the key of their task.
-    ended : list of Trial
-    best, best_final : float
-        Lowest loss reported so far, and with which a trial ended; infinite before the first.
-    longest : int
-        Most reports of a trial that ended.
-    """
+    """Trials of one search."""
 
     def __init__(self, settings: SearchSettings) -> None:
         self.settings = settings
-        self.alive: dict[Hashable, Trial] = {}
+        self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self.ended: list[Trial] = []
-        self.best = self.best_final = math.inf
-        self.longest = 0
+        self.best = math.inf  # lowest loss reported so far
+        self.best_final = math.inf  # lowest loss with which a trial ended
+        self.longest = 0  # most reports of a trial that ended
         self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
         self._count = 0
@@ -132,15 +122,9 @@ class Trials:
         return sum(trial.waits for trial in self.alive.values())
 
     def at(self, key: Hashable, worker: str, number: Hashable = None) -> Trial:
-        """Return the trial of a task, which begins if it is new, or runs again elsewhere.
+        """Return the trial of the task `key`, which begins if it is new, or runs again elsewhere.
 
-        Parameters
-        ----------
-        key : hashable
-            Key of the task.
-        worker : str
-        number : hashable, optional
-            Another one than before begins another trial of the same task.
+        Another `number` than before begins another trial of the same task.
         """
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
@@ -153,16 +137,7 @@ class Trials:
         return trial
 
     def report(self, trial: Trial, losses: Iterable[float], seconds: float) -> None:
-        """Record the losses of a trial.
-
-        Parameters
-        ----------
-        trial : Trial
-        losses : iterable of float
-            Those that are not finite are those of a model that diverges.
-        seconds : float
-            Time computed since the report before.
-        """
+        """Record losses of a trial after computing for `seconds`; not finite ones diverge."""
         sign = -1.0 if self.settings.maximize else 1.0
         trial.computed += seconds
         for loss in losses:
@@ -215,9 +190,9 @@ class Trials:
         forecast = self._predictor.forecast(names)
         lower, upper = self._predictor.band(names)
         left = np.array([self.steps_left(trial) for trial in trials], float)
-        ahead = forecast.level - _at(forecast.horizons, forecast.reduction, left)
-        low, high = _at(forecast.horizons, lower, left), _at(forecast.horizons, upper, left)
-        soon = _at(forecast.horizons, forecast.reduction, np.full(len(trials), float(EXPLORE)))
+        ahead = forecast.level - at_horizon(left, forecast.reduction)
+        low, high = at_horizon(left, lower), at_horizon(left, upper)
+        soon = at_horizon(np.full(len(trials), float(EXPLORE)), forecast.reduction)
         rows = np.stack([ahead, low, high, soon, forecast.remaining], axis=1).tolist()
         for trial, (predicted, least, most, fall, remaining) in zip(trials, rows, strict=True):
             if not math.isfinite(trial.loss):
@@ -277,13 +252,3 @@ class Trials:
                 }
             )
         return found
-
-
-def _at(horizons: FloatArray, table: FloatArray, ahead: FloatArray) -> FloatArray:
-    """Interpolate each row of a table (n_trials, n_horizons) at a number of reports ahead."""
-    right = np.clip(np.searchsorted(horizons, ahead), 1, len(horizons) - 1)
-    left, row = right - 1, np.arange(len(table))
-    part = (ahead - horizons[left]) / (horizons[right] - horizons[left])
-    part = np.clip(part, 0.0, 1.0)
-    found: FloatArray = table[row, left] * (1.0 - part) + table[row, right] * part
-    return found

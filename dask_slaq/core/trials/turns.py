@@ -1,8 +1,4 @@
-"""Choice of the trials that have the threads of their worker.
-
-A task cannot leave its worker, so the choice is made per worker. All trials are explored first, as
-long as few enough wait. Then the trials with the lowest score have the threads.
-"""
+"""Choice of the trials that have the threads of their worker, which a task cannot leave."""
 
 from __future__ import annotations
 
@@ -12,33 +8,49 @@ from dataclasses import dataclass
 
 from dask_slaq.core.trials.trials import Trial, Trials
 
-__all__ = ["Room", "Turns", "choose"]
+__all__ = ["Account", "Room", "Turns", "choose"]
+
+#: Bounds of the balance of an account, in thread-seconds.
+MOST_OWED = 1.0
+
+
+class Account:
+    """Balance, in thread-seconds, of the share that a search is granted and the threads it uses.
+
+    A share of half a thread is one thread, half of the time:
+
+    >>> account, used, due = Account(), 0, []
+    >>> for _ in range(8):
+    ...     account.update(share=0.5, used=used, seconds=0.5)
+    ...     used = account.due(share=0.5)
+    ...     due.append(used)
+    >>> due
+    [1, 0, 1, 0, 1, 0, 1, 0]
+    """
+
+    def __init__(self) -> None:
+        self.balance = 0.0
+
+    def update(self, share: float, used: int, seconds: float) -> None:
+        """Credit a share of threads granted, and charge threads used, both for `seconds`."""
+        self.balance += (share - used) * seconds
+        self.balance = min(max(self.balance, -MOST_OWED), MOST_OWED)
+
+    def due(self, share: float) -> int:
+        """Return the threads that the search may use now."""
+        return math.floor(share) + (self.balance > 0)
 
 
 @dataclass(slots=True)
 class Room:
-    """Room for the trials of one search on one worker.
+    """Room for the trials of one search on one worker."""
 
-    Attributes
-    ----------
-    threads : int
-        Threads that the search may use there.
-    begun : int
-        Tasks of the search on the worker that have not reported, and run or wait for a thread.
-    crowded : bool
-        Whether the worker's memory is above its target: no further trial should wait.
-    takes_new : bool
-        Whether tasks that are on no worker may begin there.
-    used, wants : int
-        Threads that the search uses there, and could use.
-    """
-
-    threads: int
-    begun: int = 0
-    crowded: bool = False
-    takes_new: bool = True
-    used: int = 0
-    wants: int = 0
+    threads: int  # that the search may use there
+    begun: int = 0  # tasks that have not reported, and run or wait for a thread
+    crowded: bool = False  # the worker's memory is above its target: no further trial should wait
+    takes_new: bool = True  # tasks that are on no worker may begin there
+    used: int = 0  # threads that the search uses there
+    wants: int = 0  # threads that it could use there
 
 
 @dataclass(slots=True)
@@ -56,20 +68,10 @@ class Turns:
 
 
 def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[str, Turns]:
-    """Choose which trials of a search train on each worker, and give them another turn.
+    """Choose which trials train on each worker in `rooms`, and give them another turn.
 
-    Parameters
-    ----------
-    trials : Trials
-    rooms : mapping of str to Room
-        By worker. Workers without trials may be among them.
-    unstarted : int
-        Tasks of the search that are ready and on no worker yet.
-
-    Returns
-    -------
-    dict of str to Turns
-        For each worker in `rooms`.
+    All trials are explored first, as long as few enough wait; then those with the lowest score have
+    the threads. `unstarted` tasks of the search are ready and on no worker yet.
     """
     trials.forecast()
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}

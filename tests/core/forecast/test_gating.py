@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_slaq.core.forecast.experts.ensemble import Ensemble
-from dask_slaq.core.forecast.experts.gating import GatingNetwork, blend, features, trained
+from dask_slaq.core.forecast.experts.gating import blend, features, gate, trained
 from dask_slaq.core.forecast.history import Histories
 from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 
@@ -20,8 +20,7 @@ def seen(losses: np.ndarray) -> tuple[NormalizedWindow, np.ndarray]:
     for loss in losses:
         history.append(rows, np.array([loss]))
     view = normalize_window(history, rows, np.array([0]))
-    beliefs = Ensemble(32, 32).ask(view)
-    return view, np.stack([np.column_stack([b.level, b.fall]) for b in beliefs])
+    return view, Ensemble(32, 32).ask(view)
 
 
 def curve(seed: int) -> np.ndarray:
@@ -40,7 +39,7 @@ def test_a_mixture_lies_within_bounds_of_the_experts(seed: int) -> None:
         for name, array in trained().items()
     }
     view, said = seen(curve(seed))
-    mix = GatingNetwork(wild).mix(view, said, rng.normal(0, 5, (1, len(said))))
+    mix = gate(wild, view, said, rng.normal(0, 5, (1, len(said))))
     belief = blend(said, mix, view.zero)[0]
     assert mix.weight.sum() == pytest.approx(1) == mix.level_weight.sum()
     most = np.exp(1.5 * view.log_noise[0])
@@ -63,7 +62,7 @@ def test_units_are_not_seen(seed: int, factor: float) -> None:
 def test_an_expert_that_failed_is_not_believed() -> None:
     view, said = seen(np.exp(-0.1 * np.arange(30)))
     log_weight = np.zeros((1, len(said)))
-    before = GatingNetwork().mix(view, said, log_weight).weight[0]
+    before = gate(trained(), view, said, log_weight).weight[0]
     log_weight[0, 0] = -30.0
-    after = GatingNetwork().mix(view, said, log_weight).weight[0]
+    after = gate(trained(), view, said, log_weight).weight[0]
     assert after[0] < 1e-3 * before[0]

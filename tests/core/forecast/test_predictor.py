@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,19 +11,17 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import (
     DuplicateJob,
-    InvalidSetting,
     NonFiniteLoss,
     SlaqError,
     UnknownJob,
 )
+from dask_slaq.core.forecast import Forecast, LossPredictor, Status, types
 from dask_slaq.core.forecast import predictor as loss_module
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.backtest import Backtest
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.predictor import Forecast, LossPredictor, Status
-from dask_slaq.core.forecast.smoothing import normalize_window, report_noise, without_spikes
+from dask_slaq.core.forecast.smoothing import normalize_window, report_noise
 
-WINDOWS = (8, 9, 32)
 K = np.arange(400)
 #: Smooth curves from 1 to 0, by iteration.
 FAMILIES = {
@@ -42,10 +42,9 @@ def predict(
     *,
     every: int = 1,
     target: float | None = None,
-    window: int = 32,
 ) -> Forecast:
     """Report `losses` of one job, fitting after each `every` of them and at the end."""
-    predictor = LossPredictor(window=window)
+    predictor = LossPredictor()
     predictor.add("job", target=target)
     for k, loss in enumerate(losses, start=1):
         predictor.report("job", loss)
@@ -65,6 +64,7 @@ def assert_well_formed(forecast: Forecast) -> None:
     reduction = forecast.reduction
     assert reduction.shape == (n, len(forecast.horizons))
     assert np.isfinite(reduction).all()
+    assert forecast.horizons[0] == 0
     assert (reduction[:, 0] == 0).all()
     assert (np.diff(reduction, axis=1) >= 0).all()
     slope = np.diff(reduction, axis=1) / np.diff(forecast.horizons)
@@ -78,26 +78,23 @@ def assert_well_formed(forecast: Forecast) -> None:
     assert set(forecast.status) <= set(Status)
 
 
+def test_the_example_of_a_predictor() -> None:
+    assert doctest.testmod(types).failed == 0
+
+
 # Any input
 
 
-@given(reports, st.sampled_from(WINDOWS), st.integers(1, 20), st.none() | st.just(0.0))
+@given(reports, st.integers(1, 20), st.none() | st.just(0.0))
 def test_any_reports_give_a_well_formed_forecast(
-    losses: list[float], window: int, every: int, target: float | None
+    losses: list[float], every: int, target: float | None
 ) -> None:
-    forecast = predict(losses, every=every, window=window, target=target)
+    forecast = predict(losses, every=every, target=target)
     assert_well_formed(forecast)
     assert forecast.n_reports[0] == len(losses)
     if losses:
         assert forecast.start[0] == losses[0]
         assert forecast.largest_change[0] == np.abs(np.diff(losses)).max(initial=0.0)
-
-
-def test_horizons_start_now_and_reach_far() -> None:
-    horizons = LossPredictor().forecast([]).horizons
-    assert horizons[0] == 0
-    assert (np.diff(horizons) > 0).all()
-    assert horizons[-1] >= 1000
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
@@ -163,7 +160,7 @@ def _curve(drawn: tuple[str, int, float, int]) -> np.ndarray:
 
 
 @given(curves, st.integers(-900, 900))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_scaling_the_losses_scales_the_forecast(
     drawn: tuple[str, int, float, int], exponent: int
 ) -> None:
@@ -177,7 +174,7 @@ def test_scaling_the_losses_scales_the_forecast(
 
 
 @given(curves, st.floats(-10, 10))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_adding_a_constant_changes_the_level_alone(
     drawn: tuple[str, int, float, int], constant: float
 ) -> None:
@@ -189,34 +186,14 @@ def test_adding_a_constant_changes_the_level_alone(
         np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-3, atol=1e-5)
 
 
-def test_a_loss_that_was_never_negative_is_not_said_to_be() -> None:
-    losses = 100.0 * 0.6 ** np.arange(6)
+@pytest.mark.parametrize("losses", [100.0 * 0.6 ** np.arange(6), [10.0, 1.0]])
+def test_a_loss_that_was_never_negative_is_not_said_to_be(losses: list[float]) -> None:
     forecast = predict(losses)
     assert (forecast.level[:, None] - forecast.reduction >= -1e-12).all()
     assert (forecast.remaining <= forecast.level).all()
 
 
 # Many jobs
-
-
-@given(st.permutations(sorted(FAMILIES)), st.permutations(sorted(FAMILIES)))
-@settings(max_examples=20)
-def test_order_of_jobs_changes_nothing(added: list[str], asked: list[str]) -> None:
-    def run(order: list[str]) -> LossPredictor:
-        predictor = LossPredictor()
-        for name in order:
-            predictor.add(name)
-        for k in range(30):
-            for name in order:
-                predictor.report(name, FAMILIES[name][k])
-            predictor.fit()
-        return predictor
-
-    names = sorted(FAMILIES)
-    one, other = run(names).forecast(names), run(added).forecast(asked)
-    place = [asked.index(name) for name in names]
-    np.testing.assert_allclose(other.reduction[place], one.reduction, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(other.level[place], one.level, rtol=1e-6, atol=1e-9)
 
 
 def test_fit_touches_only_jobs_that_reported() -> None:
@@ -351,18 +328,12 @@ def test_target_must_be_finite(target: float) -> None:
     predictor.add("a")
 
 
-def test_window_must_hold_a_curve() -> None:
-    with pytest.raises(InvalidSetting, match="4"):
-        LossPredictor(window=4)
-
-
 # Accuracy
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("window", [16, 64])
-def test_smooth_curves_are_forecast(name: str, window: int) -> None:
-    curve, predictor = FAMILIES[name], LossPredictor(window=window)
+def test_smooth_curves_are_forecast(name: str) -> None:
+    curve, predictor = FAMILIES[name], LossPredictor()
     predictor.add("job")
     errors, falls = [], []
     for k in range(150):
@@ -404,13 +375,6 @@ def test_the_range_is_foreseen(name: str) -> None:
     forecast = predict(FAMILIES[name][:30])
     whole = forecast.start[0] - forecast.level[0] + forecast.remaining[0]
     assert whole == pytest.approx(FAMILIES[name][0] - FAMILIES[name][-1], rel=0.35)
-
-
-def test_a_long_run_keeps_its_start() -> None:
-    k = np.arange(3000)
-    forecast = predict(10.0 * np.exp(-0.005 * k), every=50)
-    assert forecast.start[0] == 10
-    assert forecast.largest_change[0] == pytest.approx(10 * -np.expm1(-0.005))
 
 
 def test_a_slow_fall_under_noise_shows_over_the_whole_run() -> None:
@@ -488,11 +452,6 @@ def test_what_falls_again_is_not_given_up(losses: list[float]) -> None:
     assert fall(forecast, 10) > 0.005 * forecast.level[0]
 
 
-def test_a_young_loss_is_not_said_to_fall_below_zero() -> None:
-    forecast = predict([10.0, 1.0])
-    assert forecast.remaining[0] <= forecast.level[0]
-
-
 def test_target_stands_in_for_a_diverging_curve() -> None:
     forecast = predict(np.linspace(1, 2, 20), target=0.0)
     assert forecast.status[0] == Status.DIVERGING
@@ -551,18 +510,6 @@ def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -
         np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-def test_only_what_sticks_out_is_cut() -> None:
-    clean = np.array([5.0, 3.0, 2.0, 1.5, 1.2, 1.0, 0.9])[::-1]
-    known = np.array([7])
-    np.testing.assert_array_equal(without_spikes(clean[None], known)[0], clean)
-    for place in range(6):
-        spiky = clean.copy()
-        spiky[place] = 100.0
-        cut = without_spikes(spiky[None], known)[0]
-        assert cut[place] == clean[place + 1]  # the older, higher neighbour
-        np.testing.assert_array_equal(np.delete(cut, place), np.delete(clean, place))
-
-
 @given(st.integers(1, 12))
 def test_the_expert_that_was_right_is_believed(every: int) -> None:
     losses = [100.0 - k for k in range(61)]
@@ -572,9 +519,9 @@ def test_the_expert_that_was_right_is_believed(every: int) -> None:
     for k in range(1, len(losses), every):
         view = normalize_window(stored(losses[:k], 64)[0], rows, np.array([0]))
         backtest.score(rows, view)
-        stays = CurveForecast(np.zeros(1), np.zeros((1, len(HORIZONS))))
-        falls = CurveForecast(np.zeros(1), HORIZONS[None, :] / view.unit)
-        backtest.remember(rows, view, [stays, falls])
+        stays, falls = np.zeros((2, 1, 1 + len(HORIZONS)))
+        falls[0, 1:] = HORIZONS / view.unit
+        backtest.remember(rows, view, np.stack([stays, falls]))
     by_rate, by_hold = backtest.log_weights(rows)[0, ::-1]
     assert by_rate - by_hold > np.log(100)
 

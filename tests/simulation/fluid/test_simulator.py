@@ -8,7 +8,7 @@ from simulation.conftest import make, run
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.forecast.predictor import LossPredictor
+from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.simulation.fluid.cluster import workers
 from dask_slaq.simulation.fluid.dispatch import DISPATCH

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, interpolation
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 
 __all__ = ["Backtest"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Number of horizons of a forecast that are stored for scoring, from the first.
 N_KEPT = 12
@@ -31,18 +27,14 @@ FAR = 1e290
 #: Longest lead that is scored, in iterations.
 FARTHEST = int(HORIZONS[N_KEPT - 1])
 #: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
-TO_EVERY_LEAD: FloatArray = np.stack(
-    [np.interp(np.arange(1, FARTHEST + 1), HORIZONS[:N_KEPT], unit) for unit in np.eye(N_KEPT)]
-)
+TO_EVERY_LEAD = interpolation(np.arange(1.0, FARTHEST + 1), HORIZONS[:N_KEPT])
 
 
 class Backtest(JobArrays):
     """Scores of the experts for each job, one row per job.
 
-    Parameters
-    ----------
-    noise_cost : (n_experts,) array
-        Error that noise of standard deviation 1 adds to the forecast of each expert.
+    `noise_cost` (n_experts,) is the error that noise of standard deviation 1 adds to the forecast
+    of each expert.
     """
 
     def __init__(self, noise_cost: FloatArray) -> None:
@@ -50,11 +42,11 @@ class Backtest(JobArrays):
         self._noise_cost = noise_cost
         super().__init__(
             {
-                "said": ((n, N_KEPT), np.float32, 0.0),  # predicted losses, normalized
+                "losses": ((n, N_KEPT), np.float32, 0.0),  # predicted, normalized
                 "newest": ((), np.float64, 0.0),  # of the window that normalizes them
                 "unit": ((), np.float64, 1.0),
-                "said_at": ((), np.int32, 0),  # reports at the forecast; 0: none
-                "seen_at": ((), np.int32, 0),  # reports already scored
+                "forecast_at": ((), np.int32, 0),  # reports at the forecast; 0: none
+                "scored_at": ((), np.int32, 0),  # reports already scored
                 "score": ((n,), np.float32, 1.0),  # error relative to the mean expert's
             }
         )
@@ -65,35 +57,27 @@ class Backtest(JobArrays):
         return log_weight
 
     def score(self, rows: IntArray, view: NormalizedWindow) -> None:
-        """Score the stored forecasts by the reports that have arrived since.
+        """Score the stored forecasts by the reports in the present windows that have arrived since.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        view : NormalizedWindow
-            Present windows of the jobs.
-
-        Notes
-        -----
         The error at a lead is the absolute mean of the signed errors up to that lead, so that the
         noise of reports averages out but the bias of an expert does not.
         """
         column = self.column
-        said_at, seen_at = column["said_at"][rows], column["seen_at"][rows]
-        since = view.total - said_at
+        forecast_at, scored_at = column["forecast_at"][rows], column["scored_at"][rows]
+        since = view.total - forecast_at
         lead = np.arange(1, min(FARTHEST, max(1, int(since.max()))) + 1)
         age = since[:, None] - lead
-        held = (age >= 0) & (age < view.known[:, None]) & (said_at > 0)[:, None]
+        held = (age >= 0) & (age < view.known[:, None]) & (forecast_at > 0)[:, None]
         came = np.take_along_axis(view.losses, np.where(held, age, 0), axis=1)
         with np.errstate(over="ignore"):  # if the loss is far below its old range
             scale = np.minimum(column["unit"][rows] / view.unit, FAR)
             shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -FAR, FAR)
-        said = column["said"][rows] * scale[:, None, None] + shift[:, None, None]
-        flat = np.clip(said, -MOST, MOST).reshape(-1, N_KEPT)
-        told = product(flat, TO_EVERY_LEAD)[:, : len(lead)].reshape(*said.shape[:2], -1)
-        error = np.where(held[:, None, :], told - came[:, None, :], 0.0)
+        losses = column["losses"][rows] * scale[:, None, None] + shift[:, None, None]
+        flat = np.clip(losses, -MOST, MOST).reshape(-1, N_KEPT)
+        losses = product(flat, TO_EVERY_LEAD)[:, : len(lead)].reshape(*losses.shape[:2], -1)
+        error = np.where(held[:, None, :], losses - came[:, None, :], 0.0)
         bias = np.abs(error.cumsum(axis=2)) / np.maximum(held.cumsum(axis=1), 1)[:, None, :]
-        fresh = held & (age < (view.total - seen_at)[:, None])
+        fresh = held & (age < (view.total - scored_at)[:, None])
         n_fresh = fresh.sum(axis=1)[:, None]
         # Summed from left to right, as the number of leads depends on the other jobs: a pairwise
         # sum would make the last bits of a score depend on them too.
@@ -103,49 +87,27 @@ class Backtest(JobArrays):
         relative = loss / (loss.mean(axis=1, keepdims=True) + 1e-12) + 1e-3
         keep = MEMORY**n_fresh
         column["score"][rows] = keep * column["score"][rows] + (1.0 - keep) * relative
-        column["seen_at"][rows] = view.total
+        column["scored_at"][rows] = view.total
 
-    def remember(
-        self, rows: IntArray, view: NormalizedWindow, beliefs: list[CurveForecast]
-    ) -> None:
-        """Store the experts' forecasts of jobs whose stored forecast is due for replacement.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        view : NormalizedWindow
-            Windows from which the forecasts were made.
-        beliefs : list of CurveForecast
-            One forecast of all jobs per expert.
-        """
+    def remember(self, rows: IntArray, view: NormalizedWindow, curves: FloatArray) -> None:
+        """Store the experts' `curves`, as from `Ensemble.ask`, of jobs that are due for it."""
         column = self.column
-        said_at = column["said_at"][rows]
-        served = view.total - said_at >= np.minimum(CYCLE, 1 + said_at // YOUTH)
+        forecast_at = column["forecast_at"][rows]
+        served = view.total - forecast_at >= np.minimum(CYCLE, 1 + forecast_at // YOUTH)
         due = np.flatnonzero(served & (view.total >= FIRST))
-        said = np.stack([b.level[due, None] - b.fall[due, :N_KEPT] for b in beliefs], axis=1)
-        column["said"][rows[due]] = np.clip(said, -MOST, MOST)
+        losses = np.moveaxis(curves[:, due, :1] - curves[:, due, 1 : 1 + N_KEPT], 0, 1)
+        column["losses"][rows[due]] = np.clip(losses, -MOST, MOST)
         column["newest"][rows[due]] = view.newest[due]
         column["unit"][rows[due]] = view.unit[due]
-        column["said_at"][rows[due]] = view.total[due]
-        column["seen_at"][rows[due]] = view.total[due]
+        column["forecast_at"][rows[due]] = view.total[due]
+        column["scored_at"][rows[due]] = view.total[due]
 
     def behind(self, rows: IntArray, total: IntArray) -> IntArray:
-        """Return how many reports to go back for a backcast: a forecast that can be scored at once.
+        """Return how many reports (n_jobs,) to go back for a backcast, which can be scored at once.
 
-        It is needed by jobs without a recent stored forecast: jobs in their first fit, and jobs
-        with many reports per fit.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-        total : (n_jobs,) array of int
-            Reports so far.
-
-        Returns
-        -------
-        (n_jobs,) array of int
-            0 where no backcast is needed.
+        It is 0 but for jobs without a recent stored forecast: in their first fit, or with many
+        reports per fit.
         """
-        said_at = self.column["said_at"][rows]
-        lacks = np.where(said_at == 0, total >= 2 * FIRST, total - said_at > 2 * CYCLE)
+        forecast_at = self.column["forecast_at"][rows]
+        lacks = np.where(forecast_at == 0, total >= 2 * FIRST, total - forecast_at > 2 * CYCLE)
         return np.where(lacks, np.minimum(CYCLE, total // 2), 0)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
+from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast, interpolation
 from dask_slaq.core.forecast.smoothing import NormalizedWindow
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 __all__ = ["BETWEEN", "BasisCurves", "product", "recent", "whole_run"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Maximum time scale of a basis curve, in lengths of the history: longer ones are not determined.
 LONGEST = 1.5
@@ -23,21 +20,17 @@ BEST = 2
 LEVEL_NOISE = 3.0
 #: Rows per block of a matrix product.
 BLOCK = 32
+#: (n_horizons // 2 + 1, n_horizons): linear interpolation from every second horizon to all.
+BETWEEN = interpolation(HORIZONS, HORIZONS[::2])
 
 
 class BasisCurves:
     """Grid of decreasing basis curves: exponentials e^(-rho t) and powers (1 + t/s)^-p.
 
-    `t` is in iterations from now, negative in the past. The fit of loss = base + factor * curve
-    has a closed form. The sums over the basis curves in it depend only on the number of known
-    reports, so they are tabulated once.
-
-    Parameters
-    ----------
-    window : int
-        Maximum number of reports in a fit.
-    memory : float
-        Weight of a report relative to one that is one iteration newer, in (0, 1].
+    `t` is in iterations from now, negative in the past, and a report has the weight of `memory`
+    relative to one that is one iteration newer. The fit of loss = base + factor * curve to at most
+    `window` reports has a closed form, in which the sums over the basis curves depend only on the
+    number of known reports, so they are tabulated once.
     """
 
     def __init__(self, window: int, memory: float) -> None:
@@ -71,19 +64,7 @@ class BasisCurves:
         self.per_variance = np.where(sure, 1.0 / np.where(sure, variance, 1.0), 0.0)
 
     def log(self, atom: IntArray, t: FloatArray) -> FloatArray:
-        """Return the logs of some basis curves at some times.
-
-        Parameters
-        ----------
-        atom : (..., k) array of int
-            Indices of the basis curves.
-        t : (..., n) array
-            Times from now, at least 0, in iterations.
-
-        Returns
-        -------
-        (..., k, n) array
-        """
+        """Return the logs (..., k, n) of the curves `atom` (..., k) at times `t` (..., n) >= 0."""
         t = t[..., None, :]
         rho, s, p = (a[atom][..., None] for a in (self.rho, self.s, self.p))
         # Bounded below, since subnormal numbers make products many times slower.
@@ -99,19 +80,10 @@ def _running(terms: FloatArray) -> FloatArray:
 def product(left: FloatArray, right: FloatArray) -> FloatArray:
     """Multiply matrices so that each row of the result depends only on that row of `left`.
 
-    The product is computed in blocks of equal size. On many processors BLAS rounds the last rows
-    of a matrix differently, and a decision must not depend on which row a job has. The blocks are
-    also too small for BLAS to use threads, which wait by spinning: on busy cores that takes far
-    longer than the product.
-
-    Parameters
-    ----------
-    left : (n, k) array
-    right : (k, m) array
-
-    Returns
-    -------
-    (n, m) array
+    The product is computed in blocks of equal size. On many processors BLAS rounds the last rows of
+    a matrix differently, and a decision must not depend on which row a job has. The blocks are also
+    too small for BLAS to use threads, which wait by spinning: on busy cores that takes far longer
+    than the product.
     """
     rows = len(left)
     padded = -(-rows // BLOCK) * BLOCK
@@ -135,19 +107,8 @@ class Fit(NamedTuple):
 def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: BasisCurves) -> Fit:
     """Fit all basis curves to all jobs by weighted least squares, in one matrix product.
 
-    Parameters
-    ----------
-    losses : (n_jobs, window) array
-        Losses, or means of losses, newest first.
-    known : (n_jobs,) array of int
-        Number of columns that hold losses.
-    length : (n_jobs,) array
-        Length of the whole history, in columns of `losses`.
-    atoms : BasisCurves
-
-    Returns
-    -------
-    Fit
+    `losses` (n_jobs, window) are losses or means of losses, newest first, of which `known`
+    (n_jobs,) columns count. `length` (n_jobs,) is that of the whole history, in columns.
     """
     weight = np.where(np.arange(losses.shape[1]) < known[:, None], atoms.weight, 0.0)
     mean = (weight * losses).sum(axis=1, keepdims=True) / atoms.sum_w[known]
@@ -174,17 +135,7 @@ def recent(
 ) -> CurveForecast:
     """Forecast by a mixture of basis curves, weighted by evidence in the newest reports.
 
-    Parameters
-    ----------
-    view : NormalizedWindow
-    atoms : BasisCurves
-    fall : (n_curves, n) array, optional
-        Falls of the basis curves at the horizons to forecast; at all of `HORIZONS` by default.
-
-    Returns
-    -------
-    CurveForecast
-        With n horizons.
+    `fall` (n_curves, n) has the falls of the basis curves at other horizons than `HORIZONS`.
     """
     n = len(atoms.weight)
     known = np.minimum(view.known, n)
@@ -203,14 +154,7 @@ def _near_newest(level: FloatArray, view: NormalizedWindow) -> FloatArray:
 
 
 def whole_run(view: NormalizedWindow, atoms: BasisCurves) -> CurveForecast:
-    """Forecast by the best basis curves, weighted by evidence in means over the whole run.
-
-    Parameters
-    ----------
-    view : NormalizedWindow
-    atoms : BasisCurves
-        Curves for a window of as many columns as `view.means`.
-    """
+    """Forecast by the best basis curves, weighted by evidence in means over the whole run."""
     fit = project(view.means, view.means_known, view.total / view.stride, atoms)
     best = np.argpartition(-fit.share, BEST - 1, axis=1)[:, :BEST]
     share, factor = (np.take_along_axis(a, best, axis=1) for a in (fit.share, fit.factor))
@@ -223,9 +167,3 @@ def whole_run(view: NormalizedWindow, atoms: BasisCurves) -> CurveForecast:
     level = fit.mean + (amount * (now - atoms.mean[view.means_known[:, None], best])).sum(axis=1)
     fall = ((amount * now)[:, :, None] * -np.expm1(log - log[:, :, :1])).sum(axis=1)
     return CurveForecast(_near_newest(level, view), product(fall, BETWEEN))
-
-
-#: (n_horizons // 2 + 1, n_horizons): linear interpolation from every second horizon to all.
-BETWEEN: FloatArray = np.stack(
-    [np.interp(HORIZONS, HORIZONS[::2], unit) for unit in np.eye(len(HORIZONS[::2]))]
-)

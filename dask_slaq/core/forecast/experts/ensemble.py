@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS, CurveForecast
 from dask_slaq.core.forecast.experts.basis import BETWEEN, BasisCurves, product, recent, whole_run
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.job_arrays import FloatArray
 
 __all__ = ["Ensemble"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Drops below this fraction of the window's span are treated as rounding errors.
 ROUNDING = 1e-15
@@ -35,13 +32,6 @@ class Ensemble:
       reports, to a long memory, or to means over the whole run. Their curves need not pass
       through the newest report, which makes them robust to noise.
     * *fast*, *slow* *in logs*: the same fits to log losses, for losses bounded by zero.
-
-    Parameters
-    ----------
-    window : int
-        Reports in a `NormalizedWindow`.
-    n_means : int
-        Means of the whole run in a `NormalizedWindow`.
     """
 
     #: Error that noise of standard deviation 1 adds to the forecast of each expert. A backtest over
@@ -53,11 +43,11 @@ class Ensemble:
         self._slow = BasisCurves(window, 0.9)
         self._whole = BasisCurves(n_means, 0.9)
 
-    def ask(self, view: NormalizedWindow) -> list[CurveForecast]:
-        """Return one forecast per expert."""
+    def ask(self, view: NormalizedWindow) -> FloatArray:
+        """Return forecasts (n_experts, n_jobs, 1 + n_horizons): levels, then falls."""
         drops = log_drops(view)
         slow = recent(view, self._slow)
-        beliefs = [
+        found = [
             geometric(view, drops),
             power(view, drops),
             recent(view, self._fast),
@@ -66,13 +56,13 @@ class Ensemble:
             in_logs(view, self._fast, slow),
             in_logs(view, self._slow, slow),
         ]
-        return [_above_zero(belief, view) for belief in beliefs]
+        return np.stack([np.column_stack(_above_zero(curve, view)) for curve in found])
 
 
-def _above_zero(belief: CurveForecast, view: NormalizedWindow) -> CurveForecast:
+def _above_zero(curve: CurveForecast, view: NormalizedWindow) -> CurveForecast:
     """Clip a forecast at a loss of zero; `view.zero` is far below for unbounded losses."""
-    level = np.maximum(belief.level, view.zero)
-    return CurveForecast(level, np.minimum(belief.fall, (level - view.zero)[:, None]))
+    level = np.maximum(curve.level, view.zero)
+    return CurveForecast(level, np.minimum(curve.fall, (level - view.zero)[:, None]))
 
 
 class Drops(NamedTuple):
@@ -99,14 +89,7 @@ def log_drops(view: NormalizedWindow) -> Drops:
 
 
 def geometric(view: NormalizedWindow, drops: Drops) -> CurveForecast:
-    """Forecast drops that shrink by a constant factor per iteration: log drop = a + b t.
-
-    Parameters
-    ----------
-    view : NormalizedWindow
-    drops : Drops
-        As of `log_drops` for the same jobs.
-    """
+    """Forecast drops that shrink by a constant factor per iteration: log drop = a + b t."""
     time = -np.arange(drops.log.shape[1], dtype=np.float64)
     a, b = _line(np.broadcast_to(time, drops.log.shape), drops, 0.0, 1e-9)
     b = np.minimum(b, -0.5 / view.total)[:, None]
@@ -116,14 +99,7 @@ def geometric(view: NormalizedWindow, drops: Drops) -> CurveForecast:
 
 
 def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
-    """Forecast drops that shrink as a power of the iteration: log drop = a + b log i.
-
-    Parameters
-    ----------
-    view : NormalizedWindow
-    drops : Drops
-        As of `log_drops` for the same jobs.
-    """
+    """Forecast drops that shrink as a power of the iteration: log drop = a + b log i."""
     now = np.maximum(view.total[:, None] - 1.0, 1.0)
     # Relative to the present iteration, so that exp(a) is the present drop.
     x = np.log(np.maximum(now - np.arange(drops.log.shape[1]), 1.0) / now)
@@ -141,12 +117,7 @@ def power(view: NormalizedWindow, drops: Drops) -> CurveForecast:
 def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast) -> CurveForecast:
     """Forecast log losses as a mixture of basis curves, for noise proportional to the loss.
 
-    Parameters
-    ----------
-    view : NormalizedWindow
-    atoms : BasisCurves
-    otherwise : CurveForecast
-        Forecasts to return for the jobs whose losses are not bounded by zero.
+    Jobs whose losses are not bounded by zero get the forecasts in `otherwise`.
     """
     logs = view._replace(losses=view.logs, noise=view.log_noise)
     log_level, log_fall = recent(logs, atoms, atoms.coarse_fall)

@@ -11,16 +11,13 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.basis import product
 from dask_slaq.core.forecast.smoothing import MOST, NormalizedWindow
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
-__all__ = ["GatingNetwork", "Mixture", "blend", "features", "mixture"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+__all__ = ["Mixture", "blend", "features", "gate", "mixture", "trained"]
 
 #: Columns of the horizons at which the experts' forecasts are features.
 NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
@@ -48,69 +45,41 @@ class Mixture(NamedTuple):
     scale: FloatArray  # (n_jobs,) factor on the loss above zero, 1 if unbounded
 
 
-class GatingNetwork:
-    """Pretrained network with one hidden layer of rectified linear units.
-
-    Parameters
-    ----------
-    coefficients : mapping of str to array
-        ``mean`` and ``deviation`` of the features, and weights and biases of both layers:
-        ``inner`` (n_features, n_hidden), ``inner_bias``, ``outer`` (n_hidden, 2 n_experts + 3),
-        ``outer_bias``. The coefficients of the package by default.
-    """
-
-    def __init__(self, coefficients: dict[str, FloatArray] | None = None) -> None:
-        self._by = trained() if coefficients is None else coefficients
-
-    def mix(self, view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> Mixture:
-        """Return how to combine the experts' forecasts of each job.
-
-        Parameters
-        ----------
-        view : NormalizedWindow
-        said : (n_experts, n_jobs, 1 + n_horizons) array
-            Level, then fall at each horizon, in the units of `view`.
-        log_weight : (n_jobs, n_experts) array
-            Logs of the experts' weights by `Backtest`, up to a constant per job.
-
-        Returns
-        -------
-        Mixture
-        """
-        by = self._by
-        x = (features(view, said, log_weight) - by["mean"]) / by["deviation"]
-        np.clip(x, -MOST_UNUSUAL, MOST_UNUSUAL, out=x)
-        hidden = np.maximum(product(x, by["inner"]) + by["inner_bias"], 0.0)
-        return mixture(
-            product(hidden, by["outer"]) + by["outer_bias"], log_weight, view.noise, view.log_noise
-        )
-
-
 @cache
 def trained() -> dict[str, FloatArray]:
-    """Read the coefficients of the package, which `benchmarks.gate_training` wrote."""
+    """Read the coefficients of the package, which `benchmarks.gate_training` wrote.
+
+    These are ``mean`` and ``deviation`` of the features, and weights and biases of both layers:
+    ``inner`` (n_features, n_hidden), ``inner_bias``, ``outer`` (n_hidden, 2 n_experts + 3) and
+    ``outer_bias``.
+    """
     with files("dask_slaq.core.forecast.experts").joinpath("gating.npz").open("rb") as file:
         return dict(np.load(file))
+
+
+def gate(
+    by: dict[str, FloatArray], view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray
+) -> Mixture:
+    """Return how to combine the experts' forecasts, by a network with coefficients as `trained`.
+
+    It has one hidden layer of rectified linear units. `curves` are those of `Ensemble.ask`, and
+    `log_weight` (n_jobs, n_experts) the logs of the experts' weights by `Backtest`, up to a
+    constant per job.
+    """
+    x = (features(view, curves, log_weight) - by["mean"]) / by["deviation"]
+    np.clip(x, -MOST_UNUSUAL, MOST_UNUSUAL, out=x)
+    hidden = np.maximum(product(x, by["inner"]) + by["inner_bias"], 0.0)
+    out = product(hidden, by["outer"]) + by["outer_bias"]
+    return mixture(out, log_weight, view.noise, view.log_noise)
 
 
 def mixture(
     out: FloatArray, log_weight: FloatArray, noise: FloatArray, log_noise: FloatArray
 ) -> Mixture:
-    """Convert the raw outputs of the network.
+    """Convert the raw outputs (n_jobs, 2 n_experts + 3) of the network.
 
-    Parameters
-    ----------
-    out : (n_jobs, 2 n_experts + 3) array
-        Corrections of the log weights of falls and of levels, then the factor, shift and scale
-        of `Mixture` before their bounds are applied.
-    log_weight : (n_jobs, n_experts) array
-        Logs of the experts' weights by `Backtest`.
-    noise, log_noise : (n_jobs,) array
-        As in `NormalizedWindow`.
-
-    Returns
-    -------
-    Mixture
+    They correct the log weights of falls and of levels; the last ones are the factor, shift and
+    scale of `Mixture` before their bounds are applied.
     """
     n = log_weight.shape[1]
     return Mixture(
@@ -122,27 +91,17 @@ def mixture(
     )
 
 
-def blend(said: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
-    """Combine the experts' forecasts into one forecast per job.
+def blend(curves: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
+    """Combine the experts' forecasts, as in `gate`, into one (n_jobs, 1 + n_horizons).
 
-    Parameters
-    ----------
-    said : (n_experts, n_jobs, 1 + n_horizons) array
-        Level, then fall at each horizon, in the units of a `NormalizedWindow`.
-    by : Mixture
-    zero : (n_jobs,) array
-        The raw loss 0 in these units.
-
-    Returns
-    -------
-    (n_jobs, 1 + n_horizons) array
+    `zero` (n_jobs,) is the raw loss 0 in their units.
     """
     weight = by.weight * (by.factor * by.scale)[:, None]
-    belief: FloatArray = np.einsum("je,eji->ji", weight, said)
-    level = (by.level_weight.T * said[:, :, 0]).sum(axis=0) + by.shift
-    belief[:, 0] = level + (by.scale - 1.0) * (level - zero)
-    np.minimum(belief, MOST, out=belief)
-    return belief
+    mixed: FloatArray = np.einsum("je,eji->ji", weight, curves)
+    level = (by.level_weight.T * curves[:, :, 0]).sum(axis=0) + by.shift
+    mixed[:, 0] = level + (by.scale - 1.0) * (level - zero)
+    np.minimum(mixed, MOST, out=mixed)
+    return mixed
 
 
 def softmax(logs: FloatArray) -> FloatArray:
@@ -152,22 +111,11 @@ def softmax(logs: FloatArray) -> FloatArray:
     return weight
 
 
-def features(view: NormalizedWindow, said: FloatArray, log_weight: FloatArray) -> FloatArray:
-    """Return the features of each job, none of which depends on the unit of its losses.
-
-    Parameters
-    ----------
-    view : NormalizedWindow
-    said, log_weight : array
-        As in `GatingNetwork.mix`.
-
-    Returns
-    -------
-    (n_jobs, n_features) array
-    """
-    fall = np.log(np.maximum(said[:, :, [1 + NEXT, 1 + NEAR, 1 + FAR]], 0.0) + 1e-4).T
+def features(view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray) -> FloatArray:
+    """Return features (n_jobs, n_features) for `gate`; none depends on the unit of the losses."""
+    fall = np.log(np.maximum(curves[:, :, [1 + NEXT, 1 + NEAR, 1 + FAR]], 0.0) + 1e-4).T
     near = fall[1]
-    level = said[-PROJECTIONS:, :, 0].T / (view.noise[:, None] + 1e-3)
+    level = curves[-PROJECTIONS:, :, 0].T / (view.noise[:, None] + 1e-3)
     oldest = view.losses.shape[1] - 1
     change = np.diff(view.losses[:, np.minimum(np.arange(CHANGES + 1), oldest)], axis=1)
     above_zero = np.clip(-view.zero, 0.0, 1e3)
