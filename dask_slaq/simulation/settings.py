@@ -35,75 +35,55 @@ RANGES: dict[str, tuple[float, float]] = {
 class Settings:
     """Settings of a simulation; the defaults are those of the paper's §6.2.
 
-    Attributes
-    ----------
-    jobs, cores : int
-        Number of jobs per list, and of threads in the cluster.
-    interarrival : float
-        Mean seconds between two arrivals; 0 for jobs that arrive all at once.
-    seeds, seed : int
-        Number of job lists, and the seed of the first one.
-    noise : float
-        Standard deviation of the noise on reports, as a fraction of the range of the curve.
-    scaling : str
-        True law of running times, one of `workload.SCALINGS`.
-    move_pause : float
-        Seconds for which a job computes nothing on a worker that it gained.
-    max_cores : float, optional
-        Most threads that any job can use.
-    stragglers, straggling : float
-        Fraction of the iterations that straggle, and the factor by which they take longer.
-    load : float, optional
-        Core-seconds of work that arrive per core-second. By default jobs have the mean work that
-        reproduces the paper's setting, whatever `interarrival` is.
-    cores_per_gpu : float, optional
-        Most threads that a job of a trace can use per GPU that it had in the trace.
-    capacity : tuple of (seconds, cores)
-        Times at which the number of cores changes, and the new numbers.
-    gap : float
-        Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
-    dispatch : {"shares", "index"}
-        Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
-    epoch, latest, floor, normalizer
-        See `Engine`.
-    announced : bool
-        Whether jobs announce their number of iterations, as fits of libraries do.
+    `epoch`, `latest`, `floor` and `normalizer` are those of `Engine`.
     """
 
+    #: Number of jobs per list, and of threads in the cluster.
     jobs: int = 160
     cores: int = 640
+    #: Mean seconds between two arrivals; 0 for jobs that arrive all at once.
     interarrival: float = 15.0
+    #: Number of job lists, and the seed of the first one.
     seeds: int = 6
     seed: int = 0
+    #: Standard deviation of the noise on reports, as a fraction of the range of the curve.
     noise: float = 0.0
+    #: True law of running times, one of `workload.SCALINGS`.
     scaling: str = "linear"
+    #: Seconds for which a job computes nothing on a worker that it gained.
     move_pause: float = 0.0
+    #: Most threads that any job can use.
     max_cores: float | None = None
+    #: Fraction of the iterations that straggle, and the factor by which they take longer.
     stragglers: float = 0.0
     straggling: float = 4.0
+    #: Core-seconds of work that arrive per core-second. By default jobs have the mean work that
+    #: reproduces the paper's setting, whatever `interarrival` is.
     load: float | None = None
+    #: Most threads that a job of a trace can use per GPU that it had in the trace.
     cores_per_gpu: float | None = None
+    #: Seconds at which the number of cores changes, and the new numbers.
     capacity: tuple[tuple[float, int], ...] = ()
+    #: Minimum seconds between two decisions; 0 to react to arrivals and ends immediately.
     gap: float = 0.0
+    #: Rule that divides the threads between two decisions, see `fluid.DISPATCH`.
     dispatch: str = "shares"
     epoch: float = 3.0
     latest: float = 2.0
     floor: float = 0.75
+    #: Whether jobs announce their number of iterations, as fits of libraries do.
     announced: bool = True
     normalizer: str = "range"
 
     def __post_init__(self) -> None:
-        if self.scaling not in SCALINGS:
-            allowed = ", ".join(SCALINGS)
-            raise InvalidSetting(f"scaling must be one of {allowed}, not {self.scaling!r}")
-        if self.dispatch not in DISPATCH:
-            allowed = ", ".join(DISPATCH)
-            raise InvalidSetting(f"dispatch must be one of {allowed}, not {self.dispatch!r}")
+        for name, allowed in (("scaling", SCALINGS), ("dispatch", DISPATCH)):
+            if (chosen := getattr(self, name)) not in allowed:
+                raise InvalidSetting(f"{name} must be one of {', '.join(allowed)}, not {chosen!r}")
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not (is_number(value) and low <= value <= high):
                 raise InvalidSetting(f"{name} must be from {low:g} to {high:g}, not {value!r}")
-        Engine(
+        Engine(  # which checks its own
             "fair",
             epoch=self.epoch,
             latest=self.latest,
