@@ -41,7 +41,7 @@ def test_the_oracle_of_a_law_holds_under_it():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_has_its_oracles(some_jobs, policy):
     for kind in ("oracle", "oracle-curves", "oracle-times"):
-        found = run(f"{kind}:{policy}", 0, some_jobs, SETTINGS)
+        found = run(f"{kind}:{policy}", 0, some_jobs[:8], SETTINGS)
         assert np.isfinite(found.completion).all()
 
 

@@ -88,9 +88,13 @@ def _events(
                 broken, where = f"{place}: {error}", place
                 continue
             notes.append(f"{place}: the beginning of the line is cut off and is left out")
-            event = _decoded(line[begins:], place)
-        if broken and not _continues(event):
-            if not _begins(event):
+            try:
+                event = decode(line[begins:])
+            except ValueError as again:
+                raise LogError(f"{place}: {again}") from None
+        starts = isinstance(event, dict) and event.get("event") == "start"
+        if broken and not (starts and event.get("continued")):
+            if not starts:
                 raise LogError(broken)
             notes.append(f"{where}: the line is cut off and is left out")
             broken = ""
@@ -102,30 +106,12 @@ def _events(
         notes.append(f"{where}: the last line is cut off and is left out")
 
 
-def _decoded(line: bytes, place: str) -> Any:
-    try:
-        return decode(line)
-    except ValueError as error:
-        raise LogError(f"{place}: {error}") from None
-
-
-def _begins(event: Any) -> bool:
-    """Return whether a recording begins here. The line before may be cut off."""
-    return isinstance(event, dict) and event.get("event") == "start" and not event.get("continued")
-
-
-def _continues(event: Any) -> bool:
-    """Return whether this event opens a file in the middle of a recording."""
-    return isinstance(event, dict) and event.get("event") == "start" and not _begins(event)
-
-
 def _files(path: Path) -> list[Path]:
     """Return the files of a log, oldest first."""
-    number, older = 1, []
-    while (before := path.with_name(f"{path.name}.{number}")).exists():
-        older.append(before)
-        number += 1
-    return [*reversed(older), path]
+    files = [path]
+    while (before := path.with_name(f"{path.name}.{len(files)}")).exists():
+        files.append(before)
+    return files[::-1]
 
 
 def _lines(path: Path, progress: Callable[[int], object] | None) -> Iterator[tuple[str, bytes]]:

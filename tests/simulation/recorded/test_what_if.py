@@ -190,6 +190,15 @@ def test_overhead_counts_at_the_time_at_which_it_came():
     assert sum(job.overhead[-8:]) == pytest.approx(sum(job.work[-8:]), rel=0.2)
 
 
+def test_strict_sets_are_known_without_the_beginning_of_the_recording(tmp_path):
+    """A job alone could use all threads only if its worker set was not strict."""
+    events, _ = record([make("a")], cores=16, max_cores=4.0)
+    for strict, most in ((False, 16), (True, 4)):
+        events[0] |= {"strict": strict, "continued": True}
+        (job,) = jobs_in(written(tmp_path / "log", events))
+        assert job.threads[-1] == pytest.approx(most)
+
+
 def test_what_cannot_be_simulated_is_counted(tmp_path):
     events, _ = record([make("a"), make("b", iterations=1), make("c")])
     for event in events:
