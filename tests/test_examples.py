@@ -21,13 +21,6 @@ def run(name: str, *options: str) -> str:
 
 
 @pytest.mark.slow
-def test_two_people_share_a_cluster():
-    lines = run("two_people.py").splitlines()
-    assert [line.split(":")[0] for line in lines] == ["own-loop", "unmodified"]
-    assert [int(line.split()[-2]) for line in lines] == [7, 8]  # a fit reports its start too
-
-
-@pytest.mark.slow
 def test_each_point_of_a_grid_is_a_job():
     lines = run("grid.py").splitlines()
     assert [line.split(":")[0] for line in lines] == ["C=0.1", "C=1.0", "C=10.0", "C=100.0"]

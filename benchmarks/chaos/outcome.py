@@ -115,7 +115,7 @@ def replay_log(log: str, outcome: Outcome) -> None:
     """
     again = Replay()
     try:
-        logs.read(log, again.feed)
+        logs.read(log, again)
     except Exception as error:
         outcome.broken.append(f"the log cannot be read: {error}"[:300])
         return

@@ -97,7 +97,7 @@ def from_files(paths: Iterable[str | Path], seed: int) -> list[KnownKind]:
     rng = np.random.default_rng([seed, 8])
     groups: dict[str, list[Curve]] = {}
     for path in paths:
-        for _, record in records(Path(path), ValueError):
+        for record in records(path, ValueError, lambda record, _: record):
             curve = parse(record)
             if fit_for_jobs([curve]):
                 groups.setdefault(_group(record), []).append(curve)

@@ -74,9 +74,10 @@ def jobs(client: Client, options: Options) -> local.Result:
         runs.append(_run(client, policy, options, copies))
         figures[policy] = {"bytes_moved": _bytes_moved(client) - moved}
     lowest: dict[str, float] = {}
-    for training in (training for run in runs for training in run.trainings):
-        losses = [loss for _, loss in training.curve]
-        lowest[training.name] = min(*losses, lowest.get(training.name, np.inf), np.inf)
+    for name, loss in (
+        (t.name, loss) for run in runs for t in run.trainings for _, loss in t.curve
+    ):
+        lowest[name] = min(loss, lowest.get(name, np.inf))
     for run in runs:
         figures[run.way].update(measure(run, lowest, options.seed))
     about = (
@@ -133,9 +134,9 @@ def measure(run: Run, lowest: dict[str, float], seed: int) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     for t in run.trainings:
         found.append({"name": t.name, "seed": seed, "completion_s": (t.done or 0) - t.arrived})
+        losses = [loss for _, loss in t.curve]
         for key, reduction in (("t90_s", 0.90), ("t95_s", 0.95)):
-            losses = [loss for _, loss in t.curve]
-            at = iterations_to(losses, reduction, lowest[t.name]) if losses else None
+            at = iterations_to(losses, reduction, lowest.get(t.name))
             found[-1][key] = None if at is None else t.curve[at - 1][0] - t.arrived
     means = {}
     for key in ("t90", "t95"):

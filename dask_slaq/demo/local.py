@@ -63,7 +63,7 @@ class Training:
         """Last loss."""
         return self.curve[-1][1] if self.curve else math.inf
 
-    def state(self, waiting: Collection[str] = ()) -> str:
+    def state(self, waiting: Collection[str]) -> str:
         """Return the state, which is "waiting" for the names in `waiting`."""
         if self.done:
             return "failed" if self.error else "done"
@@ -77,11 +77,6 @@ class Run:
     way: str
     trainings: list[Training]
     start: float = field(default_factory=time)
-
-    @property
-    def running(self) -> bool:
-        """Whether some training has not ended."""
-        return not all(training.done for training in self.trainings)
 
     @property
     def seconds(self) -> float:
@@ -179,9 +174,10 @@ def watch(run: Run, waiting: Callable[[], Collection[str]] = tuple) -> None:
                 live = stack.enter_context(Live(refresh_per_second=4))
         while going:
             sleep(LOOK)
-            going, held = run.running, waiting()
+            held = waiting()
             rows = [(t.state(held), t) for t in run.trainings]
             states = [state for state, _ in rows]
+            going = not {"done", "failed"}.issuperset(states)
             count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
             best = min((t.loss for state, t in rows if state == "done"), default=math.inf)
             title = f"{run.way:>10} {time() - run.start:5.1f} s  {count}"

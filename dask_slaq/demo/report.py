@@ -33,35 +33,34 @@ svg polyline { fill: none; stroke-linejoin: round; }
 .legend span { margin-right: 1.2em; white-space: nowrap; }
 .legend i { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.35em; }
 """
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 62, 548, 12, 44
+#: Edges of the plot in a picture 560 wide.
+_LEFT, _RIGHT, _TOP = 62, 548, 12
 
 
 class Chart:
-    """Chart over time up to `stop`: of losses in a range, on a log scale, or with named `rows`."""
+    """SVG chart over time up to `stop`: of losses in a range, on a log scale, or named `rows`."""
 
     def __init__(
         self, stop: float, losses: tuple[float, float] = (1, 10), rows: Sequence[str] = ()
     ) -> None:
         self.stop, self.losses, self.rows = stop, losses, rows
         self.bottom = _TOP + (max(90, 16 * len(rows)) if rows else 214)
+        self._marks = [f'<text x="290" y="{self.bottom + 34}">time (s)</text>']
         step = 10.0 ** math.floor(math.log10(stop / 5))
         step *= next(m for m in (1, 2, 5, 10) if stop / (step * m) <= 8)
-        self._marks = []
         for value in np.arange(0, stop * 1.001, step):
             x, _ = self.at(value, 1)
             label = f'<text x="{x}" y="{self.bottom + 16}" text-anchor="middle">{value:g}</text>'
             self._marks.append(f'<path d="M{x} {_TOP}V{self.bottom}"/>{label}')
         ticks = [(row + 0.5, name) for row, name in enumerate(rows)]
-        for value in (m * 10.0**decade for decade in range(-6, 6) for m in (1, 2, 5)):
-            if not rows and losses[0] <= value <= losses[1]:
-                ticks.append((value, f"{value:g}"))
-                self._marks.append(f'<path d="M{_LEFT} {self.at(0, value)[1]}H{_RIGHT}"/>')
-        for value, text in ticks:
-            y = self.at(0, value)[1] + 4
-            self._marks.append(
-                f'<text x="{_LEFT - 6}" y="{y}" text-anchor="end">{escape(text)}</text>'
-            )
-        self._marks.append(f'<text x="290" y="{self.bottom + 34}">time (s)</text>')
+        if not rows:
+            marks = [m * 10.0**decade for decade in range(-6, 6) for m in (1, 2, 5)]
+            ticks = [(value, f"{value:g}") for value in marks if losses[0] <= value <= losses[1]]
+        for value, name in ticks:
+            y = self.at(0, value)[1]
+            line = "" if rows else f'<path d="M{_LEFT} {y}H{_RIGHT}"/>'
+            label = f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
+            self._marks.append(line + label)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return the pixel coordinates of the point `x`, `y`."""
@@ -75,7 +74,7 @@ class Chart:
     def line(
         self, points: Iterable[tuple[float, float]], color: str, name: str, width: float
     ) -> None:
-        """Draw a line through `points` in a `color` and `width`, with `name` as tooltip."""
+        """Draw a line through `points`, with `name` as tooltip."""
         path = " ".join(f"{x},{y}" for x, y in (self.at(*point) for point in points))
         self._marks.append(
             f'<polyline points="{path}" stroke="{color}" stroke-width="{width}">'
@@ -83,7 +82,7 @@ class Chart:
         )
 
     def box(self, start: float, stop: float, row: int, color: str, name: str) -> None:
-        """Fill a `row` from `start` to `stop` with a `color`, with `name` as tooltip."""
+        """Fill a `row` from `start` to `stop`, with `name` as tooltip."""
         (left, top), (right, bottom) = self.at(start, row + 0.1), self.at(stop, row + 0.9)
         self._marks.append(
             f'<rect x="{left}" y="{top}" width="{max(right - left, 0.3):.1f}" '
@@ -92,7 +91,7 @@ class Chart:
 
     def svg(self) -> str:
         """Return the chart as an ``<svg>`` element."""
-        size = f"0 0 {_WIDTH} {self.bottom + _BOTTOM}"
+        size = f"0 0 560 {self.bottom + 44}"
         return f'<svg viewBox="{size}" role="img">{"".join(self._marks)}</svg>'
 
 
@@ -105,7 +104,7 @@ def page(found: Result, rows: Sequence[Sequence[str]]) -> str:
     stop = max(run.seconds for run in runs) or 1.0
     names = [training.name for training in runs[0].trainings]
     colors = dict(zip(names, _JOBS * len(names), strict=False))
-    key, ready = _legend(names, list(colors.values())), ""
+    key, ready = _legend(names, colors.values()), ""
     if ranked:
         final = {t.name: t.loss for run in runs for t in run.trainings}
         fades = np.linspace(*_OTHERS, max(2, len(final) - len(_BEST))).round().astype(int)
@@ -132,7 +131,7 @@ def page(found: Result, rows: Sequence[Sequence[str]]) -> str:
 """
 
 
-def _legend(names: Sequence[str], colors: Sequence[str]) -> str:
+def _legend(names: Iterable[str], colors: Iterable[str]) -> str:
     items = (
         f'<span><i style="background:{color}"></i>{escape(name)}</span>'
         for name, color in zip(names, colors, strict=True)
@@ -147,13 +146,10 @@ def _panels(runs: Sequence[Run], draw: Callable[[Run], str]) -> str:
 
 def _ready(run: Run, stop: float) -> list[tuple[float, float]]:
     """Return a step line of the lowest loss among the models that are ready."""
-    points: list[tuple[float, float]] = []
-    for at, loss in sorted(
-        (t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done
-    ):
-        before = points[-1][1] if points else loss
-        points += [(at, before), (at, min(before, loss))]
-    return [*points, (stop, points[-1][1])] if points else []
+    ready = sorted((t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done)
+    ends = [at for at, _ in ready for _ in range(2)][1:]
+    best = np.minimum.accumulate([loss for _, loss in ready]).repeat(2).tolist()
+    return list(zip([*ends, stop], best, strict=False))
 
 
 def _curves(run: Run, stop: float, span: tuple[float, float], colors: dict[str, str]) -> str:
@@ -178,6 +174,6 @@ def _threads(run: Run, stop: float, colors: dict[str, str], by_worker: bool) -> 
             joined.append((worker, start, end))
         for worker, start, end in joined:
             row = workers.index(worker) if by_worker else names.index(training.name)
-            times, color = (start - run.start, end - run.start), colors[training.name]
-            chart.box(*times, row, color, training.name)
+            color = colors[training.name]
+            chart.box(start - run.start, end - run.start, row, color, training.name)
     return chart.svg()

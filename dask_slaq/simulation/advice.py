@@ -1,7 +1,7 @@
 """Advice from recorded runs: the solver and thread count that reach a target soonest or cheapest.
 
-Follows Hemingway (Pan et al. 2017): the iterations to the target (`iterations_to`) and the seconds
-per iteration (`running_time`) are estimated separately and multiplied.
+Follows Hemingway (Pan et al. 2017): the iterations to the target and the seconds per iteration are
+estimated separately and multiplied.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.forecast import LossPredictor, Status
+from dask_slaq.core.gains import iterations_to_target
 from dask_slaq.core.memory import Run
 from dask_slaq.simulation.recorded import (
     GROUP,
-    Iterations,
     RunningTime,
     Trial,
-    iterations_to,
     read_trials,
     running_time,
     trials_of_runs,
 )
 
 __all__ = ["advise"]
+
+FloatArray = npt.NDArray[np.float64]
 
 #: Factor on the most threads recorded, up to which powers of two are shown by default alongside the
 #: recorded thread counts.
@@ -48,43 +53,22 @@ def advise(
     memory: Sequence[Run] = (),
     progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
-    """Estimate the time and cost to reach a target loss for every recorded solver.
+    """Estimate the time and cost to reach a `target` loss for every recorded solver.
 
-    Parameters
-    ----------
-    logs : sequence of path
-        Logs recorded by the plugin; the newest file of each.
-    target : float
-        Loss to reach, on the scale of the jobs' reports.
-    group : str
-        Regular expression for the solver in a job's name, see `recorded.runs.group_of`.
-    threads : sequence of int
-        Thread counts to estimate for. By default those recorded, and powers of two up to twice
-        the largest.
-    within : float, optional
-        Deadline in seconds; the fewest threads that meet it are added for each solver.
-    memory : sequence of core.memory.Run
-        Past runs of a store; their solver is their kind.
-    progress : callable, optional
-        Called with what is done now, how much of it was done since the last call, and how much
-        there is: ``"Reading"`` in bytes, ``"Estimating"`` in solvers.
+    Of each of the `logs` the newest file is given. `group` is the regular expression of the solver
+    in a job's name, see `recorded.runs.group_of`; past runs of the `memory` have their kind as
+    solver. `threads` are the counts to estimate for, by default those recorded, and powers of two
+    up to twice the largest. `within` is a deadline in seconds. `progress` is called with what is
+    done now, how much of it was done since the last call, and how much there is: ``"Reading"`` in
+    bytes, ``"Estimating"`` in solvers.
 
-    Returns
-    -------
-    dict
-        ``groups``: a dict per solver with ``runs``, ``tried`` (threads), ``iterations``,
-        ``iteration_model``, ``start_up_s``, ``options`` (one dict per thread count; empty if the
-        target is out of reach) and ``fewest`` (the option with the fewest threads that meets the
-        deadline, or None);
-        ``soonest`` and ``cheapest``: the best options, each with its ``group``; ``target``;
-        ``within``; ``notes`` on the logs.
-
-    Raises
-    ------
-    LogError
-        A log cannot be read.
-    InvalidSetting
-        An argument is invalid, or no solver reaches the target or is predicted to.
+    Returns the keys of the JSON output. ``groups``: a dict per solver with ``runs``, ``tried``
+    (threads), ``iterations``, ``iteration_model``, ``start_up_s``, ``options`` (one dict per thread
+    count; empty if the target is out of reach) and ``fewest`` (the option with the fewest threads
+    that meets the deadline, or None); ``soonest`` and ``cheapest``: the best options, each with its
+    ``group``; ``target``; ``within``; ``notes`` on the logs. Raises `LogError` if a log cannot be
+    read, and `InvalidSetting` if an argument is invalid, or no solver reaches the target or is
+    predicted to.
     """
     _check(target, threads, within)
     trials, notes = read_trials(logs, group, progress) if logs or not memory else ([], [])
@@ -103,7 +87,7 @@ def advise(
         if times is None:
             notes.append(f"{name} is left out: no iteration had a thread to itself")
         else:
-            groups[name] = _group(runs, iterations_to(runs, target), times, threads, within)
+            groups[name] = _group(runs, target, times, threads, within)
     options = [
         {"group": name, **option} for name, found in groups.items() for option in found["options"]
     ]
@@ -131,28 +115,21 @@ def _check(target: float, threads: Sequence[int], within: float | None) -> None:
 
 def _group(
     runs: Sequence[Trial],
-    iterations: Iterations,
+    target: float,
     times: RunningTime,
     threads: Sequence[int],
     within: float | None,
 ) -> dict[str, Any]:
+    iterations = iterations_of(runs, target)
     counts = sorted(set(threads)) or _usual(times)
-    in_sight = math.isfinite(iterations.middle)
+    in_sight = math.isfinite(iterations["middle"])
     options = [_option(iterations, times, n) for n in counts] if in_sight else []
     every = range(1, max(counts) + 1) if in_sight and within is not None else ()
     enough = (o for n in every if (o := _option(iterations, times, n))["seconds"] <= within)
     return {
         "runs": len(runs),
         "tried": list(times.tried),
-        "iterations": {
-            "middle": _finite(iterations.middle),
-            "low": _finite(iterations.low),
-            "high": _finite(iterations.high),
-            "predicted": iterations.predicted,
-            "reached": iterations.reached,
-            "lowest_loss": iterations.lowest,
-            "predicted_loss": iterations.level,
-        },
+        "iterations": {name: _finite(value) for name, value in iterations.items()},
         "iteration_model": times.form,
         "start_up_s": times.start_up,
         "options": options,
@@ -160,16 +137,18 @@ def _group(
     }
 
 
-def _option(iterations: Iterations, times: RunningTime, threads: int) -> dict[str, Any]:
+def _option(iterations: dict[str, Any], times: RunningTime, threads: int) -> dict[str, Any]:
     each = times.iteration(threads)
-    seconds = times.start_up + iterations.middle * each
+    low, middle, high = (
+        times.start_up + iterations[name] * each for name in ("low", "middle", "high")
+    )
     return {
         "threads": threads,
         "iteration_s": each,
-        "seconds": seconds,
-        "low_s": times.start_up + iterations.low * each,
-        "high_s": _finite(times.start_up + iterations.high * each),
-        "thread_seconds": threads * seconds,
+        "seconds": middle,
+        "low_s": low,
+        "high_s": _finite(high),
+        "thread_seconds": threads * middle,
         "extrapolated": times.extrapolated(threads),
     }
 
@@ -194,3 +173,64 @@ def _out_of_reach(target: float, groups: dict[str, Any]) -> str:
         for name, found in groups.items()
     )
     return f"no run reaches a loss of {target:g}, or is predicted to: {how_far}"
+
+
+def iterations_of(runs: Sequence[Trial], target: float) -> dict[str, Any]:
+    """Return the iterations that the `runs` of a solver took, or would take, to a `target`.
+
+    They are assumed not to depend on the number of threads, as for synchronous solvers. ``middle``,
+    ``low`` and ``high`` are median, least and most over the runs that ``reached`` the target. If
+    none did, they are predicted for the longest run, with the band that should hold the loss of
+    four runs in five; infinite where the target is not reached. ``predicted_loss`` is the lower end
+    of the band to which the longest run is predicted to fall; the lowest loss if a run got there.
+    """
+    lowest = level = min(float(run.losses.min()) for run in runs)
+    took = [np.argmax(r.losses <= target) + 1.0 for r in runs if (r.losses <= target).any()]
+    if took:
+        low, middle, high = float(min(took)), float(np.median(took)), float(max(took))
+    else:
+        longest = max((run.losses for run in runs), key=len)
+        ahead, level = _predicted(longest, target)
+        low, middle, high = (len(longest) + max(n, 1.0) for n in ahead)  # at least one more
+    return {
+        "middle": middle,
+        "low": low,
+        "high": high,
+        "predicted": not took,
+        "reached": len(took),
+        "lowest_loss": lowest,
+        "predicted_loss": level,
+    }
+
+
+def _predicted(losses: FloatArray, target: float) -> tuple[tuple[float, float, float], float]:
+    """Predict the iterations ahead (least, middle, most) to `target`, and the final loss.
+
+    Every report is followed by a fit, as on a cluster, so that it tests the experts and bands.
+    """
+    predictor = LossPredictor()
+    predictor.add("", target=None)
+    for loss in losses.tolist():
+        predictor.report("", loss)
+        predictor.fit()
+    forecast = predictor.forecast([""])
+    lower, upper = (bound[0] for bound in predictor.band([""]))
+    end = float(lower[-1])
+    if forecast.status[0] != Status.OK:
+        return (math.inf, math.inf, math.inf), end
+    middle = float(iterations_to_target(forecast, np.array([target]), np.array([0.0]))[0])
+    least = min(_first_below(forecast.horizons, lower, target), middle)
+    most = max(_first_below(forecast.horizons, upper, target), middle)
+    return (least, middle, most), end
+
+
+def _first_below(horizons: FloatArray, losses: FloatArray, target: float) -> float:
+    """Return the horizon at which `losses` first reach `target`; infinite if they do not."""
+    below = losses <= target
+    if not below.any():
+        return math.inf
+    at = int(np.argmax(below))
+    if at == 0:
+        return float(horizons[0])
+    part = (losses[at - 1] - target) / (losses[at - 1] - losses[at])
+    return float(horizons[at - 1] + part * (horizons[at] - horizons[at - 1]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,28 +50,15 @@ class Run:
     @property
     def area(self) -> FloatArray:
         """Integral (n_jobs,) of each job's normalized loss from arrival to end, in seconds."""
-        return np.array(
-            [
-                float(np.sum(np.append(1.0, normalized_loss(job))[:-1] * lasts))
-                for job, lasts in zip(self.jobs, self._lasts(), strict=True)
-            ]
-        )
-
-    def _lasts(self) -> list[FloatArray]:
-        """Return, per job, the seconds (n_iterations,) before the end of each iteration.
-
-        They count from the end of the iteration before, or from the arrival.
-        """
-        return [
-            np.diff(times, prepend=job.arrival)
-            for job, times in zip(self.jobs, self.outcome.times, strict=True)
-        ]
+        found = []
+        for job, times in zip(self.jobs, self.outcome.times, strict=True):
+            before = np.append(1.0, normalized_loss(job))[:-1]
+            found.append(float(np.sum(before * np.diff(times, prepend=job.arrival))))
+        return np.array(found)
 
     def mean_loss(self) -> float:
         """Return the mean over time of the mean normalized loss of active jobs, as in the paper.
 
-        Notes
-        -----
         Times without active jobs do not count. Nearly converged jobs count as much as new ones: the
         longer a policy keeps them active, the lower this mean, however long other jobs wait. `area`
         has no such bias, and ``converged_share`` of `summarize` is the time that they are kept.
@@ -115,7 +101,7 @@ def summarize(
     fair: Sequence[Run],
     cores: int,
     capacity: Sequence[tuple[float, int]] = (),
-) -> dict[str, float | int | list[dict[str, Any]] | None]:
+) -> dict[str, float | int | None]:
     """Summarize the `runs` of one policy over its seeds, and those of `fair` on the same lists.
 
     The cluster has `cores` threads at the start; `capacity` has later changes as (seconds, cores).
@@ -124,8 +110,9 @@ def summarize(
     reduction. ``converged_share`` is the fraction of the time of all jobs in which at most 5 % of
     their loss reduction was left.
     """
-    rho = np.concatenate([a.completion / b.completion for a, b in _pairs(runs, fair)])
-    rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in _pairs(runs, fair)])
+    pairs = list(zip(runs, fair, strict=True))
+    rho = np.concatenate([a.completion / b.completion for a, b in pairs])
+    rho95 = np.concatenate([a.time_to(0.95) / b.time_to(0.95) for a, b in pairs])
     decisions = [d for run in runs for d in run.outcome.decisions]
     time = sum(run.makespan for run in runs)
     offered = sum(_offered(run, cores, capacity) for run in runs)
@@ -139,7 +126,7 @@ def summarize(
         "rho_mean": float(np.mean(rho)),
         "rho_p95": float(np.percentile(rho, 95)),
         "rho_max": float(np.max(rho)),
-        "rho95_max": _largest(rho95),
+        "rho95_max": None if np.isnan(rho95).all() else float(np.nanmax(rho95)),
         "makespan_s": float(np.mean([run.makespan for run in runs])),
         "utilization": sum(run.outcome.busy for run in runs) / offered,
         "active_mean": sum(float(run.completion.sum()) for run in runs) / time,
@@ -154,8 +141,9 @@ def _offered(run: Run, cores: int, capacity: Sequence[tuple[float, int]]) -> flo
     if not capacity:
         return cores * run.makespan
     begin = run.jobs[0].arrival
-    at = np.clip([begin, *(time for time, _ in capacity)], begin, begin + run.makespan)
-    lasts = np.diff(at, append=begin + run.makespan)
+    end = begin + run.makespan
+    at = np.clip([begin, *(time for time, _ in capacity)], begin, end)
+    lasts = np.diff(at, append=end)
     return float(np.sum(lasts * [cores, *(cores for _, cores in capacity)]))
 
 
@@ -169,17 +157,8 @@ def _converged_share(runs: Sequence[Run]) -> float:
     return float(1.0 - np.where(np.isnan(young), 0.0, young).sum() / every.sum())
 
 
-def _pairs(runs: Sequence[Run], fair: Sequence[Run]) -> Iterable[tuple[Run, Run]]:
-    return zip(runs, fair, strict=True)
-
-
 def _mean(values: Iterable[FloatArray]) -> float | None:
     """Return the mean over all jobs of all runs that have a value; None if none has."""
     every = np.concatenate(list(values))
     known = every[~np.isnan(every)]
     return float(np.mean(known)) if len(known) else None
-
-
-def _largest(values: FloatArray) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(np.max(known)) if len(known) else None

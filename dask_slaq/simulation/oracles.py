@@ -1,9 +1,4 @@
-"""Oracles: upper bounds on what better predictions could gain.
-
-`OraclePredictor` knows the true curves and replaces the engine's loss predictor. `KnownTimes` knows
-the true running times and replaces the running times that the engine learns. `ShortestRemaining`
-is a policy that needs both.
-"""
+"""Oracles: upper bounds on what better predictions could gain."""
 
 from __future__ import annotations
 
@@ -28,19 +23,17 @@ HORIZONS = np.append(0.0, np.unique(np.round(np.geomspace(1, 1000, 25))))
 
 
 class OraclePredictor:
-    """Predictor that knows the true losses of each job, `curves` by name, for `LossPredictor`."""
+    """`Predictor` that knows the true losses of each job, `curves` by name."""
 
     def __init__(self, curves: Mapping[str, FloatArray]) -> None:
-        self._best = {
-            name: np.minimum.accumulate(np.asarray(loss, float)) for name, loss in curves.items()
-        }
+        self._best = {name: np.minimum.accumulate(loss) for name, loss in curves.items()}
         self._largest: dict[str, FloatArray] = {}
         self._count: dict[str, int] = {}
         self._dirty: set[str] = set()
         self._tables: dict[str, FloatArray] = {}
 
     def add(self, job: str, *, target: float | None = None) -> None:
-        """Start to follow `job`. The target is ignored. See `Predictor`."""
+        """Start to follow `job`. The target is ignored."""
         if job in self._count:
             raise DuplicateJob(f"job {job!r} is followed already")
         if job not in self._best:
@@ -57,7 +50,7 @@ class OraclePredictor:
         self._dirty.discard(job)
 
     def report(self, job: str, loss: float) -> None:
-        """Count one iteration of `job`; the reported loss is ignored. See `Predictor`."""
+        """Count one iteration of `job`; the reported loss is ignored."""
         self._count[job] = self.iterations(job) + 1
         self._dirty.add(job)
 
@@ -71,19 +64,17 @@ class OraclePredictor:
     def forecast(self, jobs: Sequence[str]) -> Forecast:
         """Return the true future of `jobs` as forecasts, in that order."""
         counts = np.array([self.iterations(job) for job in jobs], dtype=np.int64)
-        best = [self._best[job] for job in jobs]
         level = np.array([self._now(job) for job in jobs])
         # With fewer than two reports there is no change yet: use the first one to come.
-        at = [min(max(n - 1, 1), len(b) - 1) for n, b in zip(counts, best, strict=True)]
+        largest = [self._largest[job] for job in jobs]
+        at = [min(max(n - 1, 1), len(all_) - 1) for n, all_ in zip(counts, largest, strict=True)]
         return Forecast(
             horizons=HORIZONS,
             reduction=np.array([self._tables[job] for job in jobs]).reshape(-1, len(HORIZONS)),
-            start=np.array([b[0] for b in best]),
+            start=np.array([self._best[job][0] for job in jobs]),
             level=level,
-            remaining=level - np.array([b[-1] for b in best]),
-            largest_change=np.array(
-                [self._largest[job][k] for job, k in zip(jobs, at, strict=True)]
-            ),
+            remaining=level - np.array([self._best[job][-1] for job in jobs]),
+            largest_change=np.array([all_[k] for all_, k in zip(largest, at, strict=True)]),
             noise=np.zeros(len(jobs)),
             n_reports=counts,
             status=np.full(len(jobs), int(Status.OK)),
@@ -102,22 +93,18 @@ class OraclePredictor:
 
     def _tabulate(self, jobs: Sequence[str]) -> None:
         """Store the concave hulls of the true falls of `jobs` over the horizons."""
-        falls = np.array([self._fall(job) for job in jobs]).reshape(-1, len(HORIZONS))
+        falls = np.zeros((len(jobs), len(HORIZONS)))
+        for row, job in enumerate(jobs):
+            best = self._best[job]
+            at = np.clip(self._count[job] - 1 + HORIZONS.astype(int), 0, len(best) - 1)
+            falls[row] = self._now(job) - best[at]
         self._tables.update(zip(jobs, concave_hull(HORIZONS, falls), strict=True))
-
-    def _fall(self, job: str) -> FloatArray:
-        """Return the true fall of the loss at each horizon (n_horizons,)."""
-        best = self._best[job]
-        at = np.clip(self._count[job] - 1 + HORIZONS.astype(int), 0, len(best) - 1)
-        fall: FloatArray = self._now(job) - best[at]
-        return fall
 
 
 class KnownTimes(Runtimes):
     """True running times by a `law`, in place of those that `Runtimes` learns.
 
-    `running` are the jobs of the engine, `jobs` all jobs of the run, and `cores` the most threads
-    of the cluster.
+    `running` are the jobs of the engine, `jobs` all jobs of the run.
     """
 
     def __init__(self, running: Jobs, jobs: Sequence[SimulatedJob], law: Law, cores: int) -> None:
@@ -129,10 +116,7 @@ class KnownTimes(Runtimes):
         """Do nothing, as everything is known."""
 
     def speeds(self, rows: IntArray) -> Speeds:
-        """Return the true speeds of all running jobs, in the order of their names.
-
-        `rows` must be all running jobs in that order.
-        """
+        """Return the true speeds of `rows`, which must be all running jobs in order of name."""
         at = np.array([self._row[name] for name in self._running.order().names], dtype=np.int64)
         most = self._fastest[at]
         scaled, theta = np.arange(0), np.zeros((0, 4))
@@ -146,7 +130,7 @@ class ShortestRemaining:
 
     The first job gets the threads on which it is fastest by the `law`, of `cores` at most, then the
     next one, and so on. Jobs beyond 95 % come last, in order of the time left to their ends. `jobs`
-    are all jobs of the run; `progress`, the engine's predictor, counts their iterations.
+    are all jobs of the run; `progress` is the engine's predictor, which counts their iterations.
     """
 
     name = "srtf-oracle"

@@ -1,4 +1,4 @@
-"""Processes for runs of a simulation."""
+"""Processes for runs of a simulation, which count together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context, parent_process
 from threading import Thread
 from typing import Any
-
-__all__ = ["count", "counter", "process_pool"]
 
 _counter: Any = None
 

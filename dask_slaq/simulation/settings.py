@@ -64,12 +64,9 @@ class Settings:
     announced: bool = True
 
     def __post_init__(self) -> None:
-        if self.scaling not in SCALINGS:
-            allowed = ", ".join(SCALINGS)
-            raise InvalidSetting(f"scaling must be one of {allowed}, not {self.scaling!r}")
-        if self.dispatch not in DISPATCH:
-            allowed = ", ".join(DISPATCH)
-            raise InvalidSetting(f"dispatch must be one of {allowed}, not {self.dispatch!r}")
+        for name, allowed in (("scaling", SCALINGS), ("dispatch", DISPATCH)):
+            if (chosen := getattr(self, name)) not in allowed:
+                raise InvalidSetting(f"{name} must be one of {', '.join(allowed)}, not {chosen!r}")
         for row in fields(self):
             value = getattr(self, row.name)
             if not row.metadata or value is None:
@@ -77,7 +74,7 @@ class Settings:
             low, high = row.metadata["range"]
             if not (is_number(value) and low <= value <= high):
                 raise InvalidSetting(f"{row.name} must be from {low:g} to {high:g}, not {value!r}")
-        Engine(
+        Engine(  # which checks its own
             "fair",
             epoch=self.epoch,
             latest=self.latest,

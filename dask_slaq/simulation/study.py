@@ -189,29 +189,22 @@ def _run_all(
     past: Sequence[PastRun],
 ) -> dict[str, list[Run]]:
     """Run every policy on every list."""
+    every = [(name, *of) for name in names for of in lists]
     if processes == 1:
-        return {
-            name: [run(name, seed, jobs, settings, progress, past=past) for seed, jobs in lists]
-            for name in names
-        }
-    ended, told = counter(), 0
-    tick = None if progress is None else count
-    with process_pool(processes, ended) as pool:
-        due = {
-            name: [
-                pool.submit(run, name, seed, jobs, settings, tick, past=past)
-                for seed, jobs in lists
-            ]
-            for name in names
-        }
-        running: Collection[Any] = [future for futures in due.values() for future in futures]
-        while running:
-            _, running = wait(running, LOOK)
-            if progress is not None:
-                now = ended.value
-                progress(now - told)
-                told = now
-        return {name: [future.result() for future in futures] for name, futures in due.items()}
+        found = [run(*of, settings, progress, past=past) for of in every]
+    else:
+        ended, told = counter(), 0
+        with process_pool(processes, ended) as pool:
+            due = [pool.submit(run, *of, settings, count, past=past) for of in every]
+            running: Collection[Any] = due
+            while running:
+                _, running = wait(running, LOOK)
+                if progress is not None:
+                    now = ended.value
+                    progress(now - told)
+                    told = now
+            found = [future.result() for future in due]
+    return {name: found[i * len(lists) :][: len(lists)] for i, name in enumerate(names)}
 
 
 def run(
@@ -225,9 +218,8 @@ def run(
 ) -> Run:
     """Simulate one list of `jobs`, in order of arrival, under one policy or oracle.
 
-    `name` may end in `FORGETFUL`. The `seed` is of the list and of the law of running times. The
-    engine remembers `past` runs. For `progress` see `Simulation.run`, for `watch` and `settings`
-    `Simulation` and `Settings`.
+    `name` may end in `FORGETFUL`. The `seed` is that of the law of running times. The engine
+    remembers `past` runs. For `progress` see `Simulation.run`, for `watch` see `Simulation`.
     """
     past = () if name.endswith(FORGETFUL) else past
     truth = law(settings.scaling, jobs, seed)

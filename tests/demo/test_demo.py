@@ -64,19 +64,13 @@ def draws_in_a_browser(html, profile, charts, lines):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("all but the page was tested: no headless browser here")
+    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-sync dump-dom"
+    quiet = ("disable-background-networking", "disable-component-update")
     shown = subprocess.run(
         [
             browser,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
+            *(f"--{flag}" for flag in (*flags.split(), *quiet)),
             f"--user-data-dir={profile}",
-            "--dump-dom",
             html.as_uri(),
         ],
         capture_output=True,

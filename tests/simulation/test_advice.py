@@ -15,9 +15,8 @@ from dask_slaq.cli.main import slaq
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.recording.recorder import Recorder
-from dask_slaq.simulation.advice import advise
+from dask_slaq.simulation.advice import advise, iterations_of
 from dask_slaq.simulation.recorded.iteration_time import running_time
-from dask_slaq.simulation.recorded.iterations_to_target import iterations_to
 from dask_slaq.simulation.recorded.runs import Trial, group_of
 
 
@@ -141,8 +140,8 @@ def test_runs_that_reached_the_target_count_others_do_not():
     def trial(losses):
         return replace(a_trial([1.0] * len(losses), [1.0] * len(losses)), losses=np.array(losses))
 
-    found = iterations_to([trial([3.0, 2.0, 1.0]), trial([3.0, 1.0]), trial([3.0, 2.5])], 1.0)
-    assert (found.low, found.high, found.reached, found.runs) == (2, 3, 2, 3)
+    found = iterations_of([trial([3.0, 2.0, 1.0]), trial([3.0, 1.0]), trial([3.0, 2.5])], 1.0)
+    assert (found["low"], found["high"], found["reached"]) == (2, 3, 2)
 
 
 def test_groups_by_name():

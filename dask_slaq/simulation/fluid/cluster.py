@@ -16,8 +16,6 @@ import numpy.typing as npt
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.placement import Placement, Workers
 
-__all__ = ["GROUP", "Cluster", "workers"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -115,9 +113,5 @@ def workers(cores: int) -> Workers:
     >>> dict(workers(40))
     {'worker-000000': 16, 'worker-000001': 16, 'worker-000002': 8}
     """
-    return Workers(
-        {
-            f"worker-{start // GROUP:06d}": min(GROUP, cores - start)
-            for start in range(0, cores, GROUP)
-        }
-    )
+    starts = range(0, cores, GROUP)
+    return Workers({f"worker-{s // GROUP:06d}": min(GROUP, cores - s) for s in starts})

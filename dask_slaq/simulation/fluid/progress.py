@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from dask_slaq.simulation.workload import SimulatedJob
 
-__all__ = ["Iterations"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -20,7 +18,7 @@ EPSILON = 1e-7
 
 
 class Iterations:
-    """Iterations of all `jobs`, each job at its own rate. Arrays are (n_jobs,).
+    """Iterations of all jobs, each job at its own rate. Arrays are (n_jobs,).
 
     The caller sets `rate`, iterations of usual length (without stragglers) per second, and
     `compute`, core-seconds per second. `unsaid` are core-seconds not yet reported to the engine,
@@ -79,10 +77,8 @@ class Iterations:
         rest = (now - times[-1]) * self.compute[i]
         took[0] = self.unsaid[i] - took[1:].sum() - rest
         self.unsaid[i] = rest
-        return [
-            (t, i, first + k, s)
-            for k, (t, s) in enumerate(zip(times.tolist(), took.tolist(), strict=True))
-        ]
+        each = zip(times.tolist(), took.tolist(), strict=True)
+        return [(time, i, first + k, seconds) for k, (time, seconds) in enumerate(each)]
 
     def through(self, active: IntArray) -> npt.NDArray[np.bool_]:
         """Return a mask (n_active,) of the active jobs that have ended."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.simulation.fluid.cluster import Cluster
-from dask_slaq.simulation.fluid.dispatch import Shares, divide
+from dask_slaq.simulation.fluid.dispatch import divide
 from dask_slaq.simulation.fluid.progress import Iterations
 from dask_slaq.simulation.workload import Law, SimulatedJob, rate
 
@@ -36,16 +36,15 @@ Watcher = Callable[[float, IntArray, FloatArray], None]
 
 @dataclass
 class Outcome:
-    """Result of one run.
+    """Result of one run."""
 
-    `times` (n_iterations,) has for each job when each iteration ended, in seconds after the start;
-    `decisions` the real seconds of each reallocation; `busy` the core-seconds computed by tasks,
-    and `moved` the number of times that a job gained a worker.
-    """
-
+    #: Per job, when each iteration ended, in seconds after the start.
     times: list[FloatArray]
+    #: Real seconds of each reallocation.
     decisions: list[float] = field(default_factory=list)
+    #: Core-seconds computed by tasks.
     busy: float = 0.0
+    #: Number of times that a job gained a worker.
     moved: int = 0
 
 
@@ -76,9 +75,7 @@ class Simulation:
         n = len(jobs)
         self.jobs, self.engine, self.law = jobs, engine, law
         self.cluster = Cluster(n, cores, capacity, move_pause)
-        self.max_share = max_cores
-        self.gap, self.watch = gap, watch
-        self.dispatch = dispatch
+        self.max_cores, self.gap, self.dispatch, self.watch = max_cores, gap, dispatch, watch
         self.now, self.decided = 0.0, -math.inf
         self.coming = deque(range(n))
         self.active: IntArray = np.zeros(0, dtype=np.int64)
@@ -139,10 +136,14 @@ class Simulation:
         for i in {i for _, i, _, _ in reports}:
             self._stop(i)
         for time, i, k, seconds in reports:
-            job = self.jobs[i]
             if seconds > 0:
-                self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
-            self.engine.report(job.name, job.reports.item(k), time)
+                self._observe(i, seconds)
+            self.engine.report(self.jobs[i].name, self.jobs[i].reports.item(k), time)
+
+    def _observe(self, i: int, seconds: float) -> None:
+        """Charge a job for its compute."""
+        job = self.jobs[i]
+        self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
 
     def _remove_ended(self) -> int:
         """Remove the jobs that have ended. Returns their number."""
@@ -158,7 +159,7 @@ class Simulation:
         while self.coming and self.jobs[self.coming[0]].arrival <= self.now:
             i = self.coming.popleft()
             job = self.jobs[i]
-            self.engine.add_job(job.name, self.now, **job.settings(self.max_share))
+            self.engine.add_job(job.name, self.now, **job.settings(self.max_cores))
             self.new.append(i)
             self._stop(i)
         arrived = self.new[before:]
@@ -178,8 +179,7 @@ class Simulation:
         self.decided = self.now
         unsaid = self.iterations.unsaid
         for i in self.active[unsaid[self.active] > 0]:
-            job, seconds = self.jobs[i], float(unsaid[i])
-            self.engine.observe_task(job.name, seconds * job.charged, self._at_once(i))
+            self._observe(i, float(unsaid[i]))
             unsaid[i] = 0.0
         start = perf_counter()
         self.engine.reallocate(self.cluster.workers, self.now)
@@ -187,10 +187,6 @@ class Simulation:
         for i in self.new:  # as on a cluster, tasks are submitted after the first grant
             self.engine.observe_demand(self.jobs[i].name, self._at_once(i))
         self.new.clear()
-        self._hold()
-
-    def _hold(self) -> None:
-        """Record what every job was granted."""
         grants = self.engine.grants
         place = np.array([grants.position[self.jobs[i].name] for i in self.active], np.int64)
         self.place[self.active] = place
@@ -204,10 +200,16 @@ class Simulation:
         a = self.active
         if not len(a):
             return
-        shares = Shares.of(self.engine.grants.decision, self.place[a])
-        cap = np.where(self.resume[a] > self.now, 0.0, self.cap[a])
-        cores, epoch = self.cluster.cores, self.engine.epoch
-        threads = divide(shares, self.law, a, cap, cores, epoch, self.dispatch)
+        threads = divide(
+            self.engine.grants.decision,
+            self.place[a],
+            self.law,
+            a,
+            np.where(self.resume[a] > self.now, 0.0, self.cap[a]),
+            self.cluster.cores,
+            self.engine.epoch,
+            self.dispatch,
+        )
         if self.watch is not None:
             self.watch(self.now, a, threads)
         threads = threads * self.cluster.arrived(a, self.now)

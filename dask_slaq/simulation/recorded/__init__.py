@@ -1,23 +1,12 @@
 """Recorded event logs: trials of solvers, and simulation of recorded jobs under other policies."""
 
-from dask_slaq.simulation.recorded.event_log import LogError, part_of
-from dask_slaq.simulation.recorded.iteration_time import RunningTime, running_time
-from dask_slaq.simulation.recorded.iterations_to_target import Iterations, iterations_to
-from dask_slaq.simulation.recorded.past_runs import trials_of_runs
-from dask_slaq.simulation.recorded.runs import GROUP, Trial, read_trials
-from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log
-
-__all__ = [
-    "GROUP",
-    "RECORDED",
-    "Iterations",
-    "LogError",
-    "RunningTime",
-    "Trial",
-    "iterations_to",
-    "part_of",
-    "read_trials",
-    "replay_log",
-    "running_time",
-    "trials_of_runs",
-]
+from dask_slaq.simulation.recorded.event_log import LogError as LogError
+from dask_slaq.simulation.recorded.event_log import part_of as part_of
+from dask_slaq.simulation.recorded.iteration_time import RunningTime as RunningTime
+from dask_slaq.simulation.recorded.iteration_time import running_time as running_time
+from dask_slaq.simulation.recorded.past_runs import trials_of_runs as trials_of_runs
+from dask_slaq.simulation.recorded.runs import GROUP as GROUP
+from dask_slaq.simulation.recorded.runs import Trial as Trial
+from dask_slaq.simulation.recorded.runs import read_trials as read_trials
+from dask_slaq.simulation.recorded.what_if import RECORDED as RECORDED
+from dask_slaq.simulation.recorded.what_if import replay_log as replay_log

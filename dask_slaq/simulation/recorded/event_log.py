@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.recording import Event, kind_from_dict
+from dask_slaq.core.recording import Event, Replay, kind_from_dict
 from dask_slaq.simulation.workload import decode
-
-__all__ = ["LogError", "RecordedJob", "Recording", "Recordings", "part_of", "read", "size"]
 
 #: Beginning of the line that starts a recording.
 START = b'{"event":"start"'
@@ -27,29 +25,29 @@ class LogError(ValueError):
 
 
 def read(
-    path: str | Path,
-    *take: Callable[[Event], object],
-    progress: Callable[[int], object] | None = None,
-) -> list[str]:
-    """Read a log, and pass every event to each of `take`, oldest first.
+    path: str | Path, replay: Replay, progress: Callable[[int], object] | None = None
+) -> tuple[list[Recording], list[str]]:
+    """Read the recordings in a log, oldest first, and feed its events to a `replay`.
 
     `path` is the newest file; older ones have its name and ``.1``, ``.2`` and so on. `progress` is
-    called with the number of bytes since the last call; see `size`. Returns notes on lines that a
-    crash cut off, which are skipped. Raises `LogError` if a file cannot be read, is invalid, or has
-    no events; `take` may raise `SlaqError` on an invalid event.
+    called with the number of bytes since the last call; see `size`. Also returns notes on lines
+    that a crash cut off, which are skipped. Raises `LogError` if a file cannot be read, has no
+    events, or has an invalid one.
     """
+    found: list[Recording] = []
     notes: list[str] = []
-    empty = True
     for place, event in _events(Path(path), notes, progress):
-        empty = False
         try:
-            for one in take:
-                one(event)
+            replay.feed(event)  # which checks it
         except SlaqError as error:
             raise LogError(f"{place}: {error}") from error
-    if empty:
+        if event["event"] != "start":
+            found[-1].take(event)
+        elif not (found and event.get("continued")):
+            found.append(Recording(event))
+    if not found:
         raise LogError(f"{path}: no event in this log")
-    return notes
+    return found, notes
 
 
 def part_of(
@@ -90,9 +88,13 @@ def _events(
                 broken, where = f"{place}: {error}", place
                 continue
             notes.append(f"{place}: the beginning of the line is cut off and is left out")
-            event = _decoded(line[begins:], place)
-        if broken and not _continues(event):
-            if not _begins(event):
+            try:
+                event = decode(line[begins:])
+            except ValueError as again:
+                raise LogError(f"{place}: {again}") from None
+        starts = isinstance(event, dict) and event.get("event") == "start"
+        if broken and not (starts and event.get("continued")):
+            if not starts:
                 raise LogError(broken)
             notes.append(f"{where}: the line is cut off and is left out")
             broken = ""
@@ -104,30 +106,12 @@ def _events(
         notes.append(f"{where}: the last line is cut off and is left out")
 
 
-def _decoded(line: bytes, place: str) -> Any:
-    try:
-        return decode(line)
-    except ValueError as error:
-        raise LogError(f"{place}: {error}") from None
-
-
-def _begins(event: Any) -> bool:
-    """Return whether a recording begins here. The line before may be cut off."""
-    return isinstance(event, dict) and event.get("event") == "start" and not event.get("continued")
-
-
-def _continues(event: Any) -> bool:
-    """Return whether this event opens a file in the middle of a recording."""
-    return isinstance(event, dict) and event.get("event") == "start" and not _begins(event)
-
-
 def _files(path: Path) -> list[Path]:
     """Return the files of a log, oldest first."""
-    number, older = 1, []
-    while (before := path.with_name(f"{path.name}.{number}")).exists():
-        older.append(before)
-        number += 1
-    return [*reversed(older), path]
+    files = [path]
+    while (before := path.with_name(f"{path.name}.{len(files)}")).exists():
+        files.append(before)
+    return files[::-1]
 
 
 def _lines(path: Path, progress: Callable[[int], object] | None) -> Iterator[tuple[str, bytes]]:
@@ -151,64 +135,52 @@ def _lines(path: Path, progress: Callable[[int], object] | None) -> Iterator[tup
 
 @dataclass
 class RecordedJob:
-    """History of one job in a recording.
-
-    Attributes
-    ----------
-    name : str
-    arrival : float
-        Seconds on the clock of the recording, like all times.
-    settings : dict
-        ``weight``, ``min_share``, ``max_share``, ``target``; the last ``max_iter`` and ``kind``,
-        if there was one.
-    reports : bool
-        Whether the job reports a loss; False for unowned tasks.
-    times, losses : list of float
-        Time and loss of each report.
-    work : list of float
-        Core-seconds of the tasks that ended before each report, since the report before or the
-        arrival.
-    overhead : list of float
-        Thread-seconds that these tasks, their inputs and their results were in transit. There may
-        be one more element, for tasks after the last report.
-    idle : list of float
-        Seconds without a ready or running task before each report.
-    waiting : float
-        Core-seconds since the last report.
-    most : float
-        Most tasks at once.
-    left : float or None
-        Time at which the job ended; None if it had not.
-    """
+    """History of one job in a recording. Lists have one element per report."""
 
     name: str
+    #: Seconds on the clock of the recording, like all times.
     arrival: float
+    #: ``weight``, ``min_share``, ``max_share``, ``target``; the last ``max_iter`` and ``kind``, if
+    #: there was one.
     settings: dict[str, Any]
+    #: Whether the job reports a loss; False for unowned tasks.
     reports: bool
     times: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+    #: Core-seconds of the tasks that ended since the report before or the arrival.
     work: list[float] = field(default_factory=list)
+    #: Thread-seconds that these tasks, their inputs and their results were in transit. There may be
+    #: one more element, for tasks after the last report.
     overhead: list[float] = field(default_factory=list)
+    #: Seconds without a ready or running task.
     idle: list[float] = field(default_factory=list)
+    #: Mean threads that the job could use since the report before.
+    threads: list[float] = field(default_factory=list)
+    #: Core-seconds since the last report.
     waiting: float = 0.0
+    #: Most tasks at once.
     most: float = 0.0
+    #: Time at which the job ended; None if it had not.
     left: float | None = None
+    #: Threads granted, and the thread-seconds that the job could use from its last report `until`.
+    share: float = 0.0
+    usable: float = 0.0
+    until: float = 0.0
 
 
 @dataclass
 class Recording:
-    """One recording, from one `start` of the plugin to the next.
-
-    Its `jobs` are in order of arrival. `threads` (seconds, number) are those of all workers, at
-    each decision at which they had changed. There were so many `decisions`, and a job gained a
-    worker `moved` times. The jobs in `unknown` arrived before the log begins.
-    """
+    """One recording, from one `start` of the plugin to the next."""
 
     start: Event
+    #: In order of arrival.
     jobs: list[RecordedJob] = field(default_factory=list)
+    #: Time and threads of all workers, at each decision at which they had changed.
     threads: list[tuple[float, int]] = field(default_factory=list)
     decisions: int = 0
+    #: Number of times that a job gained a worker.
     moved: int = 0
+    #: Jobs that arrived before the log begins.
     unknown: set[str] = field(default_factory=set)
     _running: dict[str, RecordedJob] = field(default_factory=dict)
     _held: dict[str, set[str]] = field(default_factory=dict)
@@ -221,6 +193,9 @@ class Recording:
     def take(self, event: Event) -> None:
         """Add the next event, checked by `core.recording.events.check`."""
         kind = event["event"]
+        if kind in ("decide", "arrive", "leave"):
+            for job in self._running.values():
+                self._pass(job, event["time"])
         if kind == "decide":
             self._decided(event)
         elif kind == "arrive":
@@ -228,7 +203,8 @@ class Recording:
             settings = {name: event[name] for name in names}
             if "kind" in event:
                 settings["kind"] = kind_from_dict(event["kind"])
-            job = RecordedJob(event["job"], event["time"], settings, event["reports"])
+            now = event["time"]
+            job = RecordedJob(event["job"], now, settings, event["reports"], until=now)
             self.jobs.append(job)
             self._running[job.name] = job
         elif "job" in event and kind != "past_run":
@@ -237,6 +213,17 @@ class Recording:
                 self.unknown.add(event["job"])
             else:
                 self._happened(kind, known, event)
+
+    def _pass(self, job: RecordedJob, now: float) -> None:
+        """Count the thread-seconds that a job could use until `now`.
+
+        A job alone on the cluster could use all threads, since idle slots are lent. A job that
+        shared it, or had a strict worker set, could use the threads that it was granted.
+        """
+        alone = len(self._running) == 1 and not self.start["strict"]
+        threads = self.threads[-1][1] if self.threads else 0
+        job.usable += (threads if alone else job.share) * (now - job.until)
+        job.until = now
 
     def _account(self) -> None:
         """Share the thread-seconds that no task computed equally among the tasks that ended.
@@ -260,6 +247,10 @@ class Recording:
             self._ended.append((job, len(job.times), event["count"]))
             job.most = max(job.most, event["at_once"])
         elif kind == "report":
+            self._pass(job, event["time"])
+            lasted = job.until - (job.times[-1] if job.times else job.arrival)
+            job.threads.append(job.usable / lasted if lasted > 0 else job.share)
+            job.usable = 0.0
             job.times.append(event["time"])
             job.losses.append(event["loss"])
             job.work.append(job.waiting)
@@ -285,20 +276,8 @@ class Recording:
         if not self.threads or self.threads[-1][1] != event["threads"]:
             self.threads.append((event["time"], event["threads"]))
         for name, grant in event["grants"].items():
+            if name in self._running:
+                self._running[name].share = grant.get("share", 0.0)
             held = {*grant.get("workers", ())}
             self.moved += len(held - self._held.get(name, set()))
             self._held[name] = held
-
-
-class Recordings:
-    """All recordings in a log, oldest first."""
-
-    def __init__(self) -> None:
-        self.all: list[Recording] = []
-
-    def take(self, event: Event) -> None:
-        """Add the next event, checked by `core.recording.events.check`."""
-        if event["event"] != "start":
-            self.all[-1].take(event)
-        elif not (self.all and event.get("continued")):
-            self.all.append(Recording(event))

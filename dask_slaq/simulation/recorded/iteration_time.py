@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,7 @@ from dask_slaq.core.runtime import SPREAD, clearly_better, nnls, waves
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.simulation.recorded.runs import Trial
 
-__all__ = ["RunningTime", "running_time"]
-
 FloatArray = npt.NDArray[np.float64]
-#: Maps threads to the seconds of an iteration whose work takes one second on one thread.
-Form = Callable[[FloatArray], FloatArray]
 
 #: Factor up to which times are extrapolated beyond the fewest and the most threads tried.
 BEYOND = 2.0
@@ -29,21 +25,20 @@ BEYOND = 2.0
 
 @dataclass(frozen=True)
 class RunningTime:
-    """Fitted running time of one solver.
+    """Fitted running time of one solver."""
 
-    The `form` is "waves", "linear" or "ernest". The last one has a `law` (4,): coefficients of the
-    terms of `core.runtime.ernest`. The others have seconds of an iteration that do not depend on
-    threads (`fixed`), thread-seconds of the rest (`work`), and parallel tasks (`width`). `start_up`
-    are the seconds before the first iteration, and `tried` the thread counts of the trials,
-    ascending.
-    """
-
+    #: A key of `FORMS`, or "ernest".
     form: str
+    #: Of "ernest": coefficients (4,) of the terms of `core.runtime.ernest`.
     law: FloatArray
+    #: Of the others: seconds of an iteration that do not depend on threads, thread-seconds of the
+    #: rest, and parallel tasks.
     fixed: float
     work: float
     width: float
+    #: Seconds before the first iteration.
     start_up: float
+    #: Thread counts of the trials, ascending.
     tried: tuple[int, ...]
 
     def iteration(self, threads: float) -> float:
@@ -54,24 +49,19 @@ class RunningTime:
         n = np.array([min(float(threads), BEYOND * self.tried[-1])])
         if self.form == "ernest":
             return float(scaling.fitted_seconds(self.law[None, :], n)[0])
-        return self.fixed + self.work * float(FORMS[self.form](self.width)(n)[0])
+        return self.fixed + self.work * float(FORMS[self.form](self.width, n)[0])
 
     def extrapolated(self, threads: float) -> bool:
         """Return whether `threads` is outside the range of thread counts tried."""
         return not self.tried[0] <= threads <= self.tried[-1]
 
 
-def in_waves(width: float) -> Form:
-    """Return the form of tasks of equal length: ``ceil(P / N) / P``."""
-    return lambda n: 1.0 / n if math.isinf(width) else waves(width, n) / width
-
-
-def spread(width: float) -> Form:
-    """Return the form of tasks of many lengths: ``1 / N`` up to P threads."""
-    return lambda n: 1.0 / np.minimum(n, width)
-
-
-FORMS: dict[str, Callable[[float], Form]] = {"waves": in_waves, "linear": spread}
+#: Seconds of an iteration on threads (n,) whose P tasks take a second on one thread: of tasks of
+#: equal length ``ceil(P / N) / P``, of tasks of many lengths ``1 / N`` up to P threads.
+FORMS: dict[str, Callable[[float, FloatArray], FloatArray]] = {
+    "waves": lambda width, n: 1.0 / n if math.isinf(width) else waves(width, n) / width,
+    "linear": lambda width, n: 1.0 / np.minimum(n, width),
+}
 
 
 def running_time(trials: Sequence[Trial]) -> RunningTime | None:
@@ -85,7 +75,10 @@ def running_time(trials: Sequence[Trial]) -> RunningTime | None:
         return None
     width = float(np.median([trial.width for trial in trials]))
     idle = float(np.mean(np.concatenate([trial.idle[1:] for trial in trials])))
-    fits = {name: _fit(of(width), threads, seconds, count, idle) for name, of in FORMS.items()}
+    fits = {
+        name: _fit(form(width, threads), threads, seconds, count, idle)
+        for name, form in FORMS.items()
+    }
     form = min(fits, key=lambda name: fits[name][2])
     fixed, work, error = fits[form]
     sums = (scaling.moments(threads, seconds) * count[:, None]).sum(axis=0)[None, :]
@@ -97,7 +90,12 @@ def running_time(trials: Sequence[Trial]) -> RunningTime | None:
         form = "ernest"
     tried = tuple(sorted({round(n) for n in threads.tolist()}))
     found = RunningTime(form, law[0], fixed, work, width, 0.0, tried)
-    return RunningTime(form, law[0], fixed, work, width, _start_up(trials, found), tried)
+    # The first report comes later than after an iteration, by the start-up.
+    late = [
+        float(trial.seconds[0]) - found.iteration(max(float(trial.threads[0]), 1.0))
+        for trial in trials
+    ]
+    return replace(found, start_up=max(float(np.median(late)), 0.0))
 
 
 def _observed(trials: Sequence[Trial]) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -120,25 +118,16 @@ def _tell(threads: FloatArray) -> bool:
 
 
 def _fit(
-    form: Form, threads: FloatArray, seconds: FloatArray, count: FloatArray, idle: float
+    form: FloatArray, threads: FloatArray, seconds: FloatArray, count: FloatArray, idle: float
 ) -> tuple[float, float, float]:
     """Return the fixed seconds, the work, and the sum of squared relative errors of a fit."""
-    terms = np.stack([np.ones_like(threads), form(threads)], axis=1) / seconds[:, None]
+    terms = np.stack([np.ones_like(threads), form], axis=1) / seconds[:, None]
     weighted = terms * count[:, None]
     if _tell(threads):
         fixed, work = nnls((weighted.T @ terms)[None], weighted.sum(axis=0)[None])[0]
     else:  # take the time of the driver alone as fixed, and the rest as work
         mean = float(np.average(seconds, weights=count))
         fixed = min(idle, mean)
-        work = (mean - fixed) / float(np.average(form(threads), weights=count))
+        work = (mean - fixed) / float(np.average(form, weights=count))
     error = float((count * (terms @ np.array([fixed, work]) - 1.0) ** 2).sum())
     return float(fixed), float(work), error
-
-
-def _start_up(trials: Sequence[Trial], known: RunningTime) -> float:
-    """Return the median excess of the first report over an iteration, in seconds; at least 0."""
-    extra = [
-        float(trial.seconds[0]) - known.iteration(max(float(trial.threads[0]), 1.0))
-        for trial in trials
-    ]
-    return max(float(np.median(extra)), 0.0)

@@ -24,15 +24,12 @@ from dask_slaq.simulation.recorded.event_log import (
     LogError,
     RecordedJob,
     Recording,
-    Recordings,
     part_of,
     read,
     size,
 )
 from dask_slaq.simulation.study import Settings, check_policy, run, variants
 from dask_slaq.simulation.workload import SimulatedJob
-
-__all__ = ["RECORDED", "replay_log", "simulated_jobs"]
 
 #: Name of the measured figures, alongside the names of policies.
 RECORDED = "recorded"
@@ -51,45 +48,30 @@ def replay_log(
 ) -> dict[str, Any]:
     """Replay a log, and simulate its last recording with jobs under several policies.
 
-    Parameters
-    ----------
-    path : path
-        The newest file of the log.
-    policies : sequence of str
-        See `study.simulate`. The policy of the recording is always simulated, for comparison with
-        the recorded figures.
-    memory : sequence of core.memory.Run
-        Past runs. Those that ended before the recording began are remembered in the simulation,
-        where each policy that looks at losses also runs without memory.
-    progress : callable, optional
-        Called with what is done now, how much of it was done since the last call, and how much
-        there is: ``"Replaying"`` in bytes, ``"Simulating"`` in jobs.
+    `path` is the newest file of the log. The policy of the recording is always simulated, for
+    comparison with the recorded figures. Runs of the `memory` that ended before the recording began
+    are remembered in the simulation. `progress` is called with what is done now, how much of it was
+    done since the last call, and how much there is: ``"Replaying"`` in bytes, ``"Simulating"`` in
+    jobs.
 
-    Returns
-    -------
-    dict
-        Of the replay: the numbers ``decisions``, ``reproduced`` and ``skipped``; ``why`` decisions
-        were skipped; the first ``difference``; ``said``, a summary in words; ``notes``.
-        Of the simulation, unless no job can be simulated: ``policy`` of the recording;
-        ``policies``, figures by name with `RECORDED` first, see `metrics.summarize`; ``overhead``,
-        the fraction of the work that is not compute of tasks; ``settings``.
-
-    Raises
-    ------
-    LogError, UnknownPolicy
+    Returns the keys of the JSON output. Of the replay: the numbers ``decisions``, ``reproduced``
+    and ``skipped``; ``why`` decisions were skipped; the first ``difference``; ``said``, a summary
+    in words; ``notes``. Of the simulation, unless no job can be simulated: ``policy`` of the
+    recording; ``policies``, figures by name with `RECORDED` first, see `metrics.summarize`;
+    ``overhead``, the fraction of the work that is not compute of tasks; ``settings``. Raises
+    `LogError` or `UnknownPolicy`.
     """
     for name in policies:
         check_policy(name)
-    decisions, recordings = Replay(), Recordings()
-    told = part_of(progress, "Replaying", size(path))
-    notes = read(path, decisions.feed, recordings.take, progress=told)
+    decisions = Replay()
+    recordings, notes = read(path, decisions, part_of(progress, "Replaying", size(path)))
     found: dict[str, Any] = {
         "decisions": decisions.decisions,
         "reproduced": decisions.reproduced,
         "skipped": decisions.skipped,
         "why": decisions.why,
         "difference": decisions.difference and asdict(decisions.difference),
-        "said": said(decisions),
+        "said": _said(decisions),
         "notes": notes,
     }
     if decisions.version < VERSION:
@@ -97,12 +79,12 @@ def replay_log(
             f"the log is of version {decisions.version}, and this release writes {VERSION}: it may "
             "decide otherwise than the one that recorded it"
         )
-    with_jobs = [(one, jobs) for one in recordings.all if (jobs := _usable(one))]
+    with_jobs = [(one, jobs) for one in recordings if (jobs := _usable(one))]
     if not with_jobs:
         notes.append("no job reported twice and had tasks: there is nothing to simulate")
         return found
-    if len(recordings.all) > 1:
-        notes.append(f"of {len(recordings.all)} recordings, the last one with jobs is simulated")
+    if len(recordings) > 1:
+        notes.append(f"of {len(recordings)} recordings, the last one with jobs is simulated")
     recording, jobs = with_jobs[-1]
     notes += _left_out(recording, jobs)
     lasted = max(job.times[-1] for job in jobs) - jobs[0].arrival
@@ -110,7 +92,8 @@ def replay_log(
         notes.append(f"{lasted:g} s are more than {MOST_EPOCHS} epochs: too many to simulate")
         return found
     try:
-        past = _before(recording, memory)
+        begun = recording.start.get("unix", 0.0)
+        past = sorted((run for run in memory if run.ended < begun), key=lambda run: run.ended)
         if memory:
             notes.append(f"{len(past)} runs that ended before the recording began are remembered")
         return {**found, **_what_if(recording, jobs, policies, past, progress)}
@@ -118,8 +101,7 @@ def replay_log(
         raise LogError(f"{path}: {error}") from error
 
 
-def said(decisions: Replay) -> str:
-    """Summarize a replay in words: decisions reproduced, and the first difference."""
+def _said(decisions: Replay) -> str:
     words = f"{decisions.reproduced} of {decisions.decisions} decisions reproduced"
     if decisions.difference is not None:
         words += f"; {decisions.difference}"
@@ -184,12 +166,6 @@ def _what_if(
     }
 
 
-def _before(recording: Recording, memory: Sequence[PastRun]) -> list[PastRun]:
-    """Return the past runs that ended before a recording began, oldest first."""
-    begun = recording.start.get("unix", 0.0)
-    return sorted((run for run in memory if run.ended < begun), key=lambda run: run.ended)
-
-
 def _settings(recording: Recording, jobs: Sequence[SimulatedJob], begun: float) -> Settings:
     """Return the settings of the recorded cluster, with times counted from `begun`."""
     before = [threads for time, threads in recording.threads if time <= begun]
@@ -219,25 +195,22 @@ def simulated_jobs(recorded: Sequence[RecordedJob]) -> list[SimulatedJob]:
     made = []
     for job in recorded:
         seen[job.name] += 1
-        name = job.name if seen[job.name] == 1 else f"{job.name}#{seen[job.name]}"
-        made.append(_simulated(job, name, job.arrival - recorded[0].arrival))
+        loss, compute, idle = np.array(job.losses), np.array(job.work), np.array(job.idle)
+        work = compute + np.array(job.overhead[: len(loss)])
+        part = np.maximum(work / work.mean(), LEAST)
+        made.append(
+            SimulatedJob(
+                name=job.name if seen[job.name] == 1 else f"{job.name}#{seen[job.name]}",
+                curve=job.name,
+                arrival=job.arrival - recorded[0].arrival,
+                loss=loss,
+                reports=loss,
+                work=float(work.mean()),
+                partitions=job.most if job.most >= 1 else math.inf,
+                slowdown=part * (len(part) / part.sum()),
+                alone=idle if idle.any() else None,
+                charged=float(compute.sum() / work.sum()),
+                **job.settings,
+            )
+        )
     return made
-
-
-def _simulated(job: RecordedJob, name: str, arrival: float) -> SimulatedJob:
-    loss, compute, idle = np.array(job.losses), np.array(job.work), np.array(job.idle)
-    work = compute + np.array(job.overhead[: len(loss)])
-    part = np.maximum(work / work.mean(), LEAST)
-    return SimulatedJob(
-        name=name,
-        curve=job.name,
-        arrival=arrival,
-        loss=loss,
-        reports=loss,
-        work=float(work.mean()),
-        partitions=job.most if job.most >= 1 else math.inf,
-        slowdown=part * (len(part) / part.sum()),
-        alone=idle if idle.any() else None,
-        charged=float(compute.sum() / work.sum()),
-        **job.settings,
-    )

@@ -178,31 +178,12 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Callable[..., Awaitable[T]], *args: Any, seed: int = 0, limit: float = 86400.0) -> T:
-    """Run a coroutine function on the virtual clock.
+    """Run the coroutine function `main` with `args` on the virtual clock. Returns its result.
 
-    Parameters
-    ----------
-    main : callable
-        Coroutine function, called with `args`.
-    seed : int
-        Seed of `random` and `uuid` during the run. The order of sets of strings depends on hashes:
-        for equal runs, start both processes with the same ``PYTHONHASHSEED``, or use `pool`.
-    limit : float
-        Virtual seconds after which the run is aborted.
-
-    Returns
-    -------
-    object
-        Result of `main`.
-
-    Raises
-    ------
-    TimeoutError
-        The limit was reached.
-    Stuck
-        No callback was ready and no timer was set.
-    RuntimeError
-        Another virtual run or event loop is active in this thread.
+    `seed` is that of `random` and `uuid` during the run. The order of sets of strings depends on
+    hashes: for equal runs, start both processes with the same ``PYTHONHASHSEED``, or use `pool`.
+    Raises TimeoutError after `limit` virtual seconds, `Stuck` if no callback is ready and no timer
+    is set, and RuntimeError if another virtual run or event loop is active in this thread.
     """
     if _Clock.now is not None:
         raise RuntimeError("a virtual run is active already: one at a time in a process")

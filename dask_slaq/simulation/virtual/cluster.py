@@ -48,23 +48,9 @@ BARE_PROCESS = 2**27
 class Cluster:
     """Scheduler and workers in this process; an asynchronous context manager.
 
-    Parameters
-    ----------
-    threads : sequence of int
-        Threads of each worker.
-    resources : sequence of mapping, optional
-        Resources of each worker.
-    bandwidth : float, optional
-        Bytes per second that a worker sends to other workers and to clients, one large transfer
-        after the other. The default is Dask's own ``distributed.scheduler.bandwidth``.
-    config : mapping, optional
-        Dask configuration during the run.
-
-    Attributes
-    ----------
-    scheduler : distributed.Scheduler
-    workers : list of distributed.Worker
-        In order of addition.
+    `threads` and `resources` have one element per worker. A worker sends `bandwidth` bytes per
+    second to other workers and to clients, one large transfer after the other; the default is
+    Dask's own ``distributed.scheduler.bandwidth``. `config` is Dask's configuration during the run.
     """
 
     def __init__(
@@ -115,19 +101,7 @@ class Cluster:
             core._expects_comm.cache_clear()
 
     async def add_worker(self, threads: int = 1, resources: Any = None, **options: Any) -> Worker:
-        """Start a worker, and wait until it has joined.
-
-        Parameters
-        ----------
-        threads : int
-        resources : mapping of str to float, optional
-        **options
-            Further arguments of `distributed.Worker`.
-
-        Returns
-        -------
-        distributed.Worker
-        """
+        """Start a worker, and wait until it has joined. `options` go to `distributed.Worker`."""
         from distributed import Worker
 
         self._names += 1

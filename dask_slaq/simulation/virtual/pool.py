@@ -21,21 +21,11 @@ ENVIRONMENT = {
 
 
 def pool(processes: int | None = None) -> ProcessPoolExecutor:
-    """Make an executor for functions that call `run`.
+    """Make an executor for functions that call `run`, with one process per core by default.
 
     Its processes are fresh interpreters with ``PYTHONHASHSEED=0`` and one thread for linear
     algebra, so that results depend neither on the calling process nor on which process runs what.
-    They start on demand.
-
-    Parameters
-    ----------
-    processes : int, optional
-        Most processes; one per core by default.
-
-    Returns
-    -------
-    concurrent.futures.ProcessPoolExecutor
-        Functions and arguments are pickled, so functions must be defined at the top of a module.
+    Functions and arguments are pickled, so functions must be defined at the top of a module.
     """
     return ProcessPoolExecutor(processes or os.cpu_count() or 1, mp_context=_Context())
 

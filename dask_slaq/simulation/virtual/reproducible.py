@@ -13,13 +13,7 @@ __all__ = ["reproducible"]
 
 @contextlib.contextmanager
 def reproducible(seed: int) -> Iterator[None]:
-    """Make random numbers, unique ids, in-process addresses and hashes of tasks repeat.
-
-    Parameters
-    ----------
-    seed : int
-        Seed of `random` and `uuid`.
-    """
+    """Make random numbers, unique ids, in-process addresses and hashes of tasks repeat."""
     with _seeded(seed), _own_addresses(), _own_hashes():
         yield
 

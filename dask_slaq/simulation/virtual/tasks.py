@@ -7,14 +7,7 @@ from typing import Any
 
 
 class Sized:
-    """Value that Dask takes to have a given size.
-
-    Parameters
-    ----------
-    value : object
-    nbytes : int
-        Size in bytes that `dask.sizeof` returns.
-    """
+    """Value for which `dask.sizeof` returns a given number of bytes."""
 
     def __init__(self, value: Any, nbytes: int) -> None:
         self.value = value
@@ -34,23 +27,10 @@ class Sized:
 
 
 async def work(*inputs: Any, seconds: float = 0.0, nbytes: int = 0, result: Any = None) -> Any:
-    """Emulate a task that computes for some virtual seconds.
+    """Emulate a task that occupies its thread for some virtual seconds, and returns `result`.
 
-    Parameters
-    ----------
-    *inputs : object
-        Results of other tasks; only dependencies, their values are ignored.
-    seconds : float
-        Virtual time for which the task occupies its thread.
-    nbytes : int
-        Size of the result in bytes; 0 for the real size of `result`.
-    result : object
-        Value to return.
-
-    Returns
-    -------
-    object
-        `result`, wrapped in `Sized` if `nbytes` is positive.
+    The values of `inputs`, which are dependencies, are ignored. If `nbytes` is positive, the result
+    is a `Sized` of as many bytes.
     """
     await asyncio.sleep(seconds)
     return Sized(result, nbytes) if nbytes else result

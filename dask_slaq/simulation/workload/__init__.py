@@ -1,29 +1,21 @@
 """Workload of a simulation: jobs, loss curves, arrival traces, and laws of running times."""
 
-from dask_slaq.simulation.workload.curves import Curve, CurveError, iterations_to, load_curves
-from dask_slaq.simulation.workload.jobs import SimulatedJob, calibrate, make_jobs, offered_load
-from dask_slaq.simulation.workload.jsonl import decode
-from dask_slaq.simulation.workload.runtime_laws import SCALINGS, Law, fastest, law, rate
-from dask_slaq.simulation.workload.traces import Trace, TraceError, about, follow, read_trace
-
-__all__ = [
-    "SCALINGS",
-    "Curve",
-    "CurveError",
-    "Law",
-    "SimulatedJob",
-    "Trace",
-    "TraceError",
-    "about",
-    "calibrate",
-    "decode",
-    "fastest",
-    "follow",
-    "iterations_to",
-    "law",
-    "load_curves",
-    "make_jobs",
-    "offered_load",
-    "rate",
-    "read_trace",
-]
+from dask_slaq.simulation.workload.curves import Curve as Curve
+from dask_slaq.simulation.workload.curves import CurveError as CurveError
+from dask_slaq.simulation.workload.curves import iterations_to as iterations_to
+from dask_slaq.simulation.workload.curves import load_curves as load_curves
+from dask_slaq.simulation.workload.jobs import SimulatedJob as SimulatedJob
+from dask_slaq.simulation.workload.jobs import calibrate as calibrate
+from dask_slaq.simulation.workload.jobs import make_jobs as make_jobs
+from dask_slaq.simulation.workload.jobs import offered_load as offered_load
+from dask_slaq.simulation.workload.jsonl import decode as decode
+from dask_slaq.simulation.workload.runtime_laws import SCALINGS as SCALINGS
+from dask_slaq.simulation.workload.runtime_laws import Law as Law
+from dask_slaq.simulation.workload.runtime_laws import fastest as fastest
+from dask_slaq.simulation.workload.runtime_laws import law as law
+from dask_slaq.simulation.workload.runtime_laws import rate as rate
+from dask_slaq.simulation.workload.traces import Trace as Trace
+from dask_slaq.simulation.workload.traces import TraceError as TraceError
+from dask_slaq.simulation.workload.traces import about as about
+from dask_slaq.simulation.workload.traces import follow as follow
+from dask_slaq.simulation.workload.traces import read_trace as read_trace

@@ -6,7 +6,7 @@ A line of a file is `{"id": ..., "loss": [...]}`, with the optional fields `algo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,6 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.simulation.workload.jsonl import numbers, records
-
-__all__ = [
-    "Curve",
-    "CurveError",
-    "fit_for_jobs",
-    "iterations_to",
-    "load_curves",
-    "make_curves",
-    "parse",
-    "read_curves",
-    "sample",
-]
 
 #: Fraction of rising steps above which a curve counts as noisy, unless its line has `noisy`.
 NOISY_RISES = 0.3
@@ -42,20 +30,12 @@ class CurveError(ValueError):
 
 @dataclass(frozen=True)
 class Curve:
-    """One training-loss curve.
-
-    Attributes
-    ----------
-    id : str
-    group : str
-        Algorithm, model or source of the curve, the first that is known; else its id.
-    loss : (n_iterations,) array
-        Finite; lower is better.
-    noisy : bool
-    """
+    """One training-loss curve."""
 
     id: str
+    #: Algorithm, model or source of the curve, the first that is known; else its id.
     group: str
+    #: Finite losses (n_iterations,).
     loss: np.ndarray
     noisy: bool
 
@@ -67,19 +47,11 @@ def read_curves(paths: Iterable[str | Path]) -> list[Curve]:
     """
     curves: list[Curve] = []
     for path in paths:
-        found = list(_read(Path(path)))
+        found = records(path, CurveError, lambda record, _: parse(record))
         if not found:
             raise CurveError(f"{path}: no curve in this file")
         curves += found
     return curves
-
-
-def _read(path: Path) -> Iterator[Curve]:
-    for place, record in records(path, CurveError):
-        try:
-            yield parse(record)
-        except ValueError as error:
-            raise CurveError(f"{place}: {error}") from error
 
 
 def parse(record: Any) -> Curve:

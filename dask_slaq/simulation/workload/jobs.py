@@ -20,8 +20,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import Kind
 from dask_slaq.simulation.workload.curves import Curve, iterations_to, sample
 
-__all__ = ["SimulatedJob", "calibrate", "make_jobs", "offered_load", "time_shared", "work_to"]
-
 FloatArray = npt.NDArray[np.float64]
 
 #: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.
@@ -37,44 +35,31 @@ PARTITIONS = (16, 32, 64, 128, 256, 512)
 
 @dataclass(frozen=True)
 class SimulatedJob:
-    """One training job of a simulation.
+    """One training job of a simulation. Arrays are (n_iterations,).
 
-    Attributes
-    ----------
-    name, curve : str
-        Name of the job, and id of its loss curve.
-    arrival : float
-        Seconds after the start.
-    loss : (n_iterations,) array
-        True loss after each iteration; the job completes with the last one.
-    reports : (n_iterations,) array
-        Loss that the job reports after each iteration: the true loss, possibly with noise.
-    work : float
-        Core-seconds of an iteration on one thread.
-    partitions : float
-        Parallel tasks per iteration; infinite if the iteration can be divided at will.
-    slowdown : (n_iterations,) array
-        Factor on the time of each iteration: 1, or more where a straggler delays it.
-    alone : (n_iterations,) array, optional
-        Seconds before the tasks of each iteration in which only the driver works; 0 by default.
-    charged : float
-        Fraction of the work that tasks compute and the job is charged for; the rest is overhead.
-    cap : float
-        Most threads that the job can use; the engine knows it.
-    weight, min_share, max_share, target, max_iter, kind
-        See `Engine.add_job`.
+    For the last six fields see `Engine.add_job`.
     """
 
     name: str
+    #: Id of the loss curve.
     curve: str
+    #: Seconds after the start.
     arrival: float
+    #: True loss after each iteration; the job completes with the last one.
     loss: FloatArray
+    #: Loss that the job reports after each iteration: the true loss, possibly with noise.
     reports: FloatArray
+    #: Core-seconds of an iteration on one thread.
     work: float
+    #: Parallel tasks per iteration; infinite if the iteration can be divided at will.
     partitions: float
+    #: Factor on the time of each iteration: 1, or more where a straggler delays it.
     slowdown: FloatArray
+    #: Seconds before the tasks of each iteration in which only the driver works.
     alone: FloatArray | None = None
+    #: Fraction of the work that tasks compute and the job is charged for; the rest is overhead.
     charged: float = 1.0
+    #: Most threads that the job can use; the engine knows it.
     cap: float = math.inf
     weight: float = 1.0
     min_share: float | None = None
@@ -93,7 +78,7 @@ class SimulatedJob:
             "max_share": min(caps, default=None),
             "target": self.target,
             "max_iter": self.max_iter,
-            **({} if self.kind is None else {"kind": self.kind}),
+            "kind": self.kind,
         }
 
     @property
@@ -102,10 +87,7 @@ class SimulatedJob:
         return self.work * float(self.slowdown.sum())
 
     def iterations_to(self, fraction: float) -> int | None:
-        """Return the iterations until the true loss has made this fraction of its fall.
-
-        The fall is that of the running minimum. None if the loss never falls.
-        """
+        """Return the iterations until the true loss has made a `fraction` of its fall."""
         return iterations_to(self.loss, fraction)
 
 
@@ -194,8 +176,7 @@ def calibrate(curves: Sequence[Curve]) -> float:
 def work_to(jobs: Sequence[SimulatedJob], fractions: Sequence[float]) -> FloatArray:
     """Return the core-seconds that `jobs` need to `fractions` of their loss reduction.
 
-    An array (n_fractions + 1, n_jobs), nan where the loss does not fall; the last row is to the
-    end.
+    An array (n_fractions + 1, n_jobs), nan where the loss does not fall. The last row is all work.
     """
     work = np.full((len(fractions) + 1, len(jobs)), np.nan)
     for i, job in enumerate(jobs):
@@ -213,11 +194,8 @@ def time_shared(arrivals: FloatArray, work: FloatArray, cores: int) -> FloatArra
     Every active job computes on ``cores / active`` threads with linear scaling. An amount of work
     is done when the service per job, summed since the beginning, has grown by that amount. Arrivals
     (n_jobs,) and each job's core-seconds (n_amounts, n_jobs) ascend; a job leaves after its last
-    amount. Returns (n_amounts, n_jobs), nan where the amount is nan.
-
-    Examples
-    --------
-    The second job arrives when the first has done half of its work:
+    amount. Returns (n_amounts, n_jobs), nan where the amount is nan. Here the second job arrives
+    when the first has done half of its work:
 
     >>> time_shared(np.array([0.0, 1.0]), np.array([[8.0, 8.0]]), cores=4)
     array([[3., 3.]])

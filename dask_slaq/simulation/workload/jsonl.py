@@ -1,17 +1,17 @@
-"""JSON-lines files, with the place of each record for error messages."""
+"""JSON-lines files, whose errors name file and line."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["decode", "field", "numbers", "records"]
+T = TypeVar("T")
 
 #: Deepest nesting of brackets in a line: far more than any record has, and far less than breaks
 #: Python's decoder or the `repr` of its result.
@@ -19,23 +19,25 @@ MOST_NESTED = 50
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"?')
 
 
-def records(path: str | Path, error: type[ValueError]) -> Iterator[tuple[str, Any]]:
-    """Yield the place (file and line) and the record of every line of `path` that is not blank.
+def records(path: str | Path, error: type[ValueError], parse: Callable[[Any, str], T]) -> list[T]:
+    """Return what `parse` makes of every line of `path` that is not blank, and of file and line.
 
-    Raises `error`, with file and line, if the file cannot be read, or a line is not JSON.
+    Raises `error`, with file and line, if the file cannot be read, a line is not JSON, or `parse`
+    raises ValueError.
     """
     try:
         # `str.splitlines` would also split at characters that names may contain, such as U+2028.
         lines = Path(path).read_bytes().split(b"\n")
     except (OSError, ValueError) as problem:
         raise error(f"{path}: cannot be read: {problem}") from problem
+    found = []
     for number, line in enumerate(lines, start=1):
-        if line.strip():
-            place = f"{path}, line {number}"
-            try:
-                yield place, decode(line)
-            except ValueError as problem:
-                raise error(f"{place}: {problem}") from problem
+        place = f"{path}, line {number}"
+        try:
+            found += [parse(decode(line), place)] if line.strip() else []
+        except ValueError as problem:
+            raise error(f"{place}: {problem}") from problem
+    return found
 
 
 def decode(line: bytes) -> Any:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.simulation.workload.jobs import SimulatedJob
-
-__all__ = ["SCALINGS", "Law", "Linear", "Sublinear", "Waves", "fastest", "law", "rate"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -31,58 +28,114 @@ ROUNDING = 1e-9
 COUNTS = 200
 
 
-class Law(Protocol):
-    """True running times of all jobs of a list.
+class Law:
+    """Running times of all jobs of a list; this one scales linearly, ``work / N``.
 
     In all methods `jobs` (n,) are indices in the list, `threads` (n,) are the threads of each of
-    these jobs, and results are (n,).
-
-    Attributes
-    ----------
-    name : str
-        Name by which `law` finds the class.
-    work : (n_jobs,) array
-        Core-seconds of one iteration on one thread.
-    width : (n_jobs,) array
-        Threads beyond which a job can use no more; possibly infinite.
-    terms : (n_jobs, 4) array or None
-        Factors of Ernest's terms 1, 1 / N, log(N) and N; None if the law has another form.
-
-    Examples
-    --------
-    `Linear`: an iteration of 6 core-seconds on 3 threads.
+    these jobs, possibly fractional except in `seconds`, and results are (n,).
 
     >>> from types import SimpleNamespace as Job
-    >>> Linear([Job(work=6.0, partitions=8.0)]).seconds(np.array([0]), np.array([3.0]))
-    array([2.])
+    >>> law = Law([Job(work=6.0, partitions=8.0)], seed=0)
+    >>> law.seconds(np.array([0]), np.array([3.0])), rate(law, np.array([0]), np.array([1.5]))
+    (array([2.]), array([0.25]))
     """
 
-    name: str
-    work: FloatArray
-    width: FloatArray
-    terms: FloatArray | None
+    def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:
+        #: Core-seconds (n_jobs,) of one iteration on one thread.
+        self.work = np.array([job.work for job in jobs])
+        #: Threads (n_jobs,) beyond which a job can use no more; possibly infinite.
+        self.width = np.array([job.partitions for job in jobs])
+        #: Factors (n_jobs, 4) of Ernest's terms 1, 1 / N, log(N) and N; None for another form.
+        self.terms: FloatArray | None = self.work[:, None] * np.array([0.0, 1.0, 0.0, 0.0])
 
     def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
         """Return the seconds of one iteration on whole threads, at least 1 per job."""
-        ...
+        return self.work[jobs] / threads
 
     def computed(self, jobs: IntArray, threads: FloatArray, rate: FloatArray) -> FloatArray:
-        """Return the core-seconds per second that tasks take, at `rate` iterations per second.
-
-        Threads may be fractional, here and in the methods that follow.
-        """
-        ...
+        """Return the core-seconds per second that tasks take, at `rate` iterations per second."""
+        return rate * self.work[jobs]
 
     def useful(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
         """Return the threads that each job needs to be as fast as now; the rest can be lent."""
-        ...
+        return threads
 
     def step(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        """Return the fewest threads on which each job would be faster than on `threads`.
+        """Return the fewest threads on which each job would be faster; infinite if none."""
+        return np.full(len(jobs), np.inf)
 
-        Infinite for a job that no loan of threads makes faster.
-        """
-        ...
+
+class Waves(Law):
+    """Tasks in ``ceil(P / N)`` waves, each of ``work / P``.
+
+    Threads that a wave leaves idle do not count as compute of the job, and are lent.
+    """
+
+    def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:
+        super().__init__(jobs, seed)
+        if not np.isfinite(self.width).all():
+            raise InvalidSetting("waves need jobs with a finite number of partitions")
+        self.terms = None
+
+    def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
+        width = self.width[jobs]
+        return self.work[jobs] / width * np.ceil(width / threads - 1e-9)
+
+    def useful(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
+        width = self.width[jobs]
+        waves = np.ceil(width / np.maximum(threads, 1.0) - 1e-9)
+        # Less than one thread is never too many.
+        return np.where(threads < 1.0, threads, np.minimum(threads, np.ceil(width / waves)))
+
+    def step(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
+        width = self.width[jobs]
+        waves = np.ceil(width / np.maximum(threads, 1.0) - 1e-9)
+        faster = np.ceil(width / np.maximum(waves - 1.0, 1.0))
+        return np.where(threads < 1.0, 1.0, np.where(waves > 1.0, faster, np.inf))
+
+
+class Sublinear(Law):
+    """Ernest's form, ``work * (t0 + t1 / N + t2 * log(N) + t3 * N)``, drawn for each job.
+
+    Each job is fastest on 32 to 256 threads, and slower again on more because of synchronization
+    and messages. On 32 threads it takes as long as a linear job, so that lists of both kinds load
+    a cluster about equally. The threads that it holds are always busy.
+    """
+
+    def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:
+        super().__init__(jobs, seed)
+        rng = np.random.default_rng([seed, 11])
+        fastest = np.exp(rng.uniform(math.log(FASTEST[0]), math.log(FASTEST[1]), len(jobs)))
+        serial, part = rng.uniform(0.0, SERIAL, len(jobs)), rng.uniform(0.0, 1.0, len(jobs))
+        # These factors put the minimum, where t1 / N^2 = t2 / N + t3, at `fastest`.
+        per_log, per_thread = part / fastest, (1.0 - part) / fastest**2
+        theta = np.stack([serial, np.ones(len(jobs)), per_log, per_thread])
+        theta /= SAME * self._form(theta, np.full(len(jobs), SAME))
+        self._terms = self.work * theta
+        self.terms = self._terms.T
+
+    def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
+        return self._form(self._terms[:, jobs], threads)
+
+    @staticmethod
+    def _form(theta: FloatArray, threads: FloatArray) -> FloatArray:
+        return theta[0] + theta[1] / threads + theta[2] * np.log(threads) + theta[3] * threads
+
+    def computed(self, jobs: IntArray, threads: FloatArray, rate: FloatArray) -> FloatArray:
+        return threads
+
+
+_LAWS = {"linear": Law, "waves": Waves, "sublinear": Sublinear}
+#: Names that `law` accepts.
+SCALINGS = tuple(_LAWS)
+
+
+def law(name: str, jobs: Sequence[SimulatedJob], seed: int = 0) -> Law:
+    """Make the law of running times of `jobs` by its `name` in `SCALINGS`.
+
+    The `seed` is that of what the law draws for each job.
+    """
+    return _LAWS[name](jobs, seed)
 
 
 def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
@@ -114,115 +167,3 @@ def fastest(law: Law, cores: int) -> FloatArray:
         better = seconds <= least
         best, least = np.where(better, some, best), np.where(better, seconds, least)
     return best
-
-
-class Linear:
-    """Linear scaling, ``work / N``: half the time on twice the threads.
-
-    >>> from types import SimpleNamespace as Job
-    >>> rate(Linear([Job(work=6.0, partitions=8.0)]), np.array([0]), np.array([1.5]))
-    array([0.25])
-    """
-
-    name = "linear"
-
-    def __init__(self, jobs: Sequence[SimulatedJob], seed: int = 0) -> None:
-        self.work = np.array([job.work for job in jobs])
-        self.width = np.array([job.partitions for job in jobs])
-        self.terms: FloatArray | None = self.work[:, None] * np.array([0.0, 1.0, 0.0, 0.0])
-
-    def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        return self.work[jobs] / threads
-
-    def computed(self, jobs: IntArray, threads: FloatArray, rate: FloatArray) -> FloatArray:
-        return rate * self.work[jobs]
-
-    def useful(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        return threads
-
-    def step(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        return np.full(len(jobs), np.inf)
-
-
-class Waves(Linear):
-    """Tasks in ``ceil(P / N)`` waves, each of ``work / P``.
-
-    Threads that a wave leaves idle do not count as compute of the job, and are lent.
-
-    >>> from types import SimpleNamespace as Job
-    >>> Waves([Job(work=8.0, partitions=8.0)]).seconds(np.array([0]), np.array([7.0]))
-    array([2.])
-    """
-
-    name = "waves"
-
-    def __init__(self, jobs: Sequence[SimulatedJob], seed: int = 0) -> None:
-        super().__init__(jobs)
-        if not np.isfinite(self.width).all():
-            raise InvalidSetting("waves need jobs with a finite number of partitions")
-        self.terms = None
-
-    def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        width = self.width[jobs]
-        return self.work[jobs] / width * np.ceil(width / threads - 1e-9)
-
-    def useful(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        width = self.width[jobs]
-        waves = np.ceil(width / np.maximum(threads, 1.0) - 1e-9)
-        # Less than one thread is never too many.
-        return np.where(threads < 1.0, threads, np.minimum(threads, np.ceil(width / waves)))
-
-    def step(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        width = self.width[jobs]
-        waves = np.ceil(width / np.maximum(threads, 1.0) - 1e-9)
-        faster = np.ceil(width / np.maximum(waves - 1.0, 1.0))
-        return np.where(threads < 1.0, 1.0, np.where(waves > 1.0, faster, np.inf))
-
-
-class Sublinear(Linear):
-    """Ernest's form, ``work * (t0 + t1 / N + t2 * log(N) + t3 * N)``, drawn for each job.
-
-    Each job is fastest on 32 to 256 threads, and slower again on more because of synchronization
-    and messages. On 32 threads it takes as long as a linear job, so that lists of both kinds load
-    a cluster about equally. The threads that it holds are always busy.
-    """
-
-    name = "sublinear"
-
-    def __init__(self, jobs: Sequence[SimulatedJob], seed: int = 0) -> None:
-        super().__init__(jobs)
-        rng = np.random.default_rng([seed, 11])
-        fastest = np.exp(rng.uniform(math.log(FASTEST[0]), math.log(FASTEST[1]), len(jobs)))
-        serial, part = rng.uniform(0.0, SERIAL, len(jobs)), rng.uniform(0.0, 1.0, len(jobs))
-        # These factors put the minimum, where t1 / N^2 = t2 / N + t3, at `fastest`.
-        per_log, per_thread = part / fastest, (1.0 - part) / fastest**2
-        theta = np.stack([serial, np.ones(len(jobs)), per_log, per_thread])
-        theta /= SAME * self._form(theta, np.full(len(jobs), SAME))
-        self._terms = self.work * theta
-        self.terms = self._terms.T
-
-    def seconds(self, jobs: IntArray, threads: FloatArray) -> FloatArray:
-        return self._form(self._terms[:, jobs], threads)
-
-    @staticmethod
-    def _form(theta: FloatArray, threads: FloatArray) -> FloatArray:
-        return theta[0] + theta[1] / threads + theta[2] * np.log(threads) + theta[3] * threads
-
-    def computed(self, jobs: IntArray, threads: FloatArray, rate: FloatArray) -> FloatArray:
-        return threads
-
-
-_LAWS = {kind.name: kind for kind in (Linear, Waves, Sublinear)}
-#: Names that `law` accepts.
-SCALINGS = tuple(_LAWS)
-
-
-def law(name: str, jobs: Sequence[SimulatedJob], seed: int = 0) -> Law:
-    """Make the law of running times of `jobs` by its `name` in `SCALINGS`.
-
-    The `seed` is of what the law draws for each job. Raises `InvalidSetting`, which lists the
-    names.
-    """
-    if name not in _LAWS:
-        raise InvalidSetting(f"scaling must be one of {', '.join(SCALINGS)}, not {name!r}")
-    return _LAWS[name](jobs, seed)

@@ -20,8 +20,6 @@ from dask_slaq.simulation.workload.jsonl import field, numbers, records
 if TYPE_CHECKING:
     from dask_slaq.simulation.settings import Settings
 
-__all__ = ["Trace", "TraceError", "about", "follow", "read_trace"]
-
 FloatArray = npt.NDArray[np.float64]
 
 #: Range of each column of a trace. Arrivals may be Unix times.
@@ -34,20 +32,10 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs of one trace in order of arrival. Arrays are (n_jobs,).
-
-    Attributes
-    ----------
-    name : str
-    place : str
-        File and line.
-    arrivals, duration : array
-        Seconds.
-    gpus : array
-        Number of GPUs of each job.
-    """
+    """Jobs of one trace in order of arrival. Arrays are (n_jobs,), times in seconds."""
 
     name: str
+    #: File and line.
     place: str
     arrivals: FloatArray
     duration: FloatArray
@@ -75,7 +63,7 @@ def read_trace(path: str | Path, name: str | None = None) -> Trace:
     Raises `TraceError`, with file and line, if the file cannot be read or is empty, or a line is
     not a trace; with the names if not exactly one trace matches.
     """
-    found = [_parse(record, place) for place, record in records(path, TraceError)]
+    found = records(path, TraceError, _parse)
     if not found:
         raise TraceError(f"{path}: no trace in this file")
     chosen = found if name is None else [trace for trace in found if trace.name == name]
@@ -90,14 +78,7 @@ def read_trace(path: str | Path, name: str | None = None) -> Trace:
 
 
 def _parse(record: Any, place: str) -> Trace:
-    try:
-        return Trace(*_columns(record, place))
-    except ValueError as error:
-        raise TraceError(f"{place}: {error}") from error
-
-
-def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray, FloatArray]:
-    """Return the arguments of `Trace`. Raises ValueError if the record is not a trace."""
+    """Make a trace from one decoded line. Raises ValueError if the line is not a trace."""
     if not isinstance(record, dict):
         raise ValueError(f"a trace is an object, not {record!r:.60}")
     name = field(record, "trace", str, "a name")
@@ -116,7 +97,7 @@ def _columns(record: Any, place: str) -> tuple[str, str, FloatArray, FloatArray,
             f"arrivals out of order: arrivals_s[{k}] is {arrivals[k]:.17g}, before "
             f"arrivals_s[{k - 1}], which is {arrivals[k - 1]:.17g}"
         )
-    return name, place, arrivals, duration, gpus
+    return Trace(name, place, arrivals, duration, gpus)
 
 
 def follow(

@@ -16,9 +16,10 @@ from simulation.conftest import make, run
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.recording import Replay
 from dask_slaq.core.recording.past_runs import kind_to_dict
 from dask_slaq.core.recording.recorder import Recorder
-from dask_slaq.simulation.recorded.event_log import LogError, Recordings, read
+from dask_slaq.simulation.recorded.event_log import LogError, Recording, read
 from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log, simulated_jobs
 
 
@@ -47,6 +48,11 @@ def record(jobs, policy="fair", activity=None, **settings):
 def written(path, events):
     path.write_text("".join(json.dumps(event) + "\n" for event in events))
     return path
+
+
+def jobs_in(path):
+    """The jobs of the first recording in a log."""
+    return read(path, Replay())[0][0].jobs
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +97,7 @@ def test_work_settings_and_workers_come_from_the_log(tmp_path):
     assert found["settings"]["cores"] == 32
     ((time, cores),) = found["settings"]["capacity"]
     assert (time, cores) == (pytest.approx(3.0), 16)
-    recordings = Recordings()
-    read(tmp_path / "log", recordings.take)
-    again = simulated_jobs(recordings.all[0].jobs)
+    again = simulated_jobs(jobs_in(tmp_path / "log"))
     assert [job.total for job in again] == pytest.approx([job.total for job in jobs])
     assert again[0].slowdown * again[0].work == pytest.approx(jobs[0].slowdown * 8.0)
     assert (again[1].partitions, again[1].arrival, again[1].max_share) == (4.0, 1.0, 4.0)
@@ -104,9 +108,7 @@ def test_a_recorded_job_is_as_long_as_it_told_last(tmp_path):
     events, _ = record(jobs)
     first_end = next(i for i, event in enumerate(events) if event["event"] == "leave")
     events.insert(first_end, {"event": "max_iter", "job": "b", "max_iter": None})
-    recordings = Recordings()
-    read(written(tmp_path / "log", events), recordings.take)
-    again = simulated_jobs(recordings.all[0].jobs)
+    again = simulated_jobs(jobs_in(written(tmp_path / "log", events)))
     assert [job.max_iter for job in again] == [40, None, None]
 
 
@@ -155,9 +157,7 @@ def test_overhead_and_drivers_are_taken_from_the_log(tmp_path):
     events, _ = record([make("a", work=80.0), make("b", work=80.0)], activity=Known())
     path = written(tmp_path / "log", events)
     assert replay_log(path)["overhead"] == pytest.approx(0.5, abs=0.03)
-    recordings = Recordings()
-    read(path, recordings.take)
-    one, _ = simulated_jobs(recordings.all[0].jobs)
+    one, _ = simulated_jobs(jobs_in(path))
     assert one.alone == pytest.approx(np.full(10, 0.25))
     assert one.total == pytest.approx(1600.0, rel=0.05)
     assert one.charged == pytest.approx(0.5, abs=0.03)
@@ -170,9 +170,7 @@ def test_a_little_less_than_no_time_is_read_as_none(tmp_path):
         if event["event"] == "report":
             event["idle"] = -0.00024
     path = written(tmp_path / "log", events)
-    recordings = Recordings()
-    read(path, recordings.take)
-    assert set(recordings.all[0].jobs[0].idle) == {0.0}
+    assert set(jobs_in(path)[0].idle) == {0.0}
     assert replay_log(path)["difference"] is None
 
 
@@ -184,12 +182,21 @@ def test_overhead_counts_at_the_time_at_which_it_came():
         if event["event"] == "decide":
             since, last = event["time"] - last, event["time"]
             event["offered"] = (16.0 if last <= 50.0 else 32.0) * since
-    recordings = Recordings()
-    for event in events:
-        recordings.take(event)
-    (job,) = recordings.all[0].jobs
+    found = Recording(events[0])
+    for event in events[1:]:
+        found.take(event)
+    (job,) = found.jobs
     assert sum(job.overhead[:8]) < 0.1 * sum(job.work[:8])
     assert sum(job.overhead[-8:]) == pytest.approx(sum(job.work[-8:]), rel=0.2)
+
+
+def test_strict_sets_are_known_without_the_beginning_of_the_recording(tmp_path):
+    """A job alone could use all threads only if its worker set was not strict."""
+    events, _ = record([make("a")], cores=16, max_cores=4.0)
+    for strict, most in ((False, 16), (True, 4)):
+        events[0] |= {"strict": strict, "continued": True}
+        (job,) = jobs_in(written(tmp_path / "log", events))
+        assert job.threads[-1] == pytest.approx(most)
 
 
 def test_what_cannot_be_simulated_is_counted(tmp_path):

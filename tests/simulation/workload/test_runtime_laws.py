@@ -67,8 +67,3 @@ def test_the_fastest_count_is_within_what_a_job_can_use():
     jobs = [make("a", partitions=40), make("b", partitions=7)]
     assert fastest(law("waves", jobs), 640).tolist() == [40.0, 7.0]
     assert fastest(law("linear", jobs[:1]), 16).tolist() == [16.0]
-
-
-def test_an_unknown_law_is_named():
-    with pytest.raises(InvalidSetting, match="linear, waves, sublinear, not 'cubic'"):
-        law("cubic", [make()])

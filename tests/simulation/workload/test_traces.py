@@ -118,11 +118,9 @@ def test_a_file_of_one_trace_needs_no_name(tmp_path):
         ({**ONE, "gpus": [1, 0, 1, 1]}, "line 2: gpus[1] is 0; it must be from 0.001 to 1e+06"),
         ({**ONE, "duration_s": [1, 1, -5, 1]}, "line 2: duration_s[2] is -5; it must be from"),
         (json.dumps(ONE).replace("600.5", "NaN"), "line 2: duration_s[1] is nan; it must be fini"),
-        (json.dumps(ONE).replace("400", "Infinity"), "line 2: arrivals_s[2] is inf"),
         ({**ONE, "arrivals_s": [0, 1, 2, 1e308]}, "arrivals_s[3] is 1e+308; it must be from"),
         ({**ONE, "gpus": [1, 10**400, 1, 1]}, "line 2: gpus[1] is 1000"),
         ("[" * 100_000, "line 2: brackets are nested more than 50 deep"),
-        ('{"trace":' * 60 + "1" + "}" * 60, "line 2: brackets are nested more than 50 deep"),
         ({**ONE, "arrivals_s": [1, 2, 3]}, "have 3, 4 and 4 values; they need one a job"),
         (
             {**ONE, "arrivals_s": [1, 9, 3, 2]},
@@ -157,9 +155,10 @@ def test_a_trace_that_cannot_be_had(file, name, settings, words):
 
 
 def test_files_without_a_trace(tmp_path):
-    for path, words in ((tmp_path / "missing", "cannot be read"), (tmp_path / "empty", "no trace")):
-        if path.name == "empty":
-            path.write_text("\n")
+    for path, words in (
+        (tmp_path / "missing", "cannot be read"),
+        (written(tmp_path / "empty", "", ""), "no trace"),
+    ):
         with pytest.raises(TraceError, match=words):
             read_trace(path)
 
