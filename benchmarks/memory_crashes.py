@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.common.results import give, json_option
 from dask_slaq.core.memory import Kind, Run
-from dask_slaq.memory import RunStore, StoreError, read_runs
+from dask_slaq.memory import MEMORY_TOPIC, RunStore, StoreError, read_runs
 
 #: Jobs that run at once, and iterations of each.
 AT_ONCE, ITERATIONS = 4, 12
@@ -75,8 +75,6 @@ def crash(folder: Path, kills: int, seed: int = 0) -> Crashes:
 async def _one_round(path: Path, number: int, lasts: float) -> set[str]:
     """Return the jobs whose runs are safe, as the scheduler said before it was killed."""
     from distributed import Client
-
-    from dask_slaq.scheduler.memory import MEMORY_TOPIC
 
     safe: set[str] = set()
     with _scheduler(path) as (process, address):

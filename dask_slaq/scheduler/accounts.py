@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.usage import DAY, EARLIER, OUTCOMES, Ledger, Usage, decayed, sum_by
-from dask_slaq.memory import usage_as_dicts
-from dask_slaq.scheduler.memory import safely
+from dask_slaq.memory import safely, usage_as_dicts
 from dask_slaq.scheduler.views import UsageByOwner
 
 if TYPE_CHECKING:

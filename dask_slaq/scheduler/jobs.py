@@ -17,12 +17,12 @@ from distributed.comm.addressing import get_address_host
 
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
-from dask_slaq.core.memory import Kind
+from dask_slaq.core.memory import Kind, kind_of_name
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import STEER_TOPIC, check_job_settings, shown
+from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts
 from dask_slaq.scheduler.goals import Goals
-from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.views import (
@@ -151,7 +151,7 @@ class ScheduledJobs:
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
-        kind = kind or last_resort(name)
+        kind = kind or kind_of_name(name)
         if given.get("latest") is None:
             given["latest"] = self._latest_of(owner)
         self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)

@@ -15,8 +15,7 @@ from driving import gen_cluster, start_plugin, until
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.memory import Kind
-from dask_slaq.memory import read_kinds, read_runs
-from dask_slaq.scheduler.memory import MEMORY_TOPIC
+from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
 
 small = gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 
@@ -291,7 +290,7 @@ async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, a)
 
 @small
 async def test_a_lost_client_that_does_not_come_back_has_failed(c, s, a, monkeypatch):
-    monkeypatch.setattr("dask_slaq.scheduler.memory.resuming.LAPSE", 0.0)
+    monkeypatch.setattr("dask_slaq.memory.following.LAPSE", 0.0)
     plugin = await start_plugin(c, s)
     other = await Client(s.address, asynchronous=True)
     async with slaq.job("net", client=other) as job:
@@ -327,7 +326,7 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         def broken(*args, **kwargs):
             raise RuntimeError("broken")
 
-        monkeypatch.setattr("dask_slaq.scheduler.memory.following.Following.add", broken)
+        monkeypatch.setattr("dask_slaq.memory.following.Following.add", broken)
         for n in range(3):
             found = await train(client, f"net-{n}", curve(10))
             assert found["iteration"] == 10

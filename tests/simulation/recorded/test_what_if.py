@@ -16,7 +16,7 @@ from simulation.conftest import make, run
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.memory import Kind, Run
-from dask_slaq.core.recording.past_runs import kind_to_dict
+from dask_slaq.core.recording.recalled import kind_to_dict
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.simulation.recorded.event_log import LogError, Recordings, read
 from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log, simulated_jobs

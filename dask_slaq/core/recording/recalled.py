@@ -7,20 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_slaq.core.memory import MOST_LIKE, Kind, PastRuns, Run, distance
+from dask_slaq.core.memory import Kind, PastRuns, Run, distance
 from dask_slaq.core.recording.events import BadEvent, Event
 
 __all__ = ["Recalled", "RunNumbers", "kind_from_dict", "kind_to_dict"]
 
 
 class RunNumbers:
-    """Numbers of the past runs that a recording holds.
-
-    Parameters
-    ----------
-    write : callable
-        Called with an event for each run that is new to the recording.
-    """
+    """Numbers of the past runs that a recording holds. Each new one is passed to `write`."""
 
     def __init__(self, write: Callable[[Event], object]) -> None:
         self._write = write
@@ -56,13 +50,7 @@ class Recalled(PastRuns):
         self._recorded[event["run"]] = _run_from_dict(event)
 
     def expect(self, numbers: list[int]) -> None:
-        """Set the runs like the job that is added next, by their numbers.
-
-        Raises
-        ------
-        BadEvent
-            If a run was not recorded before.
-        """
+        """Set the runs like the job that is added next. Raises `BadEvent` for unknown numbers."""
         if missing := [number for number in numbers if number not in self._recorded]:
             raise BadEvent(f"past run {missing[0]} is missing in the log")
         self._next = [self._recorded[number] for number in numbers]
@@ -70,9 +58,9 @@ class Recalled(PastRuns):
     def add(self, run: Run) -> None:
         """Ignore a run that ended: the log names the runs that later jobs draw on."""
 
-    def like(self, kind: Kind, most: int = MOST_LIKE) -> list[tuple[Run, float]]:
+    def like(self, kind: Kind) -> list[tuple[Run, float]]:
         """Return the runs that the log names. See `PastRuns.like`."""
-        return [(run, distance(kind, run.kind)) for run in self._next[:most]]
+        return [(run, distance(kind, run.kind)) for run in self._next]
 
 
 def kind_to_dict(kind: Kind) -> Event:
