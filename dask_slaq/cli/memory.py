@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dask_slaq.core.memory import Run
     from dask_slaq.memory import KindSummary
 
-__all__ = ["file_to_read", "memory", "past_runs", "store_option"]
+__all__ = ["file_to_read", "memory", "runs_of_store", "store_option"]
 
 #: Maximum number of runs that a command draws on, the newest ones.
 MOST_RUNS = 10_000
@@ -29,14 +29,8 @@ store_option = click.option(
 )
 
 
-def past_runs(path: str | None) -> list[Run]:
-    """Return the runs in a store, none without one.
-
-    Raises
-    ------
-    click.ClickException
-        The file is no store, or is empty.
-    """
+def runs_of_store(path: str | None) -> list[Run]:
+    """Return the newest runs in a store, none without one. Raises a `click.ClickException`."""
     from dask_slaq.cli.progress import spinner
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import read_runs
@@ -104,17 +98,7 @@ def memory(
 def file_to_read(file: str | None, where: Where) -> str | None:
     """Return the store to read; None to ask a scheduler.
 
-    Parameters
-    ----------
-    file : str or None
-        Store that was given.
-    where : Where
-        Scheduler that was given.
-
-    Raises
-    ------
-    click.UsageError
-        Both are given, or none is given or configured.
+    Raises a `click.UsageError` if both are given, or none is given or configured.
     """
     import os
 
@@ -145,7 +129,7 @@ def _path(file: str | None) -> str:
 
 
 def _before(age: str | None) -> float | None:
-    """Return the time in seconds since 1970 that is so long ago."""
+    """Return the Unix seconds of so long ago."""
     import math
     from time import time
 

@@ -53,8 +53,8 @@ MOST_ITERATIONS, STEP = 100_000, 500
 def safely(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method so that it never raises: its object fails, and does nothing from then on.
 
-    Without memory, jobs are scheduled as well as without past runs. The object has a method ``fail``
-    and an attribute ``broken``: None, or the error that ended it.
+    Without memory, jobs are scheduled as well as without past runs. The object has an attribute
+    ``broken``, None or the error that ended it, and a method ``fail``, which sets it.
     """
 
     @functools.wraps(method)
@@ -75,7 +75,7 @@ class Following:
 
     key: str  # of its run in the store
     owner: str
-    past: Unfinished | None = None  # what it goes on from, until its first report shows that it does
+    past: Unfinished | None = None  # what it goes on from, until a first report shows that it does
     resumed: int = 0  # iterations of that run
     counted: bool = False  # whether the job's `max_iter` counts them
     written: int = 0  # iterations at the last checkpoint
@@ -434,8 +434,8 @@ class Memory:
     def about(self) -> dict[str, Any]:
         """Return the state of the memory as plain values.
 
-        They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored`` (safe
-        on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
+        They are ``file`` (None without one), ``runs`` (remembered in this process), ``stored``
+        (safe on disk since the scheduler started) and ``failed`` (why nothing is stored any more).
         """
         store = self.store
         return {

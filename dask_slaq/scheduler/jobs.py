@@ -25,13 +25,7 @@ from dask_slaq.scheduler.accounts import Accounts
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pace import Pace
 from dask_slaq.scheduler.pools import Pool
-from dask_slaq.scheduler.views import (
-    UnownedUsage,
-    etas,
-    seconds_of_running_tasks,
-    status_of_job,
-    values_of_jobs,
-)
+from dask_slaq.scheduler.views import UnownedUsage, etas, status_of_job, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -421,7 +415,7 @@ class ScheduledJobs:
         self.goals.check()
         self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names, now = self.names(), time()
-        running = seconds_of_running_tasks(self.scheduler, self.pools)
+        running = self.accounts.running()
         self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
@@ -440,8 +434,7 @@ class ScheduledJobs:
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""
         if name in self.reports:
-            running = seconds_of_running_tasks(self.scheduler, self.pools)
-            self.epochs.end(name, self._values([name], running))
+            self.epochs.end(name, self._values([name], self.accounts.running()))
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:
         return values_of_jobs(self.engine, self.pools.pools, names, running)

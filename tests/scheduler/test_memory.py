@@ -162,14 +162,14 @@ class Restarting:
         self.path, self.settings = path, settings
 
     async def __aenter__(self):
-        self.scheduler = await Scheduler(dashboard_address=":0", port=0)
+        self.scheduler = await Scheduler(dashboard=False, port=0)
         self.plugin = await start(self.scheduler, self.path, **self.settings)
         self.client = await Client(self.scheduler.address, asynchronous=True, set_as_default=False)
         return self.client, self.plugin
 
     async def __aexit__(self, *error):
         await self.scheduler.close()
-        await self.client.close()
+        await self.client._close(fast=True)  # else it waits for the scheduler to come back
 
 
 @gen_test()

@@ -30,7 +30,7 @@ class Kind:
     """Kind of a job: jobs of like kind have curves of like shape.
 
     The name is of library, estimator and solver, such as ``"dask_ml.LogisticRegression/admm"``, or
-    what the user passed as ``slaq.job(kind=...)``. Features are parameters that shape the curve, and
+    what the user passed as ``slaq.job(kind=...)``. Features are parameters that shape the curve and
     the size of the data, sorted by name, each as the log10 of a positive number.
     """
 

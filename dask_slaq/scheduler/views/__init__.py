@@ -11,7 +11,7 @@ from dask_slaq.scheduler.views.status import (
     status_of_job,
     values_of_jobs,
 )
-from dask_slaq.scheduler.views.usage import UnownedUsage, UsageByOwner, seconds_of_running_tasks
+from dask_slaq.scheduler.views.usage import UnownedUsage, UsageByOwner
 
 __all__ = [
     "UnownedUsage",
@@ -25,7 +25,6 @@ __all__ = [
     "owners_of_jobs",
     "positions",
     "reason",
-    "seconds_of_running_tasks",
     "status_of_job",
     "values_of_jobs",
 ]

@@ -3,7 +3,6 @@
 from dask_slaq.simulation.recorded.event_log import LogError, part_of
 from dask_slaq.simulation.recorded.iteration_time import RunningTime, running_time
 from dask_slaq.simulation.recorded.iterations_to_target import Iterations, iterations_to
-from dask_slaq.simulation.recorded.past_runs import trials_of_runs
 from dask_slaq.simulation.recorded.runs import GROUP, Trial, read_trials
 from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log
 
@@ -19,5 +18,4 @@ __all__ = [
     "read_trials",
     "replay_log",
     "running_time",
-    "trials_of_runs",
 ]
