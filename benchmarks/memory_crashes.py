@@ -51,16 +51,7 @@ class Crashes:
 
 
 def crash(folder: Path, kills: int, seed: int = 0) -> Crashes:
-    """Kill a scheduler several times while runs end.
-
-    Parameters
-    ----------
-    folder : Path
-        Empty folder for the store.
-    kills : int
-    seed : int
-        Seed of the moments.
-    """
+    """Kill a scheduler several times at random moments while runs end; its store is in a folder."""
     found, rng, path = Crashes(), random.Random(seed), folder / "runs.db"
     known: set[str] = set()
     for number in range(kills):
@@ -77,8 +68,11 @@ async def _one_round(path: Path, number: int, lasts: float) -> set[str]:
     from distributed import Client
 
     safe: set[str] = set()
-    with _scheduler(path) as (process, address):
-        client = await Client(address, asynchronous=True, set_as_default=False, timeout=PATIENCE)
+    with _scheduler(path) as (process, file):
+        client = Client(
+            scheduler_file=file, asynchronous=True, set_as_default=False, timeout=PATIENCE
+        )
+        await asyncio.wait_for(client, PATIENCE)
         client.subscribe_topic(MEMORY_TOPIC, lambda event: safe.add(event[1]["job"]))
         drivers = [asyncio.ensure_future(_drive(client, f"{number}.{n}")) for n in range(AT_ONCE)]
         await asyncio.sleep(lasts)
@@ -108,6 +102,7 @@ async def _drive(client: Any, name: str) -> None:
 
 @contextmanager
 def _scheduler(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Start a scheduler process. Yields it, and the file that tells its address."""
     file = path.with_name("scheduler.json")
     file.unlink(missing_ok=True)
     options = ["--no-dashboard", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", file]
@@ -117,21 +112,10 @@ def _scheduler(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
             [sys.executable, "-m", "dask", "scheduler", *options, *slaq], stdout=log, stderr=log
         )
         try:
-            yield process, _address(process, file)
+            yield process, str(file)
         finally:
             process.kill()
             process.wait()
-
-
-def _address(process: subprocess.Popen[bytes], file: Path) -> str:
-    import json
-
-    begin = time.monotonic()
-    while time.monotonic() - begin < PATIENCE and process.poll() is None:
-        if file.exists() and (text := file.read_text()).endswith("}"):
-            return str(json.loads(text)["address"])
-        time.sleep(0.02)
-    raise RuntimeError(f"the scheduler does not start: see {file.with_name('scheduler.log')}")
 
 
 def _look(path: Path, known: set[str], found: Crashes) -> None:
@@ -166,20 +150,10 @@ def _quiet() -> Iterator[None]:
 
 
 def fill(path: Path, runs: int, seed: int = 0) -> dict[str, Any]:
-    """Fill a store, and measure it.
+    """Fill a new store, and measure it.
 
-    Parameters
-    ----------
-    path : Path
-        New file.
-    runs : int
-    seed : int
-
-    Returns
-    -------
-    dict
-        ``runs``, ``megabytes``, and in seconds: ``write_s`` (all runs), ``open_s`` (a new process
-        would be ready to write), ``load_s`` (the newest runs of one kind).
+    Returns ``runs``, ``megabytes``, and in seconds: ``write_s`` (all runs), ``open_s`` (a new
+    process would be ready to write), ``load_s`` (the newest runs of one kind).
     """
     rng = np.random.default_rng(seed)
     at = np.unique(np.geomspace(1, 2000, 80).astype(int))[:64]

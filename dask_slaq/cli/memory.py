@@ -74,7 +74,9 @@ def memory(
     from dask_slaq.memory import prune as delete
     from dask_slaq.memory import read_kinds
 
-    path, before = _path(file), _before(older_than)
+    path, before = _given_or_configured(file), _before(older_than)
+    if path is None:
+        raise click.UsageError("no store given: pass FILE, or set slaq.memory")
     try:
         if prune:
             if kind is None and before is None:
@@ -100,32 +102,28 @@ def file_to_read(file: str | None, where: Where) -> str | None:
 
     Raises a `click.UsageError` if both are given, or none is given or configured.
     """
-    import os
-
     import dask
 
     asked = where.address or where.scheduler_file
     if file and asked:
         raise click.UsageError("give FILE or a scheduler, not both")
-    if file is None and not asked and not dask.config.get("scheduler-address", None):
-        file = dask.config.get("slaq.memory", None)
-        if not file:
-            raise click.UsageError(
-                "nothing to read: pass FILE, --scheduler or --scheduler-file, or set "
-                "DASK_SCHEDULER_ADDRESS or slaq.memory"
-            )
-    return None if file is None else os.path.expanduser(os.fspath(file))
+    if file is None and (asked or dask.config.get("scheduler-address", None)):
+        return None
+    if path := _given_or_configured(file):
+        return path
+    raise click.UsageError(
+        "nothing to read: pass FILE, --scheduler or --scheduler-file, or set "
+        "DASK_SCHEDULER_ADDRESS or slaq.memory"
+    )
 
 
-def _path(file: str | None) -> str:
+def _given_or_configured(file: str | None) -> str | None:
     import os
 
     import dask
 
     path = file or dask.config.get("slaq.memory", None)
-    if not path:
-        raise click.UsageError("no store given: pass FILE, or set slaq.memory")
-    return os.path.expanduser(os.fspath(path))
+    return os.path.expanduser(os.fspath(path)) if path else None
 
 
 def _before(age: str | None) -> float | None:

@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 
 #: Topic of the events that tell which runs are safe on disk.
 MEMORY_TOPIC = "slaq-memory"
-#: Maximum number of past runs read of one kind, and of runs awaiting acknowledgement.
-MOST_LOADED, MOST_UNSAFE = 64, 10_000
+#: Maximum number of past runs read of one kind.
+MOST_LOADED = 64
 #: Seconds between two checkpoints, and for which opening a job waits for the store.
 PERIOD, PATIENCE = 5.0, 1.0
 #: Largest absolute loss that forecasts take.
@@ -163,7 +163,6 @@ class Memory:
         self._engine, self._tell = engine, tell
         self._unfinished: OrderedDict[tuple[str, str], Unfinished] = OrderedDict()
         self._ending: dict[str, str] = {}  # keys of jobs that are being removed
-        self._unsafe: dict[str, str] = {}  # jobs of runs that are being written, by key
         self._loading: dict[str, asyncio.Future[list[Run]]] = {}
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
@@ -349,20 +348,14 @@ class Memory:
     def _keep(self, run: Run) -> None:
         """Store a run that has just been added to the memory of the engine."""
         key = self._ending.pop(run.job, None)
-        if self.store is None or key is None:
-            return
-        if len(self._unsafe) < MOST_UNSAFE:
-            self._unsafe[key] = run.job
-        self.store.add(key, run)
+        if self.store is not None and key is not None:
+            self.store.add(key, run)
 
-    def _acknowledge(self, key: str) -> None:
+    def _acknowledge(self, key: str, job: str) -> None:
         """Tell that a run is safe on disk. Called in the writer's thread."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
-            self._loop.call_soon_threadsafe(self._tell_stored, key)
-
-    @safely
-    def _tell_stored(self, key: str) -> None:
-        self._tell({"event": "stored", "job": self._unsafe.pop(key, ""), "key": key})
+            event = {"event": "stored", "job": job, "key": key}
+            self._loop.call_soon_threadsafe(self._tell, event)
 
     # Runs of which the end is not known
 

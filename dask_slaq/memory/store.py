@@ -65,8 +65,8 @@ PAUSE, OPENING, PATIENCE = 1.0, 30.0, 2.0
 class RunStore:
     """Store of past runs, and of the ones that go on, in a file that is created if it is missing.
 
-    `acknowledge` is called in the writer's thread with the key of each ended run that is safe on
-    disk. Above `most_runs` or `most_bytes` the oldest runs are deleted.
+    `acknowledge` is called in the writer's thread with the key and the job of each ended run that
+    is safe on disk. Above `most_runs` or `most_bytes` the oldest runs are deleted.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class RunStore:
     def __init__(
         self,
         path: str | Path,
-        acknowledge: Callable[[str], object] = bool,
+        acknowledge: Callable[[str, str], object] = lambda key, job: None,
         *,
         most_runs: int = MOST_RUNS,
         most_bytes: int = MOST_BYTES,
@@ -107,7 +107,7 @@ class RunStore:
 
         def tell() -> None:
             self.stored += 1
-            self._acknowledge(key)
+            self._acknowledge(key, run.job)
 
         self._put(write, tell)
 

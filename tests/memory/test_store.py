@@ -58,7 +58,7 @@ def test_a_run_comes_back_as_it_was(store):
 def test_what_is_acknowledged_is_on_disk(tmp_path):
     seen = []
 
-    def acknowledge(key):
+    def acknowledge(key, job):
         seen.append((key, len(read_runs(tmp_path / "runs.db"))))
 
     store = RunStore(tmp_path / "runs.db", acknowledge)
@@ -288,7 +288,7 @@ def test_readers_say_what_is_wrong_and_change_nothing(tmp_path, write, words):
 def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("dask_slaq.memory.store.MOST_WAITING", 5)
     gate = threading.Event()
-    store = RunStore(tmp_path / "runs.db", lambda key: gate.wait(30))
+    store = RunStore(tmp_path / "runs.db", lambda *_: gate.wait(30))
     with caplog.at_level(logging.WARNING):
         for number in range(600):
             store.add(str(number), a_run())

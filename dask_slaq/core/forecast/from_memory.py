@@ -7,6 +7,8 @@ Before the first report, the weights are those of the kinds' distances.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +33,6 @@ __all__ = ["FromMemory"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -54,12 +55,21 @@ DOUBTFUL, STEEP, LEAST_TRUST = 1.0, 4.0, 0.05
 MOST_TABLES = 1000
 
 
+@lru_cache(MOST_TABLES)
+def _hypotheses(run: Run) -> NDArray[np.float32] | None:
+    """Return the curves (n_stretches, n_bins) of a run; None if it tells nothing."""
+    shape = shape_of(run) if run.outcome == "done" else None
+    if shape is None:
+        return None
+    at = 1.0 + (MIDDLES - 1.0) / STRETCHES[:, None]
+    return np.interp(at, *shape).astype(np.float32)
+
+
 class FromMemory:
     """Hypotheses about jobs of known kind, one row per job. See `LossPredictor`."""
 
     def __init__(self, memory: PastRuns) -> None:
         self._memory = memory
-        self._tables: dict[int, tuple[Run, NDArray[np.float32] | None]] = {}
         self._slot_of = np.full(0, -1, dtype=np.int64)  # by the row of the predictor; -1 for none
         self._traces = Traces()
         self._table = JobArrays(
@@ -93,7 +103,7 @@ class FromMemory:
             self._slot_of = grown
         self._slot_of[row] = slot
         like = self._memory.like(kind)
-        found = [(run, apart, self._hypotheses(run)) for run, apart in like]
+        found = [(run, apart, _hypotheses(run)) for run, apart in like]
         shaped = [(run, apart, table) for run, apart, table in found if table is not None]
         if not shaped:
             return None
@@ -108,20 +118,6 @@ class FromMemory:
         self._expect_range(slot, [run for run, *_ in shaped], weight)
         by_run = column["fallen"][slot, AS_IS:n:N_STRETCHES].astype(np.float64)
         return concave(weight @ by_run @ BETWEEN)
-
-    def _hypotheses(self, run: Run) -> NDArray[np.float32] | None:
-        """Return the curves (n_stretches, n_bins) of a run; None if it tells nothing."""
-        if id(run) in self._tables:
-            return self._tables[id(run)][1]
-        table = None
-        shape = shape_of(run) if run.outcome == "done" else None
-        if shape is not None:
-            at = 1.0 + (MIDDLES - 1.0) / STRETCHES[:, None]
-            table = np.interp(at, *shape).astype(np.float32)
-        if len(self._tables) >= MOST_TABLES:
-            self._tables.pop(next(iter(self._tables)))
-        self._tables[id(run)] = run, table  # with the run, so that its id is not reused
-        return table
 
     def _expect_range(self, slot: int, runs: list[Run], weight: FloatArray) -> None:
         """Store what ranges the like runs let expect, relative to the first loss if it is > 0."""

@@ -38,9 +38,9 @@ MOST_LIKE = 8
 NARROWEST = 0.5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A job that has ended.
+    """A job that has ended. Runs are equal only to themselves.
 
     Attributes
     ----------

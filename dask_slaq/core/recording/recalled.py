@@ -18,19 +18,16 @@ class RunNumbers:
 
     def __init__(self, write: Callable[[Event], object]) -> None:
         self._write = write
-        self._number: dict[int, tuple[int, Run]] = {}  # holds the runs, so that no id is reused
+        self._number: dict[Run, int] = {}
 
     def of(self, memory: PastRuns | None, kind: Kind) -> list[int]:
         """Return the numbers of the runs in `memory` like a `kind`, and record new ones."""
-        like = [] if memory is None else memory.like(kind)
-        return [self._number_of(run) for run, _ in like]
-
-    def _number_of(self, run: Run) -> int:
-        if id(run) not in self._number:
-            number = len(self._number)
-            self._number[id(run)] = number, run
-            self._write({"event": "past_run", "run": number, **_run_to_dict(run)})
-        return self._number[id(run)][0]
+        like = [] if memory is None else [run for run, _ in memory.like(kind)]
+        for run in like:
+            if run not in self._number:
+                self._number[run] = number = len(self._number)
+                self._write({"event": "past_run", "run": number, **_run_to_dict(run)})
+        return [self._number[run] for run in like]
 
 
 class Recalled(PastRuns):
