@@ -1,6 +1,6 @@
 """Memory of past runs: what a job's like runs tell about it before its own reports do."""
 
-from dask_slaq.core.memory.curves import EDGES, MIDDLES, N_BINS, Traces, shape_of
+from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces, shape_of
 from dask_slaq.core.memory.kinds import Kind, check_kind, distance, kind_of_name, read_kind
 from dask_slaq.core.memory.runs import (
     MOST_LIKE,
@@ -14,7 +14,6 @@ from dask_slaq.core.memory.runs import (
 )
 
 __all__ = [
-    "EDGES",
     "MIDDLES",
     "MOST_LIKE",
     "MOST_POINTS",

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.memory import (
-    EDGES,
     N_BINS,
     Kind,
     PastRuns,
@@ -19,6 +18,7 @@ from dask_slaq.core.memory import (
     running_time,
     runs,
 )
+from dask_slaq.core.memory.curves import EDGES
 
 FEATURES = st.dictionaries(st.sampled_from("abc"), st.floats(-9, 9), max_size=3)
 kinds = FEATURES.map(lambda found: Kind("k", tuple(sorted(found.items()))))
