@@ -162,7 +162,7 @@ class Restarting:
         self.path, self.settings = path, settings
 
     async def __aenter__(self):
-        self.scheduler = await Scheduler(dashboard=False, port=0)
+        self.scheduler = await Scheduler(dashboard=False, dashboard_address=":0", port=0)
         self.plugin = await start(self.scheduler, self.path, **self.settings)
         self.client = await Client(self.scheduler.address, asynchronous=True, set_as_default=False)
         return self.client, self.plugin

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_slaq.core.memory import Kind, PastRuns, Run, distance
+from dask_slaq.core.memory import MOST_LIKE, Kind, PastRuns, Run, distance
 from dask_slaq.core.recording.events import BadEvent, Event
 
 __all__ = ["Recalled", "RunNumbers", "kind_from_dict", "kind_to_dict"]
@@ -57,7 +57,7 @@ class Recalled(PastRuns):
 
     def like(self, kind: Kind) -> list[tuple[Run, float]]:
         """Return the runs that the log names. See `PastRuns.like`."""
-        return [(run, distance(kind, run.kind)) for run in self._next]
+        return [(run, distance(kind, run.kind)) for run in self._next[:MOST_LIKE]]
 
 
 def kind_to_dict(kind: Kind) -> Event:
