@@ -27,7 +27,7 @@ import click
 import numpy as np
 
 from benchmarks.common.results import give, json_option
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.memory import MEMORY_TOPIC, RunStore, StoreError, read_runs
 
 #: Jobs that run at once, and iterations of each.
@@ -162,7 +162,9 @@ def fill(path: Path, runs: int, seed: int = 0) -> dict[str, Any]:
         numbers = {"rows": 5.0, "columns": 2.0, "chunks": 1.0, "lamduh": float(rng.normal())}
         kind = Kind(f"dask_glm.admm/Logistic/l2/{number % 100}", tuple(sorted(numbers.items())))
         loss = rng.random(len(at))
-        run = Run(f"logreg-C0.1-{number}", kind, at, loss, 2000, work=3.0, tasks=8.0, ended=begin)
+        run = PastRun(
+            f"logreg-C0.1-{number}", kind, at, loss, 2000, work=3.0, tasks=8.0, ended=begin
+        )
         store.add(f"{number:032x}", run)
         if number % QUEUED == QUEUED - 1:
             store.flush(PATIENCE)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.live_jobs.emulated import PARTITIONS, WORK, EmulatedJob, arrivals_of
 from benchmarks.memory.kinds import KnownKind, PastCurve, past_run
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 
 __all__ = ["SCENARIOS", "RepeatedJobs", "repeated_jobs"]
 
@@ -28,7 +28,7 @@ class RepeatedJobs:
 
     jobs: list[EmulatedJob]
     kinds: dict[str, Kind]
-    memory: dict[str, list[Run]]
+    memory: dict[str, list[PastRun]]
 
 
 def repeated_jobs(
@@ -90,12 +90,12 @@ def _memories(
     kinds: Sequence[KnownKind],
     past: dict[int, tuple[list[PastCurve], Array, float]],
     rng: np.random.Generator,
-) -> dict[str, list[Run]]:
+) -> dict[str, list[PastRun]]:
     """Return the past runs of each scenario. If they mislead, kinds have each other's runs."""
     shuffled = rng.permutation(list(past)).tolist()
     half = set(shuffled[: len(shuffled) // 2])
     other = dict(zip(shuffled, [*shuffled[1:], shuffled[0]], strict=True))
-    memory: dict[str, list[Run]] = {name: [] for name in SCENARIOS}
+    memory: dict[str, list[PastRun]] = {name: [] for name in SCENARIOS}
     for k in past:
         name = kinds[k].name
         mine = [past_run(c, name, f"{name} {i}", w, past[k][2]) for i, c, w in _each(past[k])]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common.curves import resample
 from benchmarks.curves.repeated import FAMILIES, run_of_kind
-from dask_slaq.core.memory import Kind, Run, thinned
+from dask_slaq.core.memory import Kind, PastRun, thinned
 from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs, parse
 from dask_slaq.simulation.workload.jsonl import records
 
@@ -95,11 +95,11 @@ def _group(record: dict[str, Any]) -> str:
     return " / ".join(map(str, known)) or str(record.get("source") or record["id"])
 
 
-def past_run(curves: PastCurve, kind: str, name: str, work: float, tasks: float) -> Run:
+def past_run(curves: PastCurve, kind: str, name: str, work: float, tasks: float) -> PastRun:
     """Return what a memory keeps of a run with so many core-seconds and tasks per iteration."""
     iteration = np.arange(1, len(curves.loss) + 1)
     kept = thinned(iteration)
-    return Run(
+    return PastRun(
         name,
         Kind(kind, tuple(sorted(curves.features.items()))),
         iteration[kept],

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dask_slaq.cli.connection import Where
-    from dask_slaq.core.memory import Run
+    from dask_slaq.core.memory import PastRun
     from dask_slaq.memory import KindSummary
 
 __all__ = ["file_to_read", "memory", "runs_of_store", "store_option"]
@@ -29,7 +29,7 @@ store_option = click.option(
 )
 
 
-def runs_of_store(path: str | None) -> list[Run]:
+def runs_of_store(path: str | None) -> list[PastRun]:
     """Return the newest runs in a store, none without one. Raises a `click.ClickException`."""
     from dask_slaq.cli.progress import spinner
     from dask_slaq.core.errors import SlaqError

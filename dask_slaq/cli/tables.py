@@ -14,7 +14,7 @@ import click
 from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import Run
+from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
@@ -50,7 +50,7 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
-    memory: Sequence[Run] = (),
+    memory: Sequence[PastRun] = (),
     arrivals: str | None = None,
     trace: str | None = None,
     processes: int | None = None,
@@ -66,7 +66,7 @@ def show(
         Files of loss curves; if empty, curves are generated from the seed.
     settings : Mapping
         Fields of `dask_slaq.simulation.settings.Settings`.
-    memory : sequence of core.memory.Run
+    memory : sequence of core.memory.PastRun
         Past runs; see `dask_slaq.simulation.study.simulate`.
     arrivals : str, optional
         File of cluster traces.
@@ -104,7 +104,11 @@ def show(
 
 
 def show_replay(
-    log: str, policies: Sequence[str], *, memory: Sequence[Run] = (), json_file: str | None = None
+    log: str,
+    policies: Sequence[str],
+    *,
+    memory: Sequence[PastRun] = (),
+    json_file: str | None = None,
 ) -> bool:
     """Replay a log, print the result, and write its figures as JSON if a file is given.
 
@@ -114,7 +118,7 @@ def show_replay(
         Newest file of the log.
     policies : sequence of str
         Names of policies or oracles to simulate on the recorded jobs.
-    memory : sequence of core.memory.Run
+    memory : sequence of core.memory.PastRun
         Past runs; see `replay_log`.
     json_file : str, optional
         File for the figures; see `tell`.

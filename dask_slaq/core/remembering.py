@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.jobs import Jobs
-from dask_slaq.core.memory import Kind, PastRuns, Run, running_time
+from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
 
 __all__ = ["Remembering"]
 
@@ -36,7 +36,7 @@ class Remembering:
         """Record the kind of a job that was added, and expect running times as of like runs."""
         self.kinds[job] = kind
         if self.memory is not None:
-            past = running_time(self.memory.like(kind))
+            past = expected_time(self.memory.like(kind))
             self._jobs.runtimes.expect(self._jobs.row(job), past)
 
     def remove(self, job: str, outcome: str | None, ended: float) -> None:
@@ -56,7 +56,7 @@ class Remembering:
             compare(job, kind)
         self.add(job, kind)
 
-    def _run_of(self, job: str, outcome: str, ended: float) -> Run | None:
+    def _run_of(self, job: str, outcome: str, ended: float) -> PastRun | None:
         """Return what is to be remembered of a job that ends.
 
         None if its kind is not known, if it has not reported, or if the predictor keeps no curves.
@@ -72,7 +72,7 @@ class Remembering:
         seen = self._jobs.runtimes
         seen.observe_iterations()
         work, width = seen.column["work"].item(row), seen.column["width"].item(row)
-        return Run(
+        return PastRun(
             job,
             kind,
             np.asarray(curve[0], np.int64),

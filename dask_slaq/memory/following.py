@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.memory import Kind, PastRuns, Run, kind_of_name
+from dask_slaq.core.memory import Kind, PastRun, PastRuns, kind_of_name
 from dask_slaq.memory.rows import Unfinished
 from dask_slaq.memory.store import LAPSE, RunStore
 
@@ -95,7 +95,7 @@ class Following:
             self._iteration.append(self.count)
             self._loss.append(loss)
 
-    def run(self, job: str, kind: Kind, work: float, tasks: float) -> Run | None:
+    def run(self, job: str, kind: Kind, work: float, tasks: float) -> PastRun | None:
         """Return the run so far, with the newest losses one by one; None with fewer than two.
 
         `work` is in core-seconds per iteration, 0 if unknown; `tasks` are parallel in an iteration.
@@ -104,7 +104,7 @@ class Following:
             return None
         first = self.count - len(self._recent) + 1
         older = np.searchsorted(self._iteration, first)
-        return Run(
+        return PastRun(
             job,
             kind,
             np.concatenate([self._iteration[:older], np.arange(first, self.count + 1)]).astype(int),
@@ -120,16 +120,16 @@ class Following:
 class _Runs(PastRuns):
     """Past runs of an engine. Those that end are passed on."""
 
-    def __init__(self, keep: Callable[[Run], None]) -> None:
+    def __init__(self, keep: Callable[[PastRun], None]) -> None:
         super().__init__()
         self._keep = keep
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PastRun) -> None:
         """Add a run that has ended."""
         super().add(run)
         self._keep(run)
 
-    def recall(self, run: Run) -> None:
+    def recall(self, run: PastRun) -> None:
         """Add a run from the store."""
         super().add(run)
 
@@ -163,7 +163,7 @@ class Memory:
         self._engine, self._tell = engine, tell
         self._unfinished: OrderedDict[tuple[str, str], Unfinished] = OrderedDict()
         self._ending: dict[str, str] = {}  # keys of jobs that are being removed
-        self._loading: dict[str, asyncio.Future[list[Run]]] = {}
+        self._loading: dict[str, asyncio.Future[list[PastRun]]] = {}
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
         self.store = None if path is None else RunStore(path, self._acknowledge)
@@ -199,7 +199,7 @@ class Memory:
         if pending := [future for future in waiting if future is not None and not future.done()]:
             await asyncio.wait(pending, timeout=PATIENCE)
 
-    def _load(self, kind: str) -> asyncio.Future[list[Run]] | None:
+    def _load(self, kind: str) -> asyncio.Future[list[PastRun]] | None:
         """Load the runs of a kind off the event loop, once."""
         if self.store is None:
             return None
@@ -210,7 +210,7 @@ class Memory:
         return self._loading[kind]
 
     @safely
-    def _recall(self, found: asyncio.Future[list[Run]]) -> None:
+    def _recall(self, found: asyncio.Future[list[PastRun]]) -> None:
         for run in reversed(found.result()):
             self.runs.recall(run)
 
@@ -299,10 +299,10 @@ class Memory:
         most = None if was.max_iter is None else int(was.max_iter)
         if most is not None and job.counted:
             most = max(most - job.resumed, 1)
-        settings = {what: getattr(was, what) for what in ("weight", "min_share", "max_share")}
-        paused, target = was.paused, was.target
+        kept = ("weight", "min_share", "max_share", "latest", "target")
+        settings, paused = {what: getattr(was, what) for what in kept}, was.paused
         engine.remove_job(name, now)
-        engine.add_job(name, now, target=target, max_iter=most, owner=owner, kind=kind, **settings)
+        engine.add_job(name, now, max_iter=most, owner=owner, kind=kind, **settings)
         if paused:
             engine.pause(name)
         self.following[name] = job = Following(uuid.uuid4().hex, job.owner)
@@ -328,8 +328,7 @@ class Memory:
             return
         run = self._run_of(name, job)
         if run is None:
-            if self.store is not None:
-                self.store.discard(job.key)
+            self._discard(job.key)
         elif outcome is not None:
             self._ending[name] = job.key
         else:
@@ -341,11 +340,14 @@ class Memory:
     @safely
     def ended(self, name: str) -> None:
         """Discard what was written of a job whose run the engine did not remember."""
-        key = self._ending.pop(name, None)
-        if key is not None and self.store is not None:
+        if (key := self._ending.pop(name, None)) is not None:
+            self._discard(key)
+
+    def _discard(self, key: str) -> None:
+        if self.store is not None:
             self.store.discard(key)
 
-    def _keep(self, run: Run) -> None:
+    def _keep(self, run: PastRun) -> None:
         """Store a run that has just been added to the memory of the engine."""
         key = self._ending.pop(run.job, None)
         if self.store is not None and key is not None:
@@ -400,7 +402,7 @@ class Memory:
                 break
         return some
 
-    def _run_of(self, name: str, job: Following) -> Run | None:
+    def _run_of(self, name: str, job: Following) -> PastRun | None:
         """Return the run so far, None if it has learned nothing."""
         engine = self._engine()
         if name not in engine.jobs:
@@ -471,7 +473,7 @@ class Memory:
             await self._loop.run_in_executor(None, self.store.close)
 
 
-def _is_from_scratch(run: Run, loss: float) -> bool:
+def _is_from_scratch(run: PastRun, loss: float) -> bool:
     """Return whether a training that reports `loss` next began anew, rather than going on.
 
     Its loss is then more like the first than like the last losses of the run.

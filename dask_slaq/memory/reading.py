@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import Run
+from dask_slaq.core.memory import PastRun
 from dask_slaq.core.usage import Usage
 from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_write
 from dask_slaq.memory.rows import select_runs, shrink
@@ -86,7 +86,7 @@ def read_kinds(
 
 def read_runs(
     path: str | Path, most: int | None = None, *, progress: Callable[[], object] | None = None
-) -> list[Run]:
+) -> list[PastRun]:
     """Return the newest runs of a store, newest first; all by default. Raises `StoreError`."""
     with _opened(path, progress) as connection:
         return select_runs(connection, None, most)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.memory import MOST_POINTS, Kind, Run, thinned
+from dask_slaq.core.memory import MOST_POINTS, Kind, PastRun, thinned
 
 __all__ = [
     "Unfinished",
@@ -44,10 +44,10 @@ class Unfinished:
 
     key: str
     owner: str
-    run: Run
+    run: PastRun
 
 
-def row_of(key: str, run: Run, most: int = MOST_POINTS) -> tuple[Any, ...]:
+def row_of(key: str, run: PastRun, most: int = MOST_POINTS) -> tuple[Any, ...]:
     """Return the values of `COLUMNS`, with at most `most` points of the curve."""
     at = thinned(np.asarray(run.iteration), most)
     return (
@@ -66,7 +66,7 @@ def row_of(key: str, run: Run, most: int = MOST_POINTS) -> tuple[Any, ...]:
     )
 
 
-def _run_of(row: Sequence[Any]) -> Run:
+def _run_of(row: Sequence[Any]) -> PastRun:
     """Return the run of a row. Raises ValueError, TypeError or AttributeError if it is damaged."""
     _, job, kind, features, iteration, loss, iterations, outcome, work, tasks, law, ended = row
     numbers = tuple(sorted((str(k), float(v)) for k, v in json.loads(features).items()))
@@ -76,7 +76,7 @@ def _run_of(row: Sequence[Any]) -> Run:
         raise ValueError("the curve is damaged")
     if not np.isfinite(losses).all():
         raise ValueError("a loss is not finite")
-    return Run(
+    return PastRun(
         job=str(job),
         kind=Kind(str(kind), numbers),
         iteration=at,
@@ -90,7 +90,7 @@ def _run_of(row: Sequence[Any]) -> Run:
     )
 
 
-def _runs_of(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Sequence[Any], Run]]:
+def _runs_of(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Sequence[Any], PastRun]]:
     """Yield rows and their runs, without the damaged ones."""
     for row in rows:
         try:
@@ -108,7 +108,9 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def select_runs(connection: sqlite3.Connection, kind: str | None, most: int | None) -> list[Run]:
+def select_runs(
+    connection: sqlite3.Connection, kind: str | None, most: int | None
+) -> list[PastRun]:
     """Return runs of an open store, newest first; None for all kinds, and for all runs."""
     which = "" if kind is None else "WHERE kind = ?"
     rows = connection.execute(

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, TypeVar
 
-from dask_slaq.core.memory import MOST_POINTS, Run
+from dask_slaq.core.memory import MOST_POINTS, PastRun
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
 from dask_slaq.memory.rows import (
@@ -98,7 +98,7 @@ class RunStore:
 
     # Called by the scheduler; none of these waits.
 
-    def add(self, key: str, run: Run) -> None:
+    def add(self, key: str, run: PastRun) -> None:
         """Queue a run that has ended, in place of an unfinished one of this key."""
 
         def write(connection: sqlite3.Connection) -> bool:
@@ -139,7 +139,7 @@ class RunStore:
 
     # Called in other threads; these wait.
 
-    def load(self, kind: str, most: int) -> list[Run]:
+    def load(self, kind: str, most: int) -> list[PastRun]:
         """Read the newest runs of the kind of a name; none if the file cannot be read."""
         return self._read(lambda connection: select_runs(connection, kind, most)) or []
 
@@ -314,7 +314,7 @@ class RunStore:
         self._compacted = now // DAY
         compact_usage(connection, now)
 
-    def _insert(self, connection: sqlite3.Connection, key: str, run: Run, *owner: str) -> bool:
+    def _insert(self, connection: sqlite3.Connection, key: str, run: PastRun, *owner: str) -> bool:
         """Write a run, an unfinished one if it has an owner. Returns whether it can be stored."""
         try:
             row = row_of(key, run, MOST_UNFINISHED_POINTS if owner else MOST_POINTS)

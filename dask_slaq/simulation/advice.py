@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.memory import Run
+from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation.recorded import (
     GROUP,
     Iterations,
@@ -47,7 +47,7 @@ def advise(
     group: str = GROUP,
     threads: Sequence[int] = (),
     within: float | None = None,
-    memory: Sequence[Run] = (),
+    memory: Sequence[PastRun] = (),
     progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Estimate the time and cost to reach a target loss for every recorded solver.
@@ -65,7 +65,7 @@ def advise(
         the largest.
     within : float, optional
         Deadline in seconds; the fewest threads that meet it are added for each solver.
-    memory : sequence of core.memory.Run
+    memory : sequence of core.memory.PastRun
         Past runs of a store; their solver is their kind.
     progress : callable, optional
         Called with what is done now, how much of it was done since the last call, and how much
@@ -94,7 +94,7 @@ def advise(
     for trial in trials:
         by_group.setdefault(trial.group, []).append(trial)
     known = {name: (runs, running_time(runs)) for name, runs in by_group.items()}
-    kinds: dict[str, list[Run]] = {}
+    kinds: dict[str, list[PastRun]] = {}
     for run in memory:
         if len(run.iteration) > 1:
             kinds.setdefault(run.kind.name, []).append(run)
@@ -136,7 +136,7 @@ def _check(target: float, threads: Sequence[int], within: float | None) -> None:
         raise InvalidSetting(f"a deadline must be more than 0 seconds, not {within!r}")
 
 
-def _trial(run: Run) -> Trial:
+def _trial(run: PastRun) -> Trial:
     """Return a past run as a trial: any number of threads up to that of its tasks was tried."""
     losses = losses_of(run)
     ones = np.ones(len(losses))
@@ -144,7 +144,7 @@ def _trial(run: Run) -> Trial:
     return Trial(run.job, run.kind.name, losses, ones * run.work, ones, 0.0 * ones, tasks)
 
 
-def _time_of_runs(runs: Sequence[Run]) -> RunningTime | None:
+def _time_of_runs(runs: Sequence[PastRun]) -> RunningTime | None:
     """Return the running time of the median core-seconds and tasks; None if no run tells.
 
     It is by Ernest's law if most runs have one.

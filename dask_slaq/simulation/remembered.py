@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_slaq.core.memory import Kind, PastRuns, Run
+from dask_slaq.core.memory import Kind, PastRun, PastRuns
 from dask_slaq.simulation.workload import Curve, SimulatedJob
 
 __all__ = ["FORGETFUL", "Remembered", "fixed_memory", "losses_of"]
@@ -25,11 +25,11 @@ MOST_ITERATIONS = 5_000
 class _Fixed(PastRuns):
     """Past runs to which no job of the simulation is added: several jobs may share one curve."""
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PastRun) -> None:
         """Ignore a job that ended."""
 
 
-def fixed_memory(runs: Iterable[Run]) -> PastRuns:
+def fixed_memory(runs: Iterable[PastRun]) -> PastRuns:
     """Return a memory of these runs, oldest first, that stays as it is."""
     memory = _Fixed()
     for run in runs:
@@ -44,12 +44,12 @@ class Remembered:
     sizes of their own, so they would mislead.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        by_kind: dict[str, list[Run]] = {}
+    def __init__(self, runs: Sequence[PastRun]) -> None:
+        by_kind: dict[str, list[PastRun]] = {}
         for run in sorted(runs, key=lambda run: run.ended):
             if len(run.iteration) > 1:
                 by_kind.setdefault(run.kind.name, []).append(run)
-        self.past: list[Run] = []
+        self.past: list[PastRun] = []
         self.curves: list[Curve] = []
         self._kind: dict[str, Kind] = {}
         for same in by_kind.values():
@@ -67,6 +67,6 @@ class Remembered:
         return [replace(job, kind=self._kind.get(job.curve)) for job in jobs]
 
 
-def losses_of(run: Run) -> np.ndarray:
+def losses_of(run: PastRun) -> np.ndarray:
     """Return the loss of each iteration of a run, up to `MOST_ITERATIONS`."""
     return run.losses(1, min(int(run.iteration[-1]), MOST_ITERATIONS))

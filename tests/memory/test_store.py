@@ -11,14 +11,14 @@ import threading
 import numpy as np
 import pytest
 
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.memory import RunStore, StoreError, Unfinished, prune, read_kinds, read_runs
 
 
 def a_run(job="job", kind="svm", n=20, **other):
     at = np.arange(1, n + 1)
     features = (("C", -1.0), ("rows", 5.0))
-    return Run(
+    return PastRun(
         job, Kind(kind, features), at, 1e6 + 1.0 / at, n, ended=other.pop("ended", 5.0), **other
     )
 

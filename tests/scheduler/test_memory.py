@@ -241,12 +241,13 @@ async def test_a_training_that_begins_from_scratch_begins_anew(tmp_path):
         await first.__aexit__()
     async with (
         Restarting(path) as (client, plugin),
-        slaq.job("net", client=client, weight=2.0, max_iter=50) as job,
+        slaq.job("net", client=client, weight=2.0, max_iter=50, latest=3.0) as job,
     ):
         [job.report(loss) for loss in curve(10)]
         await until(lambda: plugin.jobs.reports["net"] == 10)
         found = (await slaq.status(client))["jobs"]["net"]
         assert (found["iteration"], found["weight"], found["max_iter"]) == (10, 2.0, 50)
+        assert plugin.engine.jobs["net"].latest == 3.0
     found = sorted((run.iterations, run.outcome) for run in read_runs(path))
     assert found == [(10, "done"), (40, "failed")]
 

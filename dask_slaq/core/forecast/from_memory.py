@@ -22,8 +22,8 @@ from dask_slaq.core.memory import (
     MOST_LIKE,
     N_BINS,
     Kind,
+    PastRun,
     PastRuns,
-    Run,
     Traces,
     kernel,
     shape_of,
@@ -56,7 +56,7 @@ MOST_TABLES = 1000
 
 
 @lru_cache(MOST_TABLES)
-def _hypotheses(run: Run) -> NDArray[np.float32] | None:
+def _hypotheses(run: PastRun) -> NDArray[np.float32] | None:
     """Return the curves (n_stretches, n_bins) of a run; None if it tells nothing."""
     shape = shape_of(run) if run.outcome == "done" else None
     if shape is None:
@@ -119,7 +119,7 @@ class FromMemory:
         by_run = column["fallen"][slot, AS_IS:n:N_STRETCHES].astype(np.float64)
         return concave(weight @ by_run @ BETWEEN)
 
-    def _expect_range(self, slot: int, runs: list[Run], weight: FloatArray) -> None:
+    def _expect_range(self, slot: int, runs: list[PastRun], weight: FloatArray) -> None:
         """Store what ranges the like runs let expect, relative to the first loss if it is > 0."""
         first = np.array([run.loss[0] for run in runs], dtype=np.float64)
         lowest = np.array([np.min(run.loss) for run in runs], dtype=np.float64)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.job_arrays import JobArrays
-from dask_slaq.core.memory.runs import MOST_POINTS, Run
+from dask_slaq.core.memory.runs import MOST_POINTS, PastRun
 
 __all__ = ["EDGES", "MIDDLES", "N_BINS", "Traces", "shape_of"]
 
@@ -76,13 +76,13 @@ class Traces(JobArrays):
         return iteration, loss, filled.astype(np.float64)
 
     def curve(self, row: int) -> tuple[IntArray, FloatArray]:
-        """Return the iterations and the losses of the curve of one job, as a `Run` keeps them."""
+        """Return the iterations and the losses of the curve of one job, as in a `PastRun`."""
         iteration, loss, weight = (part[0] for part in self.means(np.array([row])))
         some = weight > 0
         return np.floor(iteration[some]).astype(np.int64), loss[some]
 
 
-def shape_of(run: Run) -> tuple[FloatArray, FloatArray] | None:
+def shape_of(run: PastRun) -> tuple[FloatArray, FloatArray] | None:
     """Return the curve of a run in units of its own range: iterations, and fractions fallen.
 
     The fractions do not decrease, from 0 to 1: noise is removed by the nearest nonincreasing curve.

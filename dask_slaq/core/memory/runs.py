@@ -16,11 +16,11 @@ from dask_slaq.core.memory.kinds import Kind, distance
 __all__ = [
     "MOST_LIKE",
     "MOST_POINTS",
+    "ExpectedTime",
+    "PastRun",
     "PastRuns",
-    "Run",
-    "RunningTime",
+    "expected_time",
     "kernel",
-    "running_time",
     "thinned",
 ]
 
@@ -39,7 +39,7 @@ NARROWEST = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class PastRun:
     """A job that has ended. Runs are equal only to themselves.
 
     Attributes
@@ -105,29 +105,29 @@ class PastRuns:
     >>> memory = PastRuns()
     >>> for rows in (3.0, 4.0, 6.0):
     ...     kind = Kind("sgd", (("rows", rows),))
-    ...     memory.add(Run(f"{rows:g}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2))
+    ...     memory.add(PastRun(f"{rows:g}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2))
     >>> [(run.job, apart) for run, apart in memory.like(Kind("sgd", (("rows", 4.75),)))]
     [('4', 0.75), ('6', 1.25), ('3', 1.75)]
     """
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, deque[Run]] = OrderedDict()
+        self._runs: OrderedDict[str, deque[PastRun]] = OrderedDict()
 
     def __len__(self) -> int:
         return sum(map(len, self._runs.values()))
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[PastRun]:
         for runs in self._runs.values():
             yield from runs
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PastRun) -> None:
         """Add a run. O(1)."""
         self._runs.setdefault(run.kind.name, deque(maxlen=MOST_PER_KIND)).append(run)
         self._runs.move_to_end(run.kind.name)
         if len(self._runs) > MOST_KINDS:
             self._runs.popitem(last=False)
 
-    def like(self, kind: Kind) -> list[tuple[Run, float]]:
+    def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
         """Return the nearest runs of like kind, and their `distance`.
 
         Nearest first; of equally near runs, those that ended last.
@@ -155,7 +155,7 @@ def kernel(distances: Sequence[float]) -> FloatArray:
     return total
 
 
-class RunningTime(NamedTuple):
+class ExpectedTime(NamedTuple):
     """Expected running time of one iteration."""
 
     work: float  # core-seconds, 0 if unknown
@@ -163,7 +163,7 @@ class RunningTime(NamedTuple):
     law: tuple[float, ...] | None  # Ernest's law in seconds, None for linear scaling
 
 
-def running_time(like: Sequence[tuple[Run, float]]) -> RunningTime:
+def expected_time(like: Sequence[tuple[PastRun, float]]) -> ExpectedTime:
     """Return the running time that runs at these distances let expect, also if they have failed.
 
     Work and tasks are geometric means weighted by `kernel`. The law is that of the nearest run, if
@@ -171,7 +171,7 @@ def running_time(like: Sequence[tuple[Run, float]]) -> RunningTime:
     """
     known = [(run, apart) for run, apart in like if run.work > 0 and math.isfinite(run.work)]
     if not known:
-        return RunningTime(0.0, 0.0, None)
+        return ExpectedTime(0.0, 0.0, None)
     weight = kernel([apart for _, apart in known])
     work = math.exp(float(weight @ np.log([run.work for run, _ in known])))
     tasks = np.array([run.tasks if run.tasks >= 1 else 1.0 for run, _ in known])
@@ -181,4 +181,4 @@ def running_time(like: Sequence[tuple[Run, float]]) -> RunningTime:
     law = None
     if weight[lawful].sum() >= 0.5:
         law = next(law for law in laws if law is not None)
-    return RunningTime(work, width, law)
+    return ExpectedTime(work, width, law)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_slaq.core.memory import MOST_LIKE, Kind, PastRuns, Run, distance
+from dask_slaq.core.memory import MOST_LIKE, Kind, PastRun, PastRuns, distance
 from dask_slaq.core.recording.events import BadEvent, Event
 
 __all__ = ["Recalled", "RunNumbers", "kind_from_dict", "kind_to_dict"]
@@ -18,7 +18,7 @@ class RunNumbers:
 
     def __init__(self, write: Callable[[Event], object]) -> None:
         self._write = write
-        self._number: dict[Run, int] = {}
+        self._number: dict[PastRun, int] = {}
 
     def of(self, memory: PastRuns | None, kind: Kind) -> list[int]:
         """Return the numbers of the runs in `memory` like a `kind`, and record new ones."""
@@ -39,8 +39,8 @@ class Recalled(PastRuns):
 
     def __init__(self) -> None:
         super().__init__()
-        self._recorded: dict[int, Run] = {}
-        self._next: list[Run] = []
+        self._recorded: dict[int, PastRun] = {}
+        self._next: list[PastRun] = []
 
     def record(self, event: Event) -> None:
         """Take in an event of a past run."""
@@ -52,10 +52,10 @@ class Recalled(PastRuns):
             raise BadEvent(f"past run {missing[0]} is missing in the log")
         self._next = [self._recorded[number] for number in numbers]
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PastRun) -> None:
         """Ignore a run that ended: the log names the runs that later jobs draw on."""
 
-    def like(self, kind: Kind) -> list[tuple[Run, float]]:
+    def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
         """Return the runs that the log names. See `PastRuns.like`."""
         return [(run, distance(kind, run.kind)) for run in self._next[:MOST_LIKE]]
 
@@ -70,7 +70,7 @@ def kind_from_dict(fields: Event) -> Kind:
     return Kind(fields["name"], tuple((name, float(x)) for name, x in fields["features"].items()))
 
 
-def _run_to_dict(run: Run) -> Event:
+def _run_to_dict(run: PastRun) -> Event:
     return {
         "job": run.job,
         "kind": kind_to_dict(run.kind),
@@ -85,8 +85,8 @@ def _run_to_dict(run: Run) -> Event:
     }
 
 
-def _run_from_dict(fields: Event) -> Run:
-    return Run(
+def _run_from_dict(fields: Event) -> PastRun:
+    return PastRun(
         fields["job"],
         kind_from_dict(fields["kind"]),
         np.array(fields["iteration"], np.int64),

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.memory import RunningTime
+from dask_slaq.core.memory import ExpectedTime
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.core.runtime.iterations import Iterations
 from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
@@ -121,7 +121,7 @@ class Runtimes(Iterations):
         useful[scaled] = np.maximum(np.floor(best), 1.0)
         return Speeds(work, width, useful, scaled, law)
 
-    def expect(self, row: int, past: RunningTime) -> None:
+    def expect(self, row: int, past: ExpectedTime) -> None:
         """Expect iterations of the job in a `row` to take as long as `past` ones of its kind."""
         column = self.column
         column["past_work"][row], column["past_width"][row] = past.work, past.width

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import Run as PastRun
+from dask_slaq.core.memory import PastRun
 from dask_slaq.core.recording import VERSION, Replay
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.metrics import Run, summarize
@@ -58,7 +58,7 @@ def replay_log(
     policies : sequence of str
         See `study.simulate`. The policy of the recording is always simulated, for comparison with
         the recorded figures.
-    memory : sequence of core.memory.Run
+    memory : sequence of core.memory.PastRun
         Past runs. Those that ended before the recording began are remembered in the simulation,
         where each policy that looks at losses also runs without memory.
     progress : callable, optional

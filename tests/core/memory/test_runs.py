@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from dask_slaq.core.memory import (
     N_BINS,
     Kind,
+    PastRun,
     PastRuns,
-    Run,
     Traces,
     distance,
+    expected_time,
     kernel,
-    running_time,
     runs,
 )
 from dask_slaq.core.memory.curves import EDGES
@@ -26,7 +26,7 @@ kinds = FEATURES.map(lambda found: Kind("k", tuple(sorted(found.items()))))
 
 def run(number=0, name="k", feature=0.0, **fields):
     kind = Kind(name, (("a", feature),))
-    return Run(f"{number}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2, **fields)
+    return PastRun(f"{number}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2, **fields)
 
 
 def test_memory_is_bounded_and_the_oldest_go(monkeypatch):
@@ -92,8 +92,8 @@ def test_curves_are_bounded_and_do_not_depend_on_batches(losses, size):
 def test_running_times_are_means_over_like_runs():
     law = (0.1, 2.0, 0.0, 0.01)
     like = [(run(work=1.0, tasks=4.0), 0.0), (run(work=4.0, tasks=16.0, law=law), 0.0)]
-    found = running_time(like)
+    found = expected_time(like)
     assert found.work == pytest.approx(2.0) and found.width == pytest.approx(8.0)
     assert found.law == law
-    assert running_time([(run(), 0.0)]).work == 0.0
-    assert running_time([]).law is None
+    assert expected_time([(run(), 0.0)]).work == 0.0
+    assert expected_time([]).law is None
