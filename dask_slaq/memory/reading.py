@@ -50,7 +50,7 @@ class KindSummary:
 @contextmanager
 def _opened(
     path: str | Path,
-    progress: Callable[[], object] | None = None,
+    progress: Callable[[], None] | None = None,
     open_file: Callable[[Path], sqlite3.Connection] = open_to_read,
 ) -> Iterator[sqlite3.Connection]:
     """Open a store, and call `progress` now and then. What SQLite raises becomes a `StoreError`."""
@@ -73,7 +73,7 @@ def _opened(
 
 
 def read_kinds(
-    path: str | Path, *, progress: Callable[[], object] | None = None
+    path: str | Path, *, progress: Callable[[], None] | None = None
 ) -> list[KindSummary]:
     """Return a summary of each kind in a store, the last used first. Raises `StoreError`."""
     with _opened(path, progress) as connection:
@@ -85,7 +85,7 @@ def read_kinds(
 
 
 def read_runs(
-    path: str | Path, most: int | None = None, *, progress: Callable[[], object] | None = None
+    path: str | Path, most: int | None = None, *, progress: Callable[[], None] | None = None
 ) -> list[PastRun]:
     """Return the newest runs of a store, newest first; all by default. Raises `StoreError`."""
     with _opened(path, progress) as connection:
@@ -114,7 +114,7 @@ def prune(
     *,
     before: float | None = None,
     kind: str | None = None,
-    progress: Callable[[], object] | None = None,
+    progress: Callable[[], None] | None = None,
 ) -> int:
     """Delete runs from a store, also while a scheduler writes to it. Returns their number.
 
