@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.common.protocol_cluster import cluster, first, settled, until
 from benchmarks.common.results import give, json_option
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 
 __all__ = ["main", "measure"]
 
@@ -129,12 +129,12 @@ def _loss(k: Any, rate: float) -> Any:
     return 1.0 / (1.0 + k * rate)
 
 
-def _past() -> list[Run]:
+def _past() -> list[PastRun]:
     """Return runs whose curves fall a little faster or slower than those of the jobs."""
     iteration = np.arange(1, ITERATIONS + 1)
     rates = np.linspace(0.8, 1.25, PAST)
     return [
-        Run(
+        PastRun(
             "past", Kind(f"kind {i}"), iteration, _loss(iteration - 1, rate * (0.2 + i)), ITERATIONS
         )
         for i in range(KINDS)

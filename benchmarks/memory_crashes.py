@@ -27,8 +27,8 @@ import click
 import numpy as np
 
 from benchmarks.common.results import give, json_option
-from dask_slaq.core.memory import Kind, Run
-from dask_slaq.memory import RunStore, StoreError, read_runs
+from dask_slaq.core.memory import Kind, PastRun
+from dask_slaq.memory import MEMORY_TOPIC, RunStore, StoreError, read_runs
 
 #: Jobs that run at once, and iterations of each.
 AT_ONCE, ITERATIONS = 4, 12
@@ -51,16 +51,7 @@ class Crashes:
 
 
 def crash(folder: Path, kills: int, seed: int = 0) -> Crashes:
-    """Kill a scheduler several times while runs end.
-
-    Parameters
-    ----------
-    folder : Path
-        Empty folder for the store.
-    kills : int
-    seed : int
-        Seed of the moments.
-    """
+    """Kill a scheduler several times at random moments while runs end; its store is in a folder."""
     found, rng, path = Crashes(), random.Random(seed), folder / "runs.db"
     known: set[str] = set()
     for number in range(kills):
@@ -76,11 +67,12 @@ async def _one_round(path: Path, number: int, lasts: float) -> set[str]:
     """Return the jobs whose runs are safe, as the scheduler said before it was killed."""
     from distributed import Client
 
-    from dask_slaq.scheduler.memory import MEMORY_TOPIC
-
     safe: set[str] = set()
-    with _scheduler(path) as (process, address):
-        client = await Client(address, asynchronous=True, set_as_default=False, timeout=PATIENCE)
+    with _scheduler(path) as (process, file):
+        client = Client(
+            scheduler_file=file, asynchronous=True, set_as_default=False, timeout=PATIENCE
+        )
+        await asyncio.wait_for(client, PATIENCE)
         client.subscribe_topic(MEMORY_TOPIC, lambda event: safe.add(event[1]["job"]))
         drivers = [asyncio.ensure_future(_drive(client, f"{number}.{n}")) for n in range(AT_ONCE)]
         await asyncio.sleep(lasts)
@@ -110,6 +102,7 @@ async def _drive(client: Any, name: str) -> None:
 
 @contextmanager
 def _scheduler(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Start a scheduler process. Yields it, and the file that tells its address."""
     file = path.with_name("scheduler.json")
     file.unlink(missing_ok=True)
     options = ["--no-dashboard", "--port", "0", "--host", "127.0.0.1", "--scheduler-file", file]
@@ -119,21 +112,10 @@ def _scheduler(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
             [sys.executable, "-m", "dask", "scheduler", *options, *slaq], stdout=log, stderr=log
         )
         try:
-            yield process, _address(process, file)
+            yield process, str(file)
         finally:
             process.kill()
             process.wait()
-
-
-def _address(process: subprocess.Popen[bytes], file: Path) -> str:
-    import json
-
-    begin = time.monotonic()
-    while time.monotonic() - begin < PATIENCE and process.poll() is None:
-        if file.exists() and (text := file.read_text()).endswith("}"):
-            return str(json.loads(text)["address"])
-        time.sleep(0.02)
-    raise RuntimeError(f"the scheduler does not start: see {file.with_name('scheduler.log')}")
 
 
 def _look(path: Path, known: set[str], found: Crashes) -> None:
@@ -168,20 +150,10 @@ def _quiet() -> Iterator[None]:
 
 
 def fill(path: Path, runs: int, seed: int = 0) -> dict[str, Any]:
-    """Fill a store, and measure it.
+    """Fill a new store, and measure it.
 
-    Parameters
-    ----------
-    path : Path
-        New file.
-    runs : int
-    seed : int
-
-    Returns
-    -------
-    dict
-        ``runs``, ``megabytes``, and in seconds: ``write_s`` (all runs), ``open_s`` (a new process
-        would be ready to write), ``load_s`` (the newest runs of one kind).
+    Returns ``runs``, ``megabytes``, and in seconds: ``write_s`` (all runs), ``open_s`` (a new
+    process would be ready to write), ``load_s`` (the newest runs of one kind).
     """
     rng = np.random.default_rng(seed)
     at = np.unique(np.geomspace(1, 2000, 80).astype(int))[:64]
@@ -190,7 +162,9 @@ def fill(path: Path, runs: int, seed: int = 0) -> dict[str, Any]:
         numbers = {"rows": 5.0, "columns": 2.0, "chunks": 1.0, "lamduh": float(rng.normal())}
         kind = Kind(f"dask_glm.admm/Logistic/l2/{number % 100}", tuple(sorted(numbers.items())))
         loss = rng.random(len(at))
-        run = Run(f"logreg-C0.1-{number}", kind, at, loss, 2000, work=3.0, tasks=8.0, ended=begin)
+        run = PastRun(
+            f"logreg-C0.1-{number}", kind, at, loss, 2000, work=3.0, tasks=8.0, ended=begin
+        )
         store.add(f"{number:032x}", run)
         if number % QUEUED == QUEUED - 1:
             store.flush(PATIENCE)

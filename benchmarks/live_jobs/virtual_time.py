@@ -18,7 +18,7 @@ from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, batch, iteration, load
-from dask_slaq.core.memory import Run as PastRun
+from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation import virtual
 
 __all__ = ["run_virtual"]
@@ -73,7 +73,7 @@ def run_virtual(
         Bytes per partition.
     predictor : object, optional
         Replacement for the plugin's loss predictor.
-    past : sequence of dask_slaq.core.memory.Run
+    past : sequence of dask_slaq.core.memory.PastRun
         Past runs that the scheduler remembers.
     look : callable
         Called with the scheduler, the name of a job, and whether it has ended: after each report,

@@ -95,7 +95,7 @@ def main(**options: Any) -> None:
 
 def _kinds(files: tuple[str, ...], seed: int) -> list[KnownKind]:
     if not files:
-        return trained(seed, kinds=1)
+        return trained(seed)
     try:
         kinds = from_files(files, seed)
     except (CurveError, ValueError) as error:

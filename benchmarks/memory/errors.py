@@ -22,18 +22,10 @@ WORST = 3.0
 def errors(lists: Sequence[RepeatedJobs], scenario: str | None) -> dict[str, dict[str, float]]:
     """Return the mean absolute errors of forecast falls, relative to the range of the curve.
 
-    Parameters
-    ----------
-    lists : sequence of RepeatedJobs
-    scenario : str or None
-        What the memory holds; None for no memory.
-
-    Returns
-    -------
-    dict
-        ``ahead`` (`AHEAD` iterations ahead) and ``end`` (to the end), by number of reports. Before
-        the first report a forecast is in units of the range. Without a memory there is none:
-        the engine assumes that a job falls by k / (k + 10) of its range in k iterations.
+    They are ``ahead`` (`AHEAD` iterations ahead) and ``end`` (to the end), by number of reports.
+    The scenario is what the memory holds, None for no memory. Before the first report a forecast is
+    in units of the range. Without a memory there is none: the engine assumes that a job falls by
+    k / (k + 10) of its range in k iterations.
     """
     found: dict[int, list[tuple[float, float]]] = {k: [] for k in REPORTS}
     for listed in lists:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.live_jobs.emulated import PARTITIONS, WORK, EmulatedJob, arrivals_of
 from benchmarks.memory.kinds import KnownKind, PastCurve, past_run
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 
 __all__ = ["SCENARIOS", "RepeatedJobs", "repeated_jobs"]
 
@@ -24,20 +24,11 @@ SIZES = (0.8, 1.25)
 
 @dataclass(frozen=True)
 class RepeatedJobs:
-    """Jobs of one run, their kinds, and the memory in each scenario.
-
-    Attributes
-    ----------
-    jobs : list of EmulatedJob
-    kinds : dict of str to Kind
-        Kind of each job by its name.
-    memory : dict of str to list of Run
-        Past runs by scenario.
-    """
+    """Jobs of one run, their kinds by name, and the past runs in each scenario."""
 
     jobs: list[EmulatedJob]
     kinds: dict[str, Kind]
-    memory: dict[str, list[Run]]
+    memory: dict[str, list[PastRun]]
 
 
 def repeated_jobs(
@@ -50,22 +41,11 @@ def repeated_jobs(
     noise: float = 0.0,
     told: bool = False,
 ) -> RepeatedJobs:
-    """Draw a list of jobs from kinds that have run before.
+    """Draw a list of jobs (by default as many as in `benchmarks.live`) from kinds that ran before.
 
-    Parameters
-    ----------
-    kinds : sequence of KnownKind
-    arrival : {"staggered", "burst"}
-    seed : int
-    count : int, optional
-        Number of jobs; by default as in `benchmarks.live`.
-    scale : float
-        Total work relative to a full run.
-    noise : float
-        Standard deviation of the noise of reports relative to the range of the curve, of past
-        runs as well.
-    told : bool
-        Whether jobs announce their number of iterations.
+    The total work has a `scale` relative to a full run. The `noise` of reports, and of past runs as
+    well, is a standard deviation relative to the range of the curve. If `told`, jobs announce their
+    number of iterations.
     """
     rng = np.random.default_rng([seed, 4 if arrival == "staggered" else 5])
     arrivals = arrivals_of(arrival, rng, count, scale)
@@ -110,12 +90,12 @@ def _memories(
     kinds: Sequence[KnownKind],
     past: dict[int, tuple[list[PastCurve], Array, float]],
     rng: np.random.Generator,
-) -> dict[str, list[Run]]:
+) -> dict[str, list[PastRun]]:
     """Return the past runs of each scenario. If they mislead, kinds have each other's runs."""
     shuffled = rng.permutation(list(past)).tolist()
     half = set(shuffled[: len(shuffled) // 2])
     other = dict(zip(shuffled, [*shuffled[1:], shuffled[0]], strict=True))
-    memory: dict[str, list[Run]] = {name: [] for name in SCENARIOS}
+    memory: dict[str, list[PastRun]] = {name: [] for name in SCENARIOS}
     for k in past:
         name = kinds[k].name
         mine = [past_run(c, name, f"{name} {i}", w, past[k][2]) for i, c, w in _each(past[k])]

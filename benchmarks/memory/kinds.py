@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common.curves import resample
 from benchmarks.curves.repeated import FAMILIES, run_of_kind
-from dask_slaq.core.memory import Kind, Run, thinned
+from dask_slaq.core.memory import Kind, PastRun, thinned
 from dask_slaq.simulation.workload.curves import Curve, fit_for_jobs, parse
 from dask_slaq.simulation.workload.jsonl import records
 
@@ -37,62 +37,37 @@ class PastCurve:
 
 @dataclass(frozen=True)
 class KnownKind:
-    """One kind of job.
-
-    Attributes
-    ----------
-    name : str
-    past, tested : list of PastCurve
-        Runs of the past, and runs of which the jobs of a list are drawn.
-    """
+    """One kind of job: runs of the past, and runs of which the jobs of a list are drawn."""
 
     name: str
     past: list[PastCurve]
     tested: list[PastCurve]
 
 
-def trained(seed: int, *, kinds: int = 2) -> list[KnownKind]:
-    """Train kinds of each family, with other parameters and seeds in each run.
-
-    Parameters
-    ----------
-    seed : int
-    kinds : int
-        Data sets per family.
-    """
+def trained(seed: int) -> list[KnownKind]:
+    """Train one kind of each family, with other parameters and seeds in each run."""
     found = []
-    for family in FAMILIES:
-        for number in range(kinds):
-            data = 1000 * seed + number
-            rng = np.random.default_rng([seed, number, list(FAMILIES).index(family), 7])
-            usual = rng.uniform(*ITERATIONS)
-            runs: list[PastCurve] = []
-            tried = 0
-            while len(runs) < PAST + TESTED and tried < 4 * (PAST + TESTED):
-                iterations = round(usual * rng.uniform(*VARIED))
-                made = run_of_kind(family, data, tried, iterations)
-                tried += 1
-                if fit_for_jobs([Curve("", "", made.loss, False)]):
-                    runs.append(PastCurve(made.features, made.loss))
+    for number, family in enumerate(FAMILIES):
+        rng = np.random.default_rng([seed, 0, number, 7])
+        usual = rng.uniform(*ITERATIONS)
+        runs: list[PastCurve] = []
+        for tried in range(4 * (PAST + TESTED)):
+            iterations = round(usual * rng.uniform(*VARIED))
+            made = run_of_kind(family, 1000 * seed, tried, iterations)
+            if fit_for_jobs([Curve("", "", made.loss, False)]):
+                runs.append(PastCurve(made.features, made.loss))
             if len(runs) == PAST + TESTED:
-                found.append(KnownKind(f"{family} {number}", runs[:PAST], runs[PAST:]))
+                found.append(KnownKind(f"{family} 0", runs[:PAST], runs[PAST:]))
+                break
     return found
 
 
 def from_files(paths: Iterable[str | Path], seed: int) -> list[KnownKind]:
     """Group the curves of files by repository and model, and draw which are of the past.
 
-    Parameters
-    ----------
-    paths : iterable of path
-        JSON lines with ``id`` and ``loss``, and with any of ``repo``, ``model``, ``algorithm``.
-    seed : int
-
-    Returns
-    -------
-    list of KnownKind
-        Groups with several runs. Runs of a group are brought to about the same number of
-        iterations, since programs log at different intervals.
+    The files have JSON lines with ``id``, ``loss``, and any of ``repo``, ``model``, ``algorithm``.
+    Groups have several runs, which are brought to about the same number of iterations, since
+    programs log at different intervals.
     """
     rng = np.random.default_rng([seed, 8])
     groups: dict[str, list[Curve]] = {}
@@ -120,20 +95,11 @@ def _group(record: dict[str, Any]) -> str:
     return " / ".join(map(str, known)) or str(record.get("source") or record["id"])
 
 
-def past_run(curves: PastCurve, kind: str, name: str, work: float, tasks: float) -> Run:
-    """Return what a memory keeps of a run.
-
-    Parameters
-    ----------
-    curves : PastCurve
-    kind, name : str
-        Names of the kind and of the job.
-    work, tasks : float
-        Core-seconds per iteration, and parallel tasks.
-    """
+def past_run(curves: PastCurve, kind: str, name: str, work: float, tasks: float) -> PastRun:
+    """Return what a memory keeps of a run with so many core-seconds and tasks per iteration."""
     iteration = np.arange(1, len(curves.loss) + 1)
     kept = thinned(iteration)
-    return Run(
+    return PastRun(
         name,
         Kind(kind, tuple(sorted(curves.features.items()))),
         iteration[kept],

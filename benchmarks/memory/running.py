@@ -40,24 +40,11 @@ def measure(
     shape: dict[str, Any],
     pool: Executor,
 ) -> dict[str, Any]:
-    """Run all policies with all memories.
+    """Run all policies with all memories on kinds by seed; `shape` is passed to `repeated_jobs`.
 
-    Parameters
-    ----------
-    kinds : dict of int to list of KnownKind
-        Kinds by seed.
-    scenarios : list of str
-        Of `SCENARIOS`.
-    shape : dict
-        Further arguments of `repeated_jobs`.
-    pool : Executor
-
-    Returns
-    -------
-    dict
-        By arrival, scenario and policy: ``t90_over_best``, relative to the better of none and
-        fair, ``makespan_over_none``, and ``t90_over_without``, relative to no memory. The
-        scenario ``without`` has no memory.
+    Returns by arrival, scenario and policy ``t90_over_best``, relative to the better of none and
+    fair, ``makespan_over_none``, and ``t90_over_without``, relative to no memory. The scenario
+    ``without`` has no memory.
     """
     rows = [("without", policy) for policy in ("none", "fair", *POLICIES)]
     rows += [(scenario, policy) for scenario in scenarios for policy in POLICIES]

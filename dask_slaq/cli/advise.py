@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dask_slaq.cli.memory import past_runs, store_option
+from dask_slaq.cli.memory import runs_of_store, store_option
 from dask_slaq.cli.options import json_option
 from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned, printable
@@ -99,7 +99,7 @@ def advise(
         raise click.UsageError("give a LOG or --memory")
     if kinds and memory is None:
         raise click.UsageError("--kind needs --memory")
-    runs = [run for run in past_runs(memory) if not kinds or run.kind.name in kinds]
+    runs = [run for run in runs_of_store(memory) if not kinds or run.kind.name in kinds]
     if memory is not None and not runs and not logs:
         raise click.ClickException("there is no past run of these kinds: see dask slaq memory")
     chosen = {} if group is None else {"group": group}

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dask_slaq.cli.connection import Where
-    from dask_slaq.core.memory import Run
+    from dask_slaq.core.memory import PastRun
     from dask_slaq.memory import KindSummary
 
-__all__ = ["file_to_read", "memory", "past_runs", "store_option"]
+__all__ = ["file_to_read", "memory", "runs_of_store", "store_option"]
 
 #: Maximum number of runs that a command draws on, the newest ones.
 MOST_RUNS = 10_000
@@ -29,14 +29,8 @@ store_option = click.option(
 )
 
 
-def past_runs(path: str | None) -> list[Run]:
-    """Return the runs in a store, none without one.
-
-    Raises
-    ------
-    click.ClickException
-        The file is no store, or is empty.
-    """
+def runs_of_store(path: str | None) -> list[PastRun]:
+    """Return the newest runs in a store, none without one. Raises a `click.ClickException`."""
     from dask_slaq.cli.progress import spinner
     from dask_slaq.core.errors import SlaqError
     from dask_slaq.memory import read_runs
@@ -80,7 +74,9 @@ def memory(
     from dask_slaq.memory import prune as delete
     from dask_slaq.memory import read_kinds
 
-    path, before = _path(file), _before(older_than)
+    path, before = _given_or_configured(file), _before(older_than)
+    if path is None:
+        raise click.UsageError("no store given: pass FILE, or set slaq.memory")
     try:
         if prune:
             if kind is None and before is None:
@@ -104,48 +100,34 @@ def memory(
 def file_to_read(file: str | None, where: Where) -> str | None:
     """Return the store to read; None to ask a scheduler.
 
-    Parameters
-    ----------
-    file : str or None
-        Store that was given.
-    where : Where
-        Scheduler that was given.
-
-    Raises
-    ------
-    click.UsageError
-        Both are given, or none is given or configured.
+    Raises a `click.UsageError` if both are given, or none is given or configured.
     """
-    import os
-
     import dask
 
     asked = where.address or where.scheduler_file
     if file and asked:
         raise click.UsageError("give FILE or a scheduler, not both")
-    if file is None and not asked and not dask.config.get("scheduler-address", None):
-        file = dask.config.get("slaq.memory", None)
-        if not file:
-            raise click.UsageError(
-                "nothing to read: pass FILE, --scheduler or --scheduler-file, or set "
-                "DASK_SCHEDULER_ADDRESS or slaq.memory"
-            )
-    return None if file is None else os.path.expanduser(os.fspath(file))
+    if file is None and (asked or dask.config.get("scheduler-address", None)):
+        return None
+    if path := _given_or_configured(file):
+        return path
+    raise click.UsageError(
+        "nothing to read: pass FILE, --scheduler or --scheduler-file, or set "
+        "DASK_SCHEDULER_ADDRESS or slaq.memory"
+    )
 
 
-def _path(file: str | None) -> str:
+def _given_or_configured(file: str | None) -> str | None:
     import os
 
     import dask
 
     path = file or dask.config.get("slaq.memory", None)
-    if not path:
-        raise click.UsageError("no store given: pass FILE, or set slaq.memory")
-    return os.path.expanduser(os.fspath(path))
+    return os.path.expanduser(os.fspath(path)) if path else None
 
 
 def _before(age: str | None) -> float | None:
-    """Return the time in seconds since 1970 that is so long ago."""
+    """Return the Unix seconds of so long ago."""
     import math
     from time import time
 

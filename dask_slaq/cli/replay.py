@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dask_slaq.cli.memory import past_runs, store_option
+from dask_slaq.cli.memory import runs_of_store, store_option
 from dask_slaq.cli.options import json_option, policies_or_oracles
 
 __all__ = ["replay"]
@@ -40,5 +40,5 @@ def replay(log: str, policies: list[str], memory: str | None, json_file: str | N
     """
     from dask_slaq.cli.tables import show_replay
 
-    found = show_replay(log, policies, memory=past_runs(memory), json_file=json_file)
+    found = show_replay(log, policies, memory=runs_of_store(memory), json_file=json_file)
     raise SystemExit(0 if found else 1)

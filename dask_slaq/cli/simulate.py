@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dask_slaq.cli.memory import past_runs, store_option
+from dask_slaq.cli.memory import runs_of_store, store_option
 from dask_slaq.cli.options import json_option, policies_or_oracles
 
 __all__ = ["simulate"]
@@ -197,7 +197,7 @@ def simulate(
         policies,
         curves,
         settings,
-        memory=past_runs(memory),
+        memory=runs_of_store(memory),
         arrivals=arrivals,
         trace=trace,
         processes=processes,

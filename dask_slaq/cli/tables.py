@@ -14,7 +14,7 @@ import click
 from dask_slaq.cli.progress import bars
 from dask_slaq.cli.text import aligned
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import Run
+from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation.recorded import RECORDED, LogError, part_of, replay_log
 from dask_slaq.simulation.settings import Settings
 from dask_slaq.simulation.study import simulate
@@ -50,7 +50,7 @@ def show(
     curves: Sequence[str],
     settings: Mapping[str, Any],
     *,
-    memory: Sequence[Run] = (),
+    memory: Sequence[PastRun] = (),
     arrivals: str | None = None,
     trace: str | None = None,
     processes: int | None = None,
@@ -83,7 +83,11 @@ def show(
 
 
 def show_replay(
-    log: str, policies: Sequence[str], *, memory: Sequence[Run] = (), json_file: str | None = None
+    log: str,
+    policies: Sequence[str],
+    *,
+    memory: Sequence[PastRun] = (),
+    json_file: str | None = None,
 ) -> bool:
     """Replay a log, print the result, and write its figures as JSON to `json_file` if it is given.
 

@@ -18,13 +18,13 @@ from dask_slaq.core.owners import Owners, OwnerTerms
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.policies import Policy, Traits, traits_of
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.remembering import Remembering, RemembersRuns
+from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.settings import check_engine_settings, check_job_settings
 
 __all__ = ["Engine", "Predictor"]
 
 
-class Engine(RemembersRuns):
+class Engine:
     """Allocator of threads to jobs by their predicted loss reduction.
 
     Call `add_job` when a job arrives, `observe_task` after each of its tasks, `report` after each
@@ -157,6 +157,24 @@ class Engine(RemembersRuns):
             self._predictor.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
+
+    def set_kind(self, job: str, kind: Kind) -> None:
+        """Set the kind of a running job, which may be known only when its training begins.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        self.remembering.set_kind(job, kind)
+
+    def likeness(self, job: str) -> int:
+        """Return the number of past runs on which the forecast of a job rests.
+
+        Raises
+        ------
+        UnknownJob
+        """
+        return self.remembering.likeness(job)
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Record the loss after the next iteration of a job, which must report. O(1).

@@ -10,26 +10,16 @@ import numpy as np
 
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.jobs import Jobs
-from dask_slaq.core.memory import Kind, PastRuns, Run, running_time
+from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
 
-__all__ = ["Remembering", "RemembersRuns"]
+__all__ = ["Remembering"]
 
 
 class Remembering:
-    """Kinds of the jobs of an engine, and the memory of their runs.
+    """Kinds of the running jobs of an engine, and the memory of their runs, if it has one.
 
-    Parameters
-    ----------
-    memory : PastRuns, optional
-        None remembers nothing.
-    jobs : Jobs
-    predictor : Predictor
-
-    Attributes
-    ----------
-    memory : PastRuns or None
-    kinds : dict of str to Kind
-        Kind of each running job that has one.
+    Predictors of users may lack what serves past runs: a ``kind`` in `add`, `set_kind`, `curve` and
+    `likeness`.
     """
 
     def __init__(self, memory: PastRuns | None, jobs: Jobs, predictor: Predictor) -> None:
@@ -46,13 +36,13 @@ class Remembering:
         """Record the kind of a job that was added, and expect running times as of like runs."""
         self.kinds[job] = kind
         if self.memory is not None:
-            past = running_time(self.memory.like(kind))
+            past = expected_time(self.memory.like(kind))
             self._jobs.runtimes.expect(self._jobs.row(job), past)
 
     def remove(self, job: str, outcome: str | None, ended: float) -> None:
         """Remember the run of a `job` that `ended` (Unix seconds), if it has an `outcome`."""
         if self.memory is not None and outcome is not None:
-            run = self.run_of(job, outcome, ended)
+            run = self._run_of(job, outcome, ended)
             if run is not None:
                 self.memory.add(run)
         self.kinds.pop(job, None)
@@ -66,25 +56,10 @@ class Remembering:
             compare(job, kind)
         self.add(job, kind)
 
-    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
+    def _run_of(self, job: str, outcome: str, ended: float) -> PastRun | None:
         """Return what is to be remembered of a job that ends.
 
-        Parameters
-        ----------
-        job : str
-        outcome : {"done", "stopped", "failed"}
-        ended : float
-            Seconds, on the clock that is to order past runs.
-
-        Returns
-        -------
-        Run or None
-            None if the kind of the job is not known, if it has not reported, or if the predictor
-            keeps no curves.
-
-        Raises
-        ------
-        UnknownJob
+        None if its kind is not known, if it has not reported, or if the predictor keeps no curves.
         """
         row = self._jobs.row(job)
         kind = self.kinds.get(job)
@@ -97,10 +72,7 @@ class Remembering:
         seen = self._jobs.runtimes
         seen.observe_iterations()
         work, width = seen.column["work"].item(row), seen.column["width"].item(row)
-        law = None
-        if seen.column["scaled"][row]:
-            law = tuple(seen.column["law"][row].tolist())
-        return Run(
+        return PastRun(
             job,
             kind,
             np.asarray(curve[0], np.int64),
@@ -109,55 +81,17 @@ class Remembering:
             outcome=outcome,
             work=work if work > 0 else math.nan,
             tasks=width if work > 0 else math.nan,
-            law=law,
+            law=tuple(seen.column["law"][row].tolist()) if seen.column["scaled"][row] else None,
             ended=ended,
         )
 
     def likeness(self, job: str) -> int:
-        """Return the number of past runs on which the forecast of a job rests.
-
-        Raises
-        ------
-        UnknownJob
-        """
+        """Return the number of past runs on which the forecast of a job rests."""
         row = self._jobs.row(job)
         likeness = getattr(self._predictor, "likeness", None)
         if likeness is None or not self._jobs.table.column["reports"][row]:
             return 0
         return int(likeness(job))
-
-
-class RemembersRuns:
-    """Methods of an `Engine` about kinds of jobs and past runs."""
-
-    remembering: Remembering
-
-    def set_kind(self, job: str, kind: Kind) -> None:
-        """Set the kind of a running job, which may be known only when its training begins.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        self.remembering.set_kind(job, kind)
-
-    def run_of(self, job: str, outcome: str, ended: float) -> Run | None:
-        """Return what is to be remembered of a job that ends. See `Remembering.run_of`.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        return self.remembering.run_of(job, outcome, ended)
-
-    def likeness(self, job: str) -> int:
-        """Return the number of past runs on which the forecast of a job rests.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        return self.remembering.likeness(job)
 
 
 def _takes_kind(predictor: Predictor) -> bool:

@@ -51,26 +51,15 @@ class UsageKey(NamedTuple):
 
 @dataclass(slots=True)
 class Usage:
-    """Usage of the cluster.
-
-    Attributes
-    ----------
-    core_seconds : float
-    waited : float
-        Seconds in which jobs had tasks to run, and none of them had a thread.
-    done, stopped, failed, lost : int
-        Numbers of jobs that ended, by outcome.
-    loss_reduction : float
-        Sum over the jobs that ended, in normalized loss.
-    """
+    """Usage of the cluster, and the jobs that ended by outcome."""
 
     core_seconds: float = 0.0
-    waited: float = 0.0
+    waited: float = 0.0  # seconds in which jobs had tasks to run, and none of them had a thread
     done: int = 0
     stopped: int = 0
     failed: int = 0
     lost: int = 0
-    loss_reduction: float = 0.0
+    loss_reduction: float = 0.0  # sum over the jobs that ended, in normalized loss
 
     @property
     def jobs(self) -> int:
@@ -88,26 +77,14 @@ COLUMNS = tuple(Usage.__slots__)
 
 
 class Ledger:
-    """Usage that was not taken yet, in rows. Bounded in size.
-
-    Attributes
-    ----------
-    rows : dict of UsageKey to Usage
-    """
+    """Usage that was not taken yet, in rows. Bounded in size."""
 
     def __init__(self) -> None:
         self.rows: dict[UsageKey, Usage] = {}
         self._day, self._known = EARLIER, set[UsageKey]()
 
     def of(self, day: int, owner: str, kind: str, job: str) -> Usage:
-        """Return the row to add to.
-
-        Parameters
-        ----------
-        day : int
-        owner, kind, job : str
-            See `UsageKey`.
-        """
+        """Return the row to add to. See `UsageKey`."""
         key = UsageKey(day, owner, kind, job)
         if (row := self.rows.get(key)) is not None:
             return row
@@ -142,12 +119,7 @@ class Ledger:
 
 
 def check_by(by: object) -> tuple[str, ...]:
-    """Return what usage is to be summed `by`: one of `BY`, or several of them.
-
-    Raises
-    ------
-    InvalidSetting
-    """
+    """Return what usage is summed `by`: one of `BY`, or several. Raises `InvalidSetting`."""
     names = (by,) if isinstance(by, str) else by
     if isinstance(names, list | tuple) and names and all(name in BY for name in names):
         return tuple(dict.fromkeys(names))
@@ -159,36 +131,20 @@ def check_by(by: object) -> tuple[str, ...]:
 def sum_by(
     rows: Iterable[tuple[UsageKey, Usage]], by: Sequence[str]
 ) -> dict[tuple[str | int, ...], Usage]:
-    """Return usage by the values of some fields of the keys.
-
-    Parameters
-    ----------
-    rows : iterable of (UsageKey, Usage)
-    by : sequence of str
-        Fields of `UsageKey`.
-    """
+    """Return usage by the values of some fields of the keys."""
     found: dict[tuple[str | int, ...], Usage] = {}
     for key, usage in rows:
         found.setdefault(tuple(getattr(key, name) for name in by), Usage()).add(usage)
     return found
 
 
-def decayed(by_day: Iterable[tuple[int, float]], now: float, half_life: float) -> float:
-    """Return core-seconds of several days, halved for each half-life since then.
+def decayed(day: int, core_seconds: float, now: float, half_life: float) -> float:
+    """Return the core-seconds of a day, halved for each half-life (seconds) since then.
 
-    Parameters
-    ----------
-    by_day : iterable of (int, float)
-        Day, and its core-seconds, which are taken to have been used in the middle of the day, or
-        of what has passed of it.
-    now : float
-        Seconds since 1970.
-    half_life : float
-        Seconds.
+    They are taken to have been used in the middle of the day, or of what has passed of it at `now`
+    (seconds since 1970).
     """
-    total = 0.0
-    for day, seconds in by_day:
-        if day != EARLIER:
-            middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2
-            total += seconds * math.exp2(-max(now - middle, 0.0) / half_life)
-    return total
+    if day == EARLIER:
+        return 0.0
+    middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2
+    return core_seconds * math.exp2(-max(now - middle, 0.0) / half_life)

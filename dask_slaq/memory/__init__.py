@@ -1,5 +1,6 @@
-"""Store of past runs in a file, which a scheduler writes and anything may read."""
+"""Memory of past runs: the file that a scheduler writes and anything may read, and its jobs."""
 
+from dask_slaq.memory.following import MEMORY_TOPIC, Memory, safely
 from dask_slaq.memory.reading import (
     KindSummary,
     StoreError,
@@ -9,12 +10,15 @@ from dask_slaq.memory.reading import (
     read_runs,
     read_usage,
 )
-from dask_slaq.memory.store import LAPSE, RunStore, Unfinished
+from dask_slaq.memory.rows import Unfinished
+from dask_slaq.memory.store import LAPSE, RunStore
 from dask_slaq.memory.usage_rows import usage_as_dicts
 
 __all__ = [
     "LAPSE",
+    "MEMORY_TOPIC",
     "KindSummary",
+    "Memory",
     "RunStore",
     "StoreError",
     "Unfinished",
@@ -23,5 +27,6 @@ __all__ = [
     "read_kinds",
     "read_runs",
     "read_usage",
+    "safely",
     "usage_as_dicts",
 ]

@@ -1,4 +1,4 @@
-"""What a store holds, for people and for programs other than its scheduler; and its pruning."""
+"""What a file of past runs holds, for people and for other programs; and its pruning."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import Run
+from dask_slaq.core.memory import PastRun
 from dask_slaq.core.usage import Usage
-from dask_slaq.memory.audit_rows import select_audit
-from dask_slaq.memory.run_rows import COLUMNS, runs_of
-from dask_slaq.memory.schema import NotOurs, is_damage, open_to_read, open_to_write
-from dask_slaq.memory.usage_rows import select_usage
-from dask_slaq.memory.writing import shrink
+from dask_slaq.memory.file import NotOurs, is_damage, open_to_read, open_to_write
+from dask_slaq.memory.rows import select_runs, shrink
+from dask_slaq.memory.usage_rows import select_audit, select_usage
 
 __all__ = [
     "KindSummary",
@@ -26,9 +24,7 @@ __all__ = [
     "read_kinds",
     "read_runs",
     "read_usage",
-    "select_runs",
 ]
-
 
 #: Steps of SQLite between two calls of a `progress`: some milliseconds.
 STEPS = 100_000
@@ -40,179 +36,30 @@ class StoreError(SlaqError):
 
 @dataclass(frozen=True)
 class KindSummary:
-    """Runs of one kind in a store.
-
-    Attributes
-    ----------
-    kind : str
-        Name of the kind.
-    runs, done : int
-        Number of runs, and of those that ended by themselves.
-    least, mean, most : float
-        Iterations of its runs.
-    last : float
-        When the last one ended, in seconds since 1970.
-    """
+    """Runs of one kind in a store: their number, iterations, and the end of the last one."""
 
     kind: str
     runs: int
-    done: int
-    least: int
+    done: int  # runs that ended by themselves
+    least: int  # iterations
     mean: float
     most: int
-    last: float
-
-
-def read_kinds(
-    path: str | Path, *, progress: Callable[[], object] | None = None
-) -> list[KindSummary]:
-    """Return a summary of each kind in a store, the last used first.
-
-    Parameters
-    ----------
-    path : path
-    progress : callable, optional
-        Called now and then.
-
-    Raises
-    ------
-    StoreError
-    """
-    with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
-        _call_now_and_then(connection, progress)
-        found = connection.execute(
-            "SELECT kind, count(*), sum(outcome = 'done'), min(iterations), avg(iterations),"
-            " max(iterations), max(ended) FROM runs GROUP BY kind ORDER BY max(ended) DESC, kind"
-        )
-        return [KindSummary(*row) for row in found]
-
-
-def read_runs(
-    path: str | Path,
-    kind: str | None = None,
-    most: int | None = None,
-    *,
-    progress: Callable[[], object] | None = None,
-) -> list[Run]:
-    """Return runs of a store, newest first.
-
-    Parameters
-    ----------
-    path : path
-    kind : str, optional
-        Name of their kind. Runs of all kinds by default.
-    most : int, optional
-        Maximum number of runs.
-    progress : callable, optional
-        Called now and then.
-
-    Raises
-    ------
-    StoreError
-    """
-    with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
-        _call_now_and_then(connection, progress)
-        return select_runs(connection, kind, most)
-
-
-def select_runs(connection: sqlite3.Connection, kind: str | None, most: int | None) -> list[Run]:
-    """Return runs of an open store. See `read_runs`."""
-    which = "" if kind is None else "WHERE kind = ?"
-    rows = connection.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM runs {which} ORDER BY ended DESC LIMIT ?",
-        (*(() if kind is None else (kind,)), -1 if most is None else most),
-    )
-    return [run for _, run in runs_of(rows)]
-
-
-def read_usage(
-    path: str | Path, by: Sequence[str] = ("owner",), since: int | None = None
-) -> dict[tuple[str | int, ...], Usage]:
-    """Return usage in a store, see `sum_by`.
-
-    Parameters
-    ----------
-    path : path
-    by : sequence of str
-        Some of ``owner``, ``kind``, ``job`` and ``day``.
-    since : int, optional
-        First day, in days since 1970. All days by default.
-
-    Raises
-    ------
-    StoreError
-    """
-    with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
-        return select_usage(connection, by, since)
-
-
-def read_audit(path: str | Path) -> list[dict[str, Any]]:
-    """Return the events of the audit in a store, oldest first.
-
-    Raises
-    ------
-    StoreError
-    """
-    with _explained(Path(path)), closing(open_to_read(Path(path))) as connection:
-        return select_audit(connection)
-
-
-def prune(
-    path: str | Path,
-    *,
-    before: float | None = None,
-    kind: str | None = None,
-    progress: Callable[[], object] | None = None,
-) -> int:
-    """Delete runs from a store, also while a scheduler writes to it.
-
-    Parameters
-    ----------
-    path : path
-    before : float, optional
-        Delete only runs that ended earlier, in seconds since 1970.
-    kind : str, optional
-        Delete only runs of the kind of this name.
-    progress : callable, optional
-        Called now and then.
-
-    Returns
-    -------
-    int
-        Number of runs that were deleted.
-
-    Raises
-    ------
-    StoreError
-    """
-    path = Path(path)
-    with _explained(path):
-        open_to_read(path).close()  # rather than create a file or set one aside
-        with closing(open_to_write(path)) as connection:
-            _call_now_and_then(connection, progress)
-            which, values = [], []
-            for test, value in (("ended < ?", before), ("kind = ?", kind)):
-                if value is not None:
-                    which.append(test)
-                    values.append(value)
-            where = f"WHERE {' AND '.join(which)}" if which else ""
-            deleted = connection.execute(f"DELETE FROM runs {where}", values).rowcount
-            shrink(connection)
-            return deleted
-
-
-def _call_now_and_then(
-    connection: sqlite3.Connection, progress: Callable[[], object] | None
-) -> None:
-    if progress is not None:
-        connection.set_progress_handler(progress, STEPS)
+    last: float  # seconds since 1970
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into a `StoreError`."""
+def _opened(
+    path: str | Path,
+    progress: Callable[[], None] | None = None,
+    open_file: Callable[[Path], sqlite3.Connection] = open_to_read,
+) -> Iterator[sqlite3.Connection]:
+    """Open a store, and call `progress` now and then. What SQLite raises becomes a `StoreError`."""
+    path = Path(path)
     try:
-        yield
+        with closing(open_file(path)) as connection:
+            if progress is not None:
+                connection.set_progress_handler(progress, STEPS)
+            yield connection
     except (NotOurs, sqlite3.Error) as error:
         if not path.exists():
             why = "there is no such file"
@@ -223,3 +70,63 @@ def _explained(path: Path) -> Iterator[None]:
         else:
             why = str(error)
         raise StoreError(f"cannot use {str(path)!r} as a store of runs: {why}") from None
+
+
+def read_kinds(
+    path: str | Path, *, progress: Callable[[], None] | None = None
+) -> list[KindSummary]:
+    """Return a summary of each kind in a store, the last used first. Raises `StoreError`."""
+    with _opened(path, progress) as connection:
+        found = connection.execute(
+            "SELECT kind, count(*), sum(outcome = 'done'), min(iterations), avg(iterations),"
+            " max(iterations), max(ended) FROM runs GROUP BY kind ORDER BY max(ended) DESC, kind"
+        )
+        return [KindSummary(*row) for row in found]
+
+
+def read_runs(
+    path: str | Path, most: int | None = None, *, progress: Callable[[], None] | None = None
+) -> list[PastRun]:
+    """Return the newest runs of a store, newest first; all by default. Raises `StoreError`."""
+    with _opened(path, progress) as connection:
+        return select_runs(connection, None, most)
+
+
+def read_usage(
+    path: str | Path, by: Sequence[str] = ("owner",), since: int | None = None
+) -> dict[tuple[str | int, ...], Usage]:
+    """Return usage in a store by fields of `UsageKey`, see `sum_by`. Raises `StoreError`.
+
+    `since` is the first day, in days since 1970; all days by default.
+    """
+    with _opened(path) as connection:
+        return select_usage(connection, by, since)
+
+
+def read_audit(path: str | Path) -> list[dict[str, Any]]:
+    """Return the events of the audit in a store, oldest first. Raises `StoreError`."""
+    with _opened(path) as connection:
+        return select_audit(connection)
+
+
+def prune(
+    path: str | Path,
+    *,
+    before: float | None = None,
+    kind: str | None = None,
+    progress: Callable[[], None] | None = None,
+) -> int:
+    """Delete runs from a store, also while a scheduler writes to it. Returns their number.
+
+    Only runs that ended before `before` (seconds since 1970), and of the kind of that name; all by
+    default. Raises `StoreError`.
+    """
+    with _opened(path):
+        pass  # rather than create a file or set one aside
+    with _opened(path, progress, open_to_write) as connection:
+        tests = {"ended < ?": before, "kind = ?": kind}
+        chosen = {test: value for test, value in tests.items() if value is not None}
+        where = f"WHERE {' AND '.join(chosen)}" if chosen else ""
+        deleted = connection.execute(f"DELETE FROM runs {where}", [*chosen.values()]).rowcount
+        shrink(connection)
+        return deleted

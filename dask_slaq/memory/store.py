@@ -6,218 +6,331 @@ the log; what cannot be written is said once, and left out from then on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import monotonic, time
+from typing import Any, TypeVar
 
-from dask_slaq.core.memory import Run
-from dask_slaq.core.usage import Usage, UsageKey
-from dask_slaq.memory.audit_rows import select_audit
-from dask_slaq.memory.reading import select_runs
-from dask_slaq.memory.run_rows import COLUMNS, runs_of
-from dask_slaq.memory.schema import is_damage, open_to_read
-from dask_slaq.memory.usage_rows import select_usage
-from dask_slaq.memory.writer import Writer
+from dask_slaq.core.memory import MOST_POINTS, PastRun
+from dask_slaq.core.usage import DAY, Usage, UsageKey
+from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
+from dask_slaq.memory.rows import (
+    Unfinished,
+    insert,
+    let_lapse,
+    prune_to,
+    row_of,
+    select_runs,
+    select_unfinished,
+)
+from dask_slaq.memory.usage_rows import (
+    add_audit,
+    add_usage,
+    compact_usage,
+    select_audit,
+    select_usage,
+)
 
-__all__ = ["LAPSE", "RunStore", "Unfinished"]
+__all__ = ["LAPSE", "RunStore"]
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+#: What a request does with the file, in a transaction: `False` if it was left out.
+Write = Callable[[sqlite3.Connection], object]
+#: A request, and what to call in the writer's thread once it is on disk.
+Request = tuple[Write, Callable[[], object]]
+
 #: Maximum numbers of runs and of bytes in the file; above them the oldest runs are deleted.
 MOST_RUNS, MOST_BYTES = 100_000, 190_000_000
+#: Number of runs written between two looks at the size of the file.
+LOOK_EVERY = 500
 #: Seconds after which an unfinished run that nobody took up again has failed.
 LAPSE = 600.0
-
-
-@dataclass(frozen=True)
-class Unfinished:
-    """A run of which the end is not known, as it was when it was last written.
-
-    Attributes
-    ----------
-    key : str
-        Identifies the run.
-    owner : str
-    run : Run
-        Its ``ended`` is when it was written.
-    """
-
-    key: str
-    owner: str
-    run: Run
+#: Maximum number of requests that wait to be written, and that are written at once.
+MOST_WAITING, MOST_TOGETHER = 10_000, 500
+#: Maximum number of points of the curve of an unfinished run.
+MOST_UNFINISHED_POINTS = 160
+#: Seconds between two attempts while another process holds the file, for which readers wait until
+#: it is open, and for which they wait until what is queued is written.
+PAUSE, OPENING, PATIENCE = 1.0, 30.0, 2.0
 
 
 class RunStore:
-    """Store of past runs, and of the ones that go on, in a file.
+    """Store of past runs, and of the ones that go on, in a file that is created if it is missing.
 
-    Parameters
-    ----------
-    path : path
-        File, created if it is missing.
-    acknowledge : callable, optional
-        Called in the writer's thread as ``acknowledge(keys)`` with the keys of ended runs that
-        are safe on disk.
-    most_runs, most_bytes : int
-        Maximum size of the file.
+    `acknowledge` is called in the writer's thread with the key and the job of each ended run that
+    is safe on disk. Above `most_runs` or `most_bytes` the oldest runs are deleted.
 
     Attributes
     ----------
     path : Path
+    failed : str or None
+        Why nothing is written any more.
+    stored, dropped : int
+        Number of runs that are safe on disk, and of requests that were left out.
     """
 
     def __init__(
         self,
         path: str | Path,
-        acknowledge: Callable[[Sequence[str]], object] | None = None,
+        acknowledge: Callable[[str, str], object] = lambda key, job: None,
         *,
         most_runs: int = MOST_RUNS,
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self.path = Path(path).expanduser().absolute()
-        self._writer = Writer(self.path, acknowledge, most_runs, most_bytes)
-        self._put = self._writer.put
-
-    @property
-    def failed(self) -> str | None:
-        """Why nothing is written any more."""
-        return self._writer.failed
-
-    @property
-    def stored(self) -> int:
-        """Number of runs that are safe on disk since the store was made."""
-        return self._writer.stored
-
-    @property
-    def dropped(self) -> int:
-        """Number of requests that were left out since the store was made."""
-        return self._writer.dropped
+        self.failed: str | None = None
+        self.stored = self.dropped = 0
+        self._acknowledge = acknowledge
+        self._most_runs, self._most_bytes = most_runs, most_bytes
+        self._looked, self._compacted = 0, -1.0
+        self._requests: queue.Queue[Request | None] = queue.Queue(MOST_WAITING)
+        self._opened, self._closing = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="slaq-memory", daemon=True)
+        self._thread.start()
 
     # Called by the scheduler; none of these waits.
 
-    def add(self, key: str, run: Run) -> None:
-        """Queue a run that has ended, in place of an unfinished one of this key.
+    def add(self, key: str, run: PastRun) -> None:
+        """Queue a run that has ended, in place of an unfinished one of this key."""
 
-        Parameters
-        ----------
-        key : str
-            Identifies the run.
-        run : Run
-        """
-        self._put("add", key, run)
+        def write(connection: sqlite3.Connection) -> bool:
+            connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
+            return self._insert(connection, key, run)
+
+        def tell() -> None:
+            self.stored += 1
+            self._acknowledge(key, run.job)
+
+        self._put(write, tell)
 
     def checkpoint(self, runs: Sequence[Unfinished]) -> None:
         """Queue runs that go on, each in place of what was written of it before."""
         if runs:
-            self._put("checkpoint", tuple(runs))
+            self._put(lambda c: [self._insert(c, one.key, one.run, one.owner) for one in runs])
 
     def discard(self, key: str) -> None:
         """Queue the removal of an unfinished run of which nothing is worth keeping."""
-        self._put("discard", key)
+        self._put(lambda c: c.execute("DELETE FROM unfinished WHERE key = ?", (key,)))
 
     def lapse(self, now: float) -> None:
         """Queue that unfinished runs written `LAPSE` seconds before `now` count as failed."""
-        self._put("lapse", now - LAPSE)
+        self._put(lambda connection: let_lapse(connection, now - LAPSE))
 
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
     ) -> bool:
-        """Queue usage to add. Returns whether it was queued.
+        """Queue usage to add, and `then` to be called in the writer's thread once it is written.
 
-        Parameters
-        ----------
-        rows : sequence of (UsageKey, Usage)
-        then : callable
-            Called in the writer's thread once the rows are written.
+        Returns whether it was queued.
         """
-        return self._put("usage", tuple(rows), then)
+        return self._put(lambda connection: add_usage(connection, rows), then)
 
     def add_audit(self, event: Mapping[str, Any]) -> None:
         """Queue an `event` of the audit, a mapping of plain values."""
-        self._put("audit", dict(event))
+        self._put(lambda connection: add_audit(connection, event))
 
     # Called in other threads; these wait.
 
-    def load(self, kind: str, most: int) -> list[Run]:
-        """Read the newest runs of a kind; none if the file cannot be read.
-
-        Parameters
-        ----------
-        kind : str
-            Name of the kind.
-        most : int
-            Maximum number of runs.
-        """
+    def load(self, kind: str, most: int) -> list[PastRun]:
+        """Read the newest runs of the kind of a name; none if the file cannot be read."""
         return self._read(lambda connection: select_runs(connection, kind, most)) or []
 
     def unfinished(self, since: float) -> list[Unfinished]:
         """Read the unfinished runs that were written since a time, in seconds since 1970."""
-
-        def select(connection: sqlite3.Connection) -> list[Unfinished]:
-            columns = ", ".join(COLUMNS)
-            rows = connection.execute(
-                f"SELECT owner, {columns} FROM unfinished WHERE ended >= ? ORDER BY ended",
-                (since,),
-            ).fetchall()
-            owners = {str(row[1]): str(row[0]) for row in rows}
-            runs = runs_of(row[1:] for row in rows)
-            return [Unfinished(key, owners[key], run) for key, run in runs]
-
-        return self._read(select) or []
+        return self._read(lambda connection: select_unfinished(connection, since)) or []
 
     def usage(
         self, by: Sequence[str], since: int | None = None
     ) -> dict[tuple[str | int, ...], Usage] | None:
-        """Read usage as `select_usage` does; None if the file cannot be read.
-
-        Parameters
-        ----------
-        by : sequence of str
-        since : int, optional
-        """
-        found: dict[tuple[str | int, ...], Usage] | None = self._read(
-            lambda connection: select_usage(connection, by, since)
-        )
-        return found
+        """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
+        self.flush(PATIENCE)
+        return self._read(lambda connection: select_usage(connection, by, since))
 
     def audit(self) -> list[dict[str, Any]]:
-        """Read the events of the audit, oldest first; none if the file cannot be read."""
+        """Read the events of the audit, oldest first, with those that are queued."""
+        self.flush(PATIENCE)
         return self._read(select_audit) or []
 
-    def _read(self, select: Callable[[sqlite3.Connection], Any]) -> Any:
-        self._writer.opened.wait(30)
+    def _read(self, select: Callable[[sqlite3.Connection], T]) -> T | None:
+        self._opened.wait(OPENING)
         try:
             with closing(open_to_read(self.path)) as connection:
                 return select(connection)
         except Exception as error:
             if is_damage(error):
-                self._put("damaged", error)
+                self._complain(error)
             else:
                 logger.debug("cannot read %s: %s", self.path, error)
             return None
 
-    def flush(self, timeout: float = 10.0) -> bool:
-        """Wait until what is queued now is written. Returns whether it was, in time.
+    def _complain(self, error: Exception) -> None:
+        """Let the writer look at a damaged file, which may have been replaced meanwhile."""
 
-        Parameters
-        ----------
-        timeout : float
-            Seconds.
-        """
-        done = threading.Event()
-        self._put("call", done.set)
-        return self.failed is None and done.wait(timeout) and self.failed is None
+        def look(connection: sqlite3.Connection) -> None:
+            if connection.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise error
+
+        self._put(look)
+
+    def flush(self, timeout: float = 10.0) -> bool:
+        """Wait for `timeout` seconds until what is queued is written. Returns whether it was."""
+        done, deadline = threading.Event(), monotonic() + timeout
+        if self._put(lambda connection: None, done.set):
+            while not done.wait(0.05) and self._thread.is_alive() and monotonic() < deadline:
+                pass
+        return done.is_set()
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is queued, and close the file. Requests from now on are left out.
 
-        Parameters
-        ----------
-        timeout : float
-            Seconds to wait for the thread; 0 to let it end by itself.
+        Waits for `timeout` seconds; with 0 the thread ends by itself.
         """
-        self._writer.close(timeout)
+        self._closing.set()
+        with contextlib.suppress(queue.Full):  # then the thread looks at the event
+            self._requests.put_nowait(None)
+        self._thread.join(timeout)
+
+    def _put(self, write: Write, then: Callable[[], object] = bool) -> bool:
+        """Queue a request. Returns whether it was queued."""
+        if self.failed is None and not self._closing.is_set():
+            try:
+                self._requests.put_nowait((write, then))
+                return True
+            except queue.Full:
+                if not self.dropped:
+                    logger.warning(
+                        "%s is written too slowly: of the runs that end, some are left out",
+                        self.path,
+                    )
+        self.dropped += 1
+        return False
+
+    # In the thread.
+
+    def _work(self) -> None:
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = self._open()
+            self._opened.set()
+            while connection is not None and (requests := self._next()):
+                connection = self._write_all(connection, requests)
+        except Exception as error:  # a mistake of ours must not go unnoticed
+            self._fail(error, trace=True)
+        finally:
+            self._opened.set()
+            if connection is not None:
+                connection.close()
+
+    def _next(self) -> list[Request]:
+        """Wait for requests, and return those that there are; none if the store is to close."""
+        found: list[Request | None] = []
+        with contextlib.suppress(queue.Empty):
+            found.append(self._requests.get(not self._closing.is_set()))
+            while len(found) < MOST_TOGETHER:
+                found.append(self._requests.get_nowait())
+        return [request for request in found if request is not None]
+
+    def _open(self) -> sqlite3.Connection | None:
+        """Open the file, and set aside what is there if it cannot be used; None if in vain."""
+        for _ in range(2):
+            try:
+                connection = open_to_write(self.path)
+                self._compact(connection)
+                prune_to(connection, self._most_runs, self._most_bytes)
+                return connection
+            except Exception as error:
+                if not (is_damage(error) and self._set_aside(error)):
+                    self._fail(error)
+                    return None
+        return None
+
+    def _set_aside(self, error: Exception) -> bool:
+        if not self.path.is_file():
+            return False
+        try:
+            new = set_aside(self.path)
+        except OSError as other:
+            logger.error("cannot set %s aside: %s", self.path, other)
+            return False
+        logger.warning(
+            "cannot use %s as a store of runs (%s): it is now %s, and a new one was begun",
+            self.path,
+            error,
+            new.name,
+        )
+        return True
+
+    def _write_all(
+        self, connection: sqlite3.Connection | None, requests: list[Request]
+    ) -> sqlite3.Connection | None:
+        """Write requests in one transaction. Returns the connection to go on with, or None."""
+        if connection is not None and not self.path.exists():
+            logger.warning("%s is gone: a new one was begun", self.path)
+            connection.close()
+            connection = self._open()
+        anew = False  # once with a new file, if this one is damaged
+        while connection is not None:
+            try:
+                self._write(connection, requests)
+                return connection
+            except Exception as error:
+                busy = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+                if busy and not self._closing.wait(PAUSE):
+                    continue
+                connection.close()
+                if anew or not is_damage(error) or not self._set_aside(error):
+                    self._fail(error)
+                    return None
+                connection, anew = self._open(), True
+        return None
+
+    def _write(self, connection: sqlite3.Connection, requests: list[Request]) -> None:
+        # First, as an error after the commit would let all be written, and usage added, again.
+        if time() // DAY != self._compacted:
+            self._compact(connection)
+        if self.stored - self._looked >= LOOK_EVERY:
+            self._looked = self.stored
+            prune_to(connection, self._most_runs, self._most_bytes)
+        done = []
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for write, then in requests:
+                if write(connection) is not False:
+                    done.append(then)
+        for then in done:
+            then()
+
+    def _compact(self, connection: sqlite3.Connection) -> None:
+        """Add up old usage, once per day."""
+        now = time()
+        self._compacted = now // DAY
+        compact_usage(connection, now)
+
+    def _insert(self, connection: sqlite3.Connection, key: str, run: PastRun, *owner: str) -> bool:
+        """Write a run, an unfinished one if it has an owner. Returns whether it can be stored."""
+        try:
+            row = row_of(key, run, MOST_UNFINISHED_POINTS if owner else MOST_POINTS)
+        except Exception:  # one run must not cost the others
+            if not self.dropped:
+                logger.exception("a run of job %.100r cannot be stored", run.job)
+            self.dropped += 1
+            return False
+        insert(connection, row, *owner)
+        return True
+
+    def _fail(self, error: BaseException, trace: bool = False) -> None:
+        self.failed = str(error) or type(error).__name__
+        logger.warning(
+            "runs are remembered until the scheduler ends, and no longer in %s: %s",
+            self.path,
+            self.failed,
+            exc_info=error if trace else None,
+        )

@@ -1,7 +1,8 @@
-"""Usage in the store: rows that are added to, and added up when they are old."""
+"""Usage in the file, in rows that are added to, and added up when they are old; and the audit."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
@@ -9,14 +10,23 @@ from datetime import date, timedelta
 from typing import Any
 
 from dask_slaq.core.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
-from dask_slaq.memory.run_rows import storable
+from dask_slaq.memory.rows import storable
 
-__all__ = ["add_usage", "compact_usage", "select_usage", "usage_as_dicts"]
+__all__ = [
+    "add_audit",
+    "add_usage",
+    "compact_usage",
+    "select_audit",
+    "select_usage",
+    "usage_as_dicts",
+]
 
 #: Days for which usage is kept by job, and by kind and day; then only by owner.
 BY_JOB, BY_DAY = 90, 730
 #: Maximum number of rows; above it, the oldest are kept only by owner.
 MOST_ROWS = 200_000
+#: Maximum number of lines of the audit; the oldest are deleted first.
+MOST_LINES = 10_000
 
 _KEY, _SUMS = ", ".join(UsageKey._fields), ", ".join(f"sum({name})" for name in COLUMNS)
 #: Name of jobs and kinds that are added up. Work outside of jobs has none.
@@ -30,14 +40,7 @@ _ADD = (
 
 
 def add_usage(connection: sqlite3.Connection, rows: Iterable[tuple[UsageKey, Usage]]) -> None:
-    """Add to the rows of a store.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-    rows : iterable of (UsageKey, Usage)
-        What to add, finite.
-    """
+    """Add finite usage to the rows of an open store."""
     connection.executemany(
         _ADD, [(key.day, *map(storable, key[1:]), *astuple(usage)) for key, usage in rows]
     )
@@ -48,15 +51,9 @@ def select_usage(
 ) -> dict[tuple[str | int, ...], Usage]:
     """Return usage of an open store, see `sum_by`; nothing if an earlier release wrote it.
 
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-    by : sequence of str
-        Fields of `UsageKey`.
-    since : int, optional
-        First day. All days by default.
+    `since` is the first day; all days by default.
     """
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'usage'").fetchone():
+    if not _has(connection, "usage"):
         return {}
     names = ", ".join(UsageKey._fields[UsageKey._fields.index(name)] for name in by)
     rows = connection.execute(
@@ -66,23 +63,19 @@ def select_usage(
     return {row[: len(by)]: Usage(*row[len(by) :]) for row in rows}
 
 
+def _has(connection: sqlite3.Connection, table: str) -> bool:
+    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
+    return connection.execute(query, (table,)).fetchone() is not None
+
+
 def usage_as_dicts(
     found: Mapping[tuple[str | int, ...], Usage], by: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return usage as plain values, by day or from the largest to the smallest.
+    """Return usage (see `sum_by`) as plain values, by day or from the largest to the smallest.
 
-    Parameters
-    ----------
-    found : mapping of tuple to Usage
-        See `sum_by`.
-    by : sequence of str
-
-    Returns
-    -------
-    list of dict
-        The fields in `by` (``day`` as ``YYYY-MM-DD``, or ``earlier``), ``core_seconds``,
-        ``waited`` (seconds in which jobs had tasks to run and no thread), ``jobs`` (number that
-        ended), and of these ``done``, ``stopped``, ``failed`` and ``lost``.
+    A row has the fields in `by` (``day`` as ``YYYY-MM-DD``, or ``earlier``), ``core_seconds``,
+    ``waited`` (seconds in which jobs had tasks to run and no thread), ``jobs`` (number that
+    ended), and of these ``done``, ``stopped``, ``failed`` and ``lost``.
     """
     numbers = ("core_seconds", "waited", "jobs", *OUTCOMES)
     rows = []
@@ -93,22 +86,15 @@ def usage_as_dicts(
     return [row | {"day": _date(row["day"])} if "day" in row else row for row in rows]
 
 
-def _date(day: Any) -> str:
+def _date(day: int) -> str:
     return "earlier" if day == EARLIER else (date(1970, 1, 1) + timedelta(day)).isoformat()
 
 
 def compact_usage(connection: sqlite3.Connection, now: float) -> None:
-    """Add up what is old, in a transaction.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-    now : float
-        Seconds since 1970.
-    """
+    """Add up what is old at `now` (Unix seconds), in a transaction."""
     today = int(now // DAY)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
         _add_up(connection, today - BY_JOB, "day", "kind", f"job NOT IN ('', '{OTHERS}')")
         oldest = today - BY_DAY
         (count,) = connection.execute("SELECT count(*) FROM usage").fetchone()
@@ -118,11 +104,6 @@ def compact_usage(connection: sqlite3.Connection, now: float) -> None:
             ).fetchone()
             oldest = max(oldest, day + 1)
         _add_up(connection, oldest, str(EARLIER), _OTHERS, f"day > {EARLIER}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _add_up(connection: sqlite3.Connection, before: int, day: str, kind: str, which: str) -> None:
@@ -133,3 +114,25 @@ def _add_up(connection: sqlite3.Connection, before: int, day: str, kind: str, wh
     ).fetchall()
     connection.execute(f"DELETE FROM usage {where}")
     add_usage(connection, ((UsageKey(*row[:4]), Usage(*row[4:])) for row in rows))
+
+
+def add_audit(connection: sqlite3.Connection, event: Mapping[str, Any]) -> None:
+    """Add an event of plain values to the audit of an open store."""
+    text = storable(json.dumps(event, default=str))
+    connection.execute("INSERT INTO audit (event) VALUES (?)", (text,))
+    connection.execute(
+        "DELETE FROM audit WHERE number <= (SELECT max(number) FROM audit) - ?", (MOST_LINES,)
+    )
+
+
+def select_audit(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """Return the events of an open store, oldest first; none if an earlier release wrote it."""
+    if not _has(connection, "audit"):
+        return []
+    found = []
+    for (text,) in connection.execute("SELECT event FROM audit ORDER BY number"):
+        try:
+            found.append(dict(json.loads(text)))
+        except (ValueError, TypeError):
+            continue  # it is damaged
+    return found

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.usage import DAY, EARLIER, OUTCOMES, Ledger, Usage, decayed, sum_by
-from dask_slaq.memory import usage_as_dicts
-from dask_slaq.scheduler.memory import safely
+from dask_slaq.memory import safely, usage_as_dicts
 from dask_slaq.scheduler.views import UsageByOwner
 
 if TYPE_CHECKING:
@@ -33,9 +32,8 @@ __all__ = ["Accounts"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at running tasks, after which usage is written, and for which a query
-#: waits until it is.
-PERIOD, PATIENCE = 5.0, 2.0
+#: Seconds between two looks at running tasks, after which usage is written.
+PERIOD = 5.0
 #: Maximum number of tasks whose client is remembered, and of steps from one to its client.
 MOST_TASKS = 10_000
 #: Days of which usage is in memory, for the board.
@@ -45,18 +43,10 @@ RECENT = 14
 class Accounts:
     """Usage by owner, kind of job, job and day. Its methods never raise.
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    pools : Pools
-    store : RunStore or None
-        Where usage is kept; None to count from the scheduler's start.
-    payer_of : callable
-        Returns the owner, kind and job that pay for the pool of a name.
-    owner_of : callable
-        Returns the owner of the work of a client outside of jobs.
-    half_life : float, optional
-        Seconds after which half of what was used no longer counts as used lately.
+    It is kept in the store; without one it counts from the scheduler's start. `payer_of` returns
+    the owner, kind and job that pay for the pool of a name, and `owner_of` the owner of the work of
+    a client outside of jobs. After `half_life` seconds half of what was used no longer counts as
+    used lately.
 
     Attributes
     ----------
@@ -114,7 +104,7 @@ class Accounts:
             self._totals.of(owner).add(usage)
             self._keep(day, owner, usage)
             if self.half_life is not None:
-                used = decayed([(day, usage.core_seconds)], self._faded, self.half_life)
+                used = decayed(day, usage.core_seconds, self._faded, self.half_life)
                 self._lately[owner] += used
         self.loaded = True
 
@@ -157,13 +147,7 @@ class Accounts:
     def task_ended(self, key: Any, startstops: Iterable[Any], followed: bool) -> None:
         """Charge a task that leaves its worker, unless the pools do; before they follow that.
 
-        Parameters
-        ----------
-        key : hashable
-        startstops : iterable of dict
-            What it did there.
-        followed : bool
-            Whether the pools follow tasks.
+        `startstops` tell what it did there; `followed` tells whether the pools follow tasks.
         """
         ahead, seconds = self._ahead.pop(key, 0.0), None
         for run in startstops:
@@ -179,16 +163,7 @@ class Accounts:
 
     @safely
     def job_ended(self, name: str, outcome: str, loss_reduction: float) -> None:
-        """Count a job that ends.
-
-        Parameters
-        ----------
-        name : str
-        outcome : str
-            One of `OUTCOMES`.
-        loss_reduction : float
-            In normalized loss.
-        """
+        """Count a job that ends with one of `OUTCOMES`, and its reduction of normalized loss."""
         self._waits.pop(name, None)
         payer = self._payer_of(name)
         self._add(payer, outcome if outcome in OUTCOMES else "lost", 1)
@@ -260,6 +235,14 @@ class Accounts:
             for ts, seconds in ws.executing.items():
                 if ts.processing_on is ws:  # it has not ended since the heartbeat
                     yield ts, tracker.owner.get(ts.key), tracker.uncharged(ts, seconds)
+
+    def running(self) -> dict[str, float]:
+        """Return the core-seconds of running tasks for which pools were not charged, by name."""
+        found: defaultdict[str, float] = defaultdict(float)
+        for _, pool, seconds in self._running():
+            if pool is not None:
+                found[pool.name] += seconds
+        return found
 
     def _write(self) -> None:
         """Write what is new. What falls short of what was charged ahead is kept until it does not.
@@ -342,20 +325,10 @@ class Accounts:
         return {owner: max(self._lately.get(owner, 0.0), 0.0) for owner in sorted(set(owners))}
 
     async def query(self, by: Sequence[str], seconds: float | None) -> dict[str, Any]:
-        """Return usage.
+        """Return usage by fields of `UsageKey`, of the last `seconds` in whole days, or all.
 
-        Parameters
-        ----------
-        by : sequence of str
-            Fields of `UsageKey`.
-        seconds : float, optional
-            How far back, in whole days; all usage by default.
-
-        Returns
-        -------
-        dict
-            ``rows`` (see `usage_as_dicts`), ``file``, ``since`` (Unix seconds from which usage was
-            counted, None if from the file's beginning) and ``note`` (what is missing, or None).
+        It has ``rows`` (see `usage_as_dicts`), ``file``, ``since`` (Unix seconds from which usage
+        was counted, None if from the file's beginning) and ``note`` (what is missing, or None).
         """
         since = EARLIER if seconds is None else int((time() - seconds) // DAY)
         self.tick()
@@ -363,7 +336,7 @@ class Accounts:
         found, store, note = sum_by(left, by), self._store, self.broken
         kept = None
         if store is not None:
-            kept = await self._loop.run_in_executor(None, _read, store, by, since)
+            kept = await self._loop.run_in_executor(None, store.usage, by, since)
             for key, usage in (kept or {}).items():
                 found.setdefault(key, Usage()).add(usage)
         begin = strftime("%Y-%m-%d %H:%M:%S", localtime(self._begin))
@@ -379,10 +352,3 @@ class Accounts:
             "since": self._begin if kept is None else None,
             "note": note,
         }
-
-
-def _read(
-    store: RunStore, by: Sequence[str], since: int
-) -> dict[tuple[str | int, ...], Usage] | None:
-    store.flush(PATIENCE)
-    return store.usage(by, since)

@@ -18,20 +18,14 @@ from distributed.comm.addressing import get_address_host
 
 from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
-from dask_slaq.core.memory import Kind
+from dask_slaq.core.memory import Kind, kind_of_name
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import ALERT_TOPIC, STEER_TOPIC, check_job_settings, shown
+from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts
 from dask_slaq.scheduler.goals import Goals
-from dask_slaq.scheduler.memory import Memory, last_resort
 from dask_slaq.scheduler.pools import Pool
-from dask_slaq.scheduler.views import (
-    UnownedUsage,
-    etas,
-    seconds_of_running_tasks,
-    status_of_jobs,
-    values_of_jobs,
-)
+from dask_slaq.scheduler.views import UnownedUsage, etas, status_of_jobs, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -145,7 +139,7 @@ class ScheduledJobs:
         goal["target"] = given.get("target")
         if goal.get("target_kind") == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
-        kind = kind or last_resort(name)
+        kind = kind or kind_of_name(name)
         if given.get("latest") is None:
             given["latest"] = self._latest_of(owner)
         self.engine.add_job(name, monotonic(), owner=owner, kind=kind, **given)
@@ -451,7 +445,7 @@ class ScheduledJobs:
         self.goals.check()
         self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names, now = self.names(), time()
-        running = seconds_of_running_tasks(self.scheduler, self.pools)
+        running = self.accounts.running()
         self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
@@ -470,8 +464,7 @@ class ScheduledJobs:
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""
         if name in self.reports:
-            running = seconds_of_running_tasks(self.scheduler, self.pools)
-            self.epochs.end(name, self._values([name], running))
+            self.epochs.end(name, self._values([name], self.accounts.running()))
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:
         return values_of_jobs(self.engine, self.pools.pools, names, running)

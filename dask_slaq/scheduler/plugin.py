@@ -22,6 +22,7 @@ from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
 from dask_slaq.core.settings import ALERT_TOPIC
+from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
@@ -30,7 +31,6 @@ from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import follow, guarded, precede, surround
 from dask_slaq.scheduler.identity import Identity
 from dask_slaq.scheduler.jobs import ScheduledJobs
-from dask_slaq.scheduler.memory import Memory
 from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
 from dask_slaq.scheduler.registration import (
@@ -127,7 +127,11 @@ class SlaqPlugin(SchedulerPlugin):
         self.journal = log or None
         self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
-        self.memory = Memory(self, chosen.memory)
+        self.memory = Memory(
+            chosen.memory,
+            lambda: self.engine,
+            lambda event: scheduler.log_event(MEMORY_TOPIC, event),
+        )
         self.engine = self._make_engine()
         self.pools = Pools(
             scheduler,

@@ -17,15 +17,15 @@ import numpy.typing as npt
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, Status
 from dask_slaq.core.gains import iterations_to_target
-from dask_slaq.core.memory import Run
+from dask_slaq.core.memory import PastRun
 from dask_slaq.simulation.recorded import (
     GROUP,
     RunningTime,
     Trial,
     read_trials,
     running_time,
-    trials_of_runs,
 )
+from dask_slaq.simulation.remembered import losses_of
 
 __all__ = ["advise"]
 
@@ -50,7 +50,7 @@ def advise(
     group: str = GROUP,
     threads: Sequence[int] = (),
     within: float | None = None,
-    memory: Sequence[Run] = (),
+    memory: Sequence[PastRun] = (),
     progress: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, Any]:
     """Estimate the time and cost to reach a `target` loss for every recorded solver.
@@ -76,7 +76,12 @@ def advise(
     for trial in trials:
         by_group.setdefault(trial.group, []).append(trial)
     known = {name: (runs, running_time(runs)) for name, runs in by_group.items()}
-    for name, found in trials_of_runs(memory).items():
+    kinds: dict[str, list[PastRun]] = {}
+    for run in memory:
+        if len(run.iteration) > 1:
+            kinds.setdefault(run.kind.name, []).append(run)
+    for name, same in kinds.items():
+        found = [_trial(run) for run in same], _time_of_runs(same)
         known[f"{name} (memory)" if name in known else name] = found
     if memory:
         notes += FROM_MEMORY
@@ -111,6 +116,30 @@ def _check(target: float, threads: Sequence[int], within: float | None) -> None:
             raise InvalidSetting(f"thread counts must be from 1 to {MOST_THREADS}, not {n}")
     if within is not None and not (within > 0 and math.isfinite(within)):
         raise InvalidSetting(f"a deadline must be more than 0 seconds, not {within!r}")
+
+
+def _trial(run: PastRun) -> Trial:
+    """Return a past run as a trial: any number of threads up to that of its tasks was tried."""
+    losses = losses_of(run)
+    ones = np.ones(len(losses))
+    tasks = run.tasks if run.tasks >= 1 else np.inf
+    return Trial(run.job, run.kind.name, losses, ones * run.work, ones, 0.0 * ones, tasks)
+
+
+def _time_of_runs(runs: Sequence[PastRun]) -> RunningTime | None:
+    """Return the running time of the median core-seconds and tasks; None if no run tells.
+
+    It is by Ernest's law if most runs have one.
+    """
+    known = [run for run in runs if run.work > 0 and run.tasks >= 1]
+    if not known:
+        return None
+    work = float(np.median([run.work for run in known]))
+    tasks = float(max(round(np.median([run.tasks for run in known])), 1))
+    laws = [run.law for run in known if run.law is not None]
+    law = np.median(laws, axis=0) if 2 * len(laws) > len(known) else np.zeros(4)
+    form = "ernest" if law.any() else "waves"
+    return RunningTime(form, law, 0.0, work, tasks, 0.0, tuple(sorted({1, int(tasks)})))
 
 
 def _group(

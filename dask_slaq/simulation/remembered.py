@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_slaq.core.memory import Kind, PastRuns, Run
+from dask_slaq.core.memory import Kind, PastRun, PastRuns
 from dask_slaq.simulation.workload import Curve, SimulatedJob
 
-__all__ = ["FORGETFUL", "Remembered", "curve_of", "fixed_memory", "losses_of"]
+__all__ = ["FORGETFUL", "Remembered", "fixed_memory", "losses_of"]
 
 #: Ending of the name of a policy that runs without memory, beside itself with memory.
 FORGETFUL = " without memory"
@@ -25,11 +25,11 @@ MOST_ITERATIONS = 5_000
 class _Fixed(PastRuns):
     """Past runs to which no job of the simulation is added: several jobs may share one curve."""
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PastRun) -> None:
         """Ignore a job that ended."""
 
 
-def fixed_memory(runs: Iterable[Run]) -> PastRuns:
+def fixed_memory(runs: Iterable[PastRun]) -> PastRuns:
     """Return a memory of these runs, oldest first, that stays as it is."""
     memory = _Fixed()
     for run in runs:
@@ -38,39 +38,28 @@ def fixed_memory(runs: Iterable[Run]) -> PastRuns:
 
 
 class Remembered:
-    """Past runs of a store, of which some are jobs of a simulation and the earlier ones memory.
+    """Past runs of a store: of each kind, the later half are `curves` of jobs, the others `past`.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        Of each kind, the later half of the runs are curves of jobs.
-
-    Attributes
-    ----------
-    past : list of Run
-        Runs to remember, oldest first, without running times.
-    curves : list of Curve
+    The past runs are sorted by age, oldest first, and without running times: simulated jobs have
+    sizes of their own, so they would mislead.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        by_kind: dict[str, list[Run]] = {}
+    def __init__(self, runs: Sequence[PastRun]) -> None:
+        by_kind: dict[str, list[PastRun]] = {}
         for run in sorted(runs, key=lambda run: run.ended):
             if len(run.iteration) > 1:
                 by_kind.setdefault(run.kind.name, []).append(run)
-        self.past: list[Run] = []
+        self.past: list[PastRun] = []
         self.curves: list[Curve] = []
         self._kind: dict[str, Kind] = {}
         for same in by_kind.values():
             half = len(same) // 2
-            # Simulated jobs have sizes of their own, so past running times would mislead.
-            nothing = math.nan
-            self.past += [
-                replace(run, work=nothing, tasks=nothing, law=None) for run in same[:half]
-            ]
+            nan = math.nan
+            self.past += [replace(run, work=nan, tasks=nan, law=None) for run in same[:half]]
             for run in same[half:]:
-                curve = curve_of(run, f"{len(self.curves)}: {run.job}")
-                self._kind[curve.id] = run.kind
-                self.curves.append(curve)
+                name = f"{len(self.curves)}: {run.job}"
+                self._kind[name] = run.kind
+                self.curves.append(Curve(name, run.kind.name, losses_of(run), noisy=False))
         self.past.sort(key=lambda run: run.ended)
 
     def named(self, jobs: Iterable[SimulatedJob]) -> list[SimulatedJob]:
@@ -78,12 +67,6 @@ class Remembered:
         return [replace(job, kind=self._kind.get(job.curve)) for job in jobs]
 
 
-def curve_of(run: Run, name: str) -> Curve:
-    """Return the loss curve of a run under a name of its own; its kind is the group."""
-    return Curve(name, run.kind.name, losses_of(run), noisy=False)
-
-
-def losses_of(run: Run) -> np.ndarray:
-    """Return the loss of each iteration of a run, interpolated between those that are kept."""
-    last = min(int(run.iteration[-1]), MOST_ITERATIONS)
-    return np.interp(np.arange(1, last + 1), run.iteration, run.loss)
+def losses_of(run: PastRun) -> np.ndarray:
+    """Return the loss of each iteration of a run, up to `MOST_ITERATIONS`."""
+    return run.losses(1, min(int(run.iteration[-1]), MOST_ITERATIONS))

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from dask_slaq.cli.main import slaq
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.memory import RunStore, read_kinds
 
 DAY = 86_400.0
@@ -39,7 +39,9 @@ def file(tmp_path):
             loss = 0.1 + (rate - 0.01 * number) ** (at - 1.0)
             ended = now - (7 - number) * DAY
             known = {"work": 2.0, "tasks": 4.0, "ended": ended}
-            store.add(f"{kind}-{number}", Run(f"{kind}-{number}", Kind(kind), at, loss, n, **known))
+            store.add(
+                f"{kind}-{number}", PastRun(f"{kind}-{number}", Kind(kind), at, loss, n, **known)
+            )
     assert store.flush()
     store.close()
     return str(tmp_path / "runs.db")
@@ -114,7 +116,8 @@ def test_advice_draws_on_it(run, file):
 
 
 def test_simulations_draw_on_it(run, file):
-    options = ("--jobs", "6", "--cores", "16", "--seeds", "1", "--policies", "fair,max-total")
+    options = ("--jobs", "6", "--cores", "16", "--seeds", "1", "--processes", "1")
+    options += ("--policies", "fair,max-total")
     found = json.loads(run("simulate", "--memory", file, *options, "--json", "-"))
     assert list(found["policies"]) == ["fair", "max-total", "max-total without memory"]
     assert found["settings"]["curves"] == 8  # the later half

@@ -13,7 +13,7 @@ from simulation.conftest import make, run
 from dask_slaq.cli import progress
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.memory import RunStore
 
@@ -34,7 +34,7 @@ def files(tmp_path_factory):
     store = RunStore(folder / "runs.db")
     for number in range(4):
         at, losses = np.arange(1, 4), np.array([1.0, 0.5, 0.25])
-        store.add(f"key-{number}", Run("a", Kind("svm", ()), at, losses, 3))
+        store.add(f"key-{number}", PastRun("a", Kind("svm", ()), at, losses, 3))
     store.close()
     return folder
 

@@ -46,9 +46,9 @@ def test_former_days_are_added_up_where_nothing_takes_them():
 
 def test_use_fades_by_the_half_life():
     now = 100 * DAY + DAY / 2
-    assert decayed([(EARLIER, 9e9)], now, 7 * DAY) == 0
-    assert decayed([(93, 800.0)], now, 7 * DAY) == pytest.approx(400.0)
-    assert decayed([(100, 8.0)], now, DAY / 4) == pytest.approx(4.0)  # a quarter of a day ago
+    assert decayed(EARLIER, 9e9, now, 7 * DAY) == 0
+    assert decayed(93, 800.0, now, 7 * DAY) == pytest.approx(400.0)
+    assert decayed(100, 8.0, now, DAY / 4) == pytest.approx(4.0)  # a quarter of a day ago
 
 
 @pytest.mark.parametrize("by", ["week", [], ["owner", "x"], None, 3, [["owner"]]])

@@ -11,14 +11,14 @@ import threading
 import numpy as np
 import pytest
 
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.memory import RunStore, StoreError, Unfinished, prune, read_kinds, read_runs
 
 
 def a_run(job="job", kind="svm", n=20, **other):
     at = np.arange(1, n + 1)
     features = (("C", -1.0), ("rows", 5.0))
-    return Run(
+    return PastRun(
         job, Kind(kind, features), at, 1e6 + 1.0 / at, n, ended=other.pop("ended", 5.0), **other
     )
 
@@ -58,8 +58,8 @@ def test_a_run_comes_back_as_it_was(store):
 def test_what_is_acknowledged_is_on_disk(tmp_path):
     seen = []
 
-    def acknowledge(keys):
-        seen.extend((key, len(read_runs(tmp_path / "runs.db"))) for key in keys)
+    def acknowledge(key, job):
+        seen.append((key, len(read_runs(tmp_path / "runs.db"))))
 
     store = RunStore(tmp_path / "runs.db", acknowledge)
     for number in range(10):
@@ -226,11 +226,8 @@ def test_a_full_disk_costs_one_line(tmp_path, caplog):
         connection.execute("PRAGMA max_page_count = 12")
         full.set()
 
-    write = store._writer._write
-    store._writer._write = lambda connection, requests: (
-        limit(connection),
-        write(connection, requests),
-    )
+    write = store._write
+    store._write = lambda connection, requests: (limit(connection), write(connection, requests))
     with caplog.at_level(logging.WARNING):
         for number in range(300):
             store.add(str(number), a_run(n=64))
@@ -289,9 +286,9 @@ def test_readers_say_what_is_wrong_and_change_nothing(tmp_path, write, words):
 
 
 def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("dask_slaq.memory.writer.MOST_WAITING", 5)
+    monkeypatch.setattr("dask_slaq.memory.store.MOST_WAITING", 5)
     gate = threading.Event()
-    store = RunStore(tmp_path / "runs.db", lambda keys: gate.wait(30))
+    store = RunStore(tmp_path / "runs.db", lambda *_: gate.wait(30))
     with caplog.at_level(logging.WARNING):
         for number in range(600):
             store.add(str(number), a_run())

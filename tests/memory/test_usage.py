@@ -9,6 +9,7 @@ import pytest
 
 from dask_slaq.core.usage import DAY, OTHERS, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_kinds, read_usage, usage_as_dicts, usage_rows
+from dask_slaq.memory import store as store_module
 
 TODAY = int(time.time() // DAY)
 
@@ -69,9 +70,7 @@ def test_a_file_of_an_earlier_release_is_read_and_gets_the_table(path):
 
 
 def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monkeypatch):
-    from dask_slaq.memory import writer
-
-    monkeypatch.setattr(writer, "LOOK_EVERY", 0)
+    monkeypatch.setattr(store_module, "LOOK_EVERY", 0)
     failures = [sqlite3.OperationalError("database is locked")] * 2
 
     def prune_to(*args):
@@ -80,8 +79,8 @@ def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monke
 
     store = RunStore(path)
     assert store.flush()
-    monkeypatch.setattr(writer, "prune_to", prune_to)
-    monkeypatch.setattr(writer, "PAUSE", 0.01)
+    monkeypatch.setattr(store_module, "prune_to", prune_to)
+    monkeypatch.setattr(store_module, "PAUSE", 0.01)
     store.add_usage([(UsageKey(TODAY, "ann", "", ""), Usage(1.0))])
     assert store.flush() and not failures
     store.close()

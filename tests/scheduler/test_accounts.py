@@ -26,7 +26,7 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.usage import DAY, Usage, UsageKey
-from dask_slaq.memory import RunStore
+from dask_slaq.memory import RunStore, read_usage
 
 TWO = [("127.0.0.1", 1)] * 2
 VALIDATED = {"distributed.scheduler.validate": True}
@@ -72,8 +72,15 @@ async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
-async def test_tasks_count_while_they_run_and_once(c, s, a, b):
-    plugin = await start_plugin(c, s)
+async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
+    path = tmp_path / "runs.db"
+    plugin = await start_plugin(c, s, memory=str(path))
+
+    def used_in_file():
+        plugin.jobs.accounts.tick()  # as every few seconds: what a killed scheduler had written
+        assert plugin.memory.store.flush()
+        return sum(usage.core_seconds for usage in read_usage(path).values())
+
     plain = c.submit(wait_for, "plain", key="plain", workers=a.address)
     await state_of(s, plain, "processing")
     async with slaq.job("a", client=c, owner="ann") as job:
@@ -91,12 +98,14 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b):
                 found = {row["job"]: row["core_seconds"] for row in rows}
 
         await wait_until_both_count()
+        assert used_in_file() >= 0.2
         await Event("mine").set()
         await mine
     await wait_until_both_count()  # what a job has used stays its own
     await Event("plain").set()
     await plain
     assert math.isclose(total(await slaq.usage(client=c)), of_dask(s), rel_tol=0.01)
+    assert math.isclose(used_in_file(), of_dask(s), rel_tol=0.01)
     assert not plugin.jobs.accounts._ahead
 
 

@@ -14,7 +14,7 @@ import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
 from dask_slaq.core.errors import NotAllowed, UnknownJob
 from dask_slaq.core.settings import AUDIT_TOPIC
-from dask_slaq.memory import RunStore, audit_rows, read_audit
+from dask_slaq.memory import RunStore, read_audit, usage_rows
 
 ONE = [("127.0.0.1", 1)]
 
@@ -118,7 +118,7 @@ def test_the_audit_goes_on_with_the_next_scheduler(tmp_path):
 
 
 def test_the_kept_audit_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_rows, "MOST_LINES", 20)
+    monkeypatch.setattr(usage_rows, "MOST_LINES", 20)
     store = RunStore(tmp_path / "runs.db")
     for number in range(100):
         store.add_audit({"at": number, "message": "m\ud800"})

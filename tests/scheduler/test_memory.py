@@ -15,8 +15,7 @@ from driving import gen_cluster, start_plugin, until
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.memory import Kind
-from dask_slaq.memory import read_kinds, read_runs
-from dask_slaq.scheduler.memory import MEMORY_TOPIC
+from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
 
 small = gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 
@@ -163,14 +162,14 @@ class Restarting:
         self.path, self.settings = path, settings
 
     async def __aenter__(self):
-        self.scheduler = await Scheduler(dashboard_address=":0", port=0)
+        self.scheduler = await Scheduler(dashboard=False, dashboard_address=":0", port=0)
         self.plugin = await start(self.scheduler, self.path, **self.settings)
         self.client = await Client(self.scheduler.address, asynchronous=True, set_as_default=False)
         return self.client, self.plugin
 
     async def __aexit__(self, *error):
         await self.scheduler.close()
-        await self.client.close()
+        await self.client._close(fast=True)  # else it waits for the scheduler to come back
 
 
 @gen_test()
@@ -242,12 +241,13 @@ async def test_a_training_that_begins_from_scratch_begins_anew(tmp_path):
         await first.__aexit__()
     async with (
         Restarting(path) as (client, plugin),
-        slaq.job("net", client=client, weight=2.0, max_iter=50) as job,
+        slaq.job("net", client=client, weight=2.0, max_iter=50, latest=3.0) as job,
     ):
         [job.report(loss) for loss in curve(10)]
         await until(lambda: plugin.jobs.reports["net"] == 10)
         found = (await slaq.status(client))["jobs"]["net"]
         assert (found["iteration"], found["weight"], found["max_iter"]) == (10, 2.0, 50)
+        assert plugin.engine.jobs["net"].latest == 3.0
     found = sorted((run.iterations, run.outcome) for run in read_runs(path))
     assert found == [(10, "done"), (40, "failed")]
 
@@ -291,7 +291,7 @@ async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, a)
 
 @small
 async def test_a_lost_client_that_does_not_come_back_has_failed(c, s, a, monkeypatch):
-    monkeypatch.setattr("dask_slaq.scheduler.memory.resuming.LAPSE", 0.0)
+    monkeypatch.setattr("dask_slaq.memory.following.LAPSE", 0.0)
     plugin = await start_plugin(c, s)
     other = await Client(s.address, asynchronous=True)
     async with slaq.job("net", client=other) as job:
@@ -327,7 +327,7 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         def broken(*args, **kwargs):
             raise RuntimeError("broken")
 
-        monkeypatch.setattr("dask_slaq.scheduler.memory.following.Following.add", broken)
+        monkeypatch.setattr("dask_slaq.memory.following.Following.add", broken)
         for n in range(3):
             found = await train(client, f"net-{n}", curve(10))
             assert found["iteration"] == 10

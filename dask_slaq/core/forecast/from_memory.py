@@ -7,23 +7,32 @@ Before the first report, the weights are those of the kinds' distances.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.like_curves import BETWEEN, MIDDLES, at_iteration, concave, interpolate
+from dask_slaq.core.forecast.like_curves import BETWEEN, at_iteration, concave, interpolate
 from dask_slaq.core.forecast.types import Status
 from dask_slaq.core.job_arrays import JobArrays
-from dask_slaq.core.memory import MOST_LIKE, N_BINS, Kind, PastRuns, Run, Traces, kernel, shape_of
+from dask_slaq.core.memory import (
+    MIDDLES,
+    MOST_LIKE,
+    N_BINS,
+    Kind,
+    PastRun,
+    PastRuns,
+    Traces,
+    kernel,
+    shape_of,
+)
 
-__all__ = ["FromMemory", "MemoryForecast"]
+__all__ = ["FromMemory"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -46,28 +55,23 @@ DOUBTFUL, STEEP, LEAST_TRUST = 1.0, 4.0, 0.05
 MOST_TABLES = 1000
 
 
-class MemoryForecast(NamedTuple):
-    """Forecasts of several jobs from their like runs, in raw loss units."""
-
-    fall: FloatArray  # (n_jobs, n_horizons) as in a `Forecast`
-    remaining: FloatArray  # (n_jobs,)
-    misfit: FloatArray  # (n_jobs,) mean squared error of the best hypothesis over what is expected
+@lru_cache(MOST_TABLES)
+def _hypotheses(run: PastRun) -> NDArray[np.float32] | None:
+    """Return the curves (n_stretches, n_bins) of a run; None if it tells nothing."""
+    shape = shape_of(run) if run.outcome == "done" else None
+    if shape is None:
+        return None
+    at = 1.0 + (MIDDLES - 1.0) / STRETCHES[:, None]
+    return np.interp(at, *shape).astype(np.float32)
 
 
 class FromMemory:
-    """Hypotheses about jobs of known kind, one row per job. See `LossPredictor`.
-
-    Parameters
-    ----------
-    memory : PastRuns
-    """
+    """Hypotheses about jobs of known kind, one row per job. See `LossPredictor`."""
 
     def __init__(self, memory: PastRuns) -> None:
         self._memory = memory
-        self._slot: dict[int, int] = {}
-        self._tables: dict[int, tuple[Run, NDArray[np.float32] | None]] = {}
-        self._slot_of = np.full(0, -1, dtype=np.int64)
-        self.traces = Traces()
+        self._slot_of = np.full(0, -1, dtype=np.int64)  # by the row of the predictor; -1 for none
+        self._traces = Traces()
         self._table = JobArrays(
             {
                 "n_like": ((), np.int64, 0),
@@ -88,27 +92,18 @@ class FromMemory:
     def add(self, row: int, kind: Kind) -> FloatArray | None:
         """Add the job in a row of the predictor.
 
-        Parameters
-        ----------
-        row : int
-        kind : Kind
-
-        Returns
-        -------
-        (n_horizons,) array or None
-            Falls from before the first report, in units of the job's range; None if no run is
-            like it.
+        Returns its falls (n_horizons,) from before the first report, in units of its range; None if
+        no run is like it.
         """
-        slot = self.traces.acquire()
+        slot = self._traces.acquire()
         self._table.acquire()  # both tables acquire and release together, so rows agree
-        self._slot[row] = slot
         if row >= len(self._slot_of):
             grown = np.full(max(16, 2 * row), -1, dtype=np.int64)
             grown[: len(self._slot_of)] = self._slot_of
             self._slot_of = grown
         self._slot_of[row] = slot
-        like = self._memory.like(kind, most=MOST_LIKE)
-        found = [(run, apart, self._hypotheses(run)) for run, apart in like]
+        like = self._memory.like(kind)
+        found = [(run, apart, _hypotheses(run)) for run, apart in like]
         shaped = [(run, apart, table) for run, apart, table in found if table is not None]
         if not shaped:
             return None
@@ -124,21 +119,7 @@ class FromMemory:
         by_run = column["fallen"][slot, AS_IS:n:N_STRETCHES].astype(np.float64)
         return concave(weight @ by_run @ BETWEEN)
 
-    def _hypotheses(self, run: Run) -> NDArray[np.float32] | None:
-        """Return the curves (n_stretches, n_bins) of a run; None if it tells nothing."""
-        if id(run) in self._tables:
-            return self._tables[id(run)][1]
-        table = None
-        shape = shape_of(run) if run.outcome == "done" else None
-        if shape is not None:
-            at = 1.0 + (MIDDLES - 1.0) / STRETCHES[:, None]
-            table = np.interp(at, *shape).astype(np.float32)
-        if len(self._tables) >= MOST_TABLES:
-            self._tables.pop(next(iter(self._tables)))
-        self._tables[id(run)] = run, table  # with the run, so that its id is not reused
-        return table
-
-    def _expect_range(self, slot: int, runs: list[Run], weight: FloatArray) -> None:
+    def _expect_range(self, slot: int, runs: list[PastRun], weight: FloatArray) -> None:
         """Store what ranges the like runs let expect, relative to the first loss if it is > 0."""
         first = np.array([run.loss[0] for run in runs], dtype=np.float64)
         lowest = np.array([np.min(run.loss) for run in runs], dtype=np.float64)
@@ -161,38 +142,40 @@ class FromMemory:
 
     def remove(self, row: int) -> None:
         """Forget the job in a row."""
-        slot = self._slot.pop(row, None)
-        if slot is not None:
+        if (slot := self._slot(row)) >= 0:
             self._slot_of[row] = -1
-            self.traces.release(slot)
+            self._traces.release(slot)
             self._table.release(slot)
 
     def append(self, rows: IntArray, losses: FloatArray) -> None:
         """Append reports; those of jobs without a kind are ignored. See `Histories.append`."""
-        if not self._slot:
+        if not len(self._slot_of):
             return
         slots = self._slots(rows)
         some = slots >= 0
         if some.any():
-            self.traces.append(slots[some], losses[some])
+            self._traces.append(slots[some], losses[some])
 
     def likeness(self, row: int) -> int:
         """Return the number of runs on which the forecast of the job in a row rests."""
-        slot = self._slot.get(row)
-        if slot is None or not self._table.column["trust"][slot] > 0:
+        slot = self._slot(row)
+        if slot < 0 or not self._table.column["trust"][slot] > 0:
             return 0
         return int(self._table.column["n_like"][slot])
 
     def curve(self, row: int) -> tuple[IntArray, FloatArray] | None:
         """Return the loss curve of the job in a row, thinned; None if its kind is not known."""
-        slot = self._slot.get(row)
-        return None if slot is None else self.traces.curve(slot)
+        slot = self._slot(row)
+        return None if slot < 0 else self._traces.curve(slot)
 
-    def known(self, rows: IntArray) -> IntArray:
+    def _known(self, rows: IntArray) -> IntArray:
         """Return the positions in `rows` of the jobs that have like runs."""
         slots = self._slots(rows)
         like = self._table.column["n_like"]
         return np.flatnonzero((slots >= 0) & (like[slots] > 0)) if len(like) else slots[:0]
+
+    def _slot(self, row: int) -> int:
+        return self._slot_of.item(row) if row < len(self._slot_of) else -1
 
     def _slots(self, rows: IntArray) -> IntArray:
         slots = np.full(len(rows), -1, dtype=np.int64)
@@ -201,49 +184,37 @@ class FromMemory:
         return slots
 
     def mix(self, rows: IntArray, cache: ForecastCache) -> None:
-        """Mix forecasts from memory into those that the reports alone give.
-
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-            Jobs with reports, whose forecasts are up to date.
-        cache : ForecastCache
-        """
+        """Mix forecasts from memory into those that the reports of these jobs alone gave."""
         column = cache.column
-        rows = rows[self.known(rows)]
+        rows = rows[self._known(rows)]
         diverging = column["status"][rows] == Status.DIVERGING
         self._table.column["trust"][self._slots(rows[diverging])] = 0.0
         rows = rows[~diverging]
         if not len(rows):
             return
-        found = self.forecast(rows, column["noise"][rows])
-        trust = 1.0 / (1.0 + (found.misfit / DOUBTFUL) ** STEEP)
+        known, misfit = self._forecast(rows, column["noise"][rows])
+        trust = 1.0 / (1.0 + (misfit / DOUBTFUL) ** STEEP)
         trust[trust < LEAST_TRUST] = 0.0
         self._table.column["trust"][self._slots(rows)] = trust
         some = trust > 0  # the others keep their forecasts to the last bit
-        rows, trust = rows[some], trust[some]
-        found = MemoryForecast(*(part[some] for part in found))
+        rows, trust, known = rows[some], trust[some], known[some]
         fall, rest = column["reduction"][rows], column["remaining"][rows]
-        fall = np.maximum.accumulate(fall + trust[:, None] * (found.fall - fall), axis=1)
+        fall = np.maximum.accumulate(fall + trust[:, None] * (known - fall), axis=1)
         column["reduction"][rows] = fall
-        column["remaining"][rows] = np.maximum(rest + trust * (found.remaining - rest), fall[:, -1])
+        column["remaining"][rows] = np.maximum(rest + trust * (known[:, -1] - rest), fall[:, -1])
         column["status"][rows] = Status.OK
 
-    def forecast(self, rows: IntArray, noise: FloatArray) -> MemoryForecast:
-        """Return forecasts from like runs.
+    def _forecast(self, rows: IntArray, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the falls (n_jobs, n_horizons) of jobs that have like runs and reports.
 
-        Parameters
-        ----------
-        rows : (n_jobs,) array of int
-            Jobs that have like runs and reports.
-        noise : (n_jobs,) array
-            Standard deviation of the noise of one report.
+        And (n_jobs,) misfits: mean squared errors of the hypotheses over what is expected. `noise`
+        (n_jobs,) is the standard deviation of the noise of one report.
         """
         slots = self._slots(rows)
         column = self._table.column
         n_used = N_STRETCHES * int(column["n_like"][slots].max(initial=1))
-        iteration, loss, count = self.traces.means(slots)
-        total = self.traces.column["count"][slots].astype(np.float64)
+        iteration, loss, count = self._traces.means(slots)
+        total = self._traces.column["count"][slots].astype(np.float64)
         fallen = column["fallen"][slots, :n_used].astype(np.float64)
         s = fallen[:, :, : loss.shape[1]].copy()
         last = np.maximum((count > 0).sum(axis=1) - 1, 0)
@@ -295,5 +266,4 @@ class FromMemory:
         mixed = np.einsum("jh,jhb->jb", scaled, fallen)
         ahead = total[:, None] + HORIZONS
         to_come = interpolate(mixed, ahead)
-        fall = concave(to_come - to_come[:, :1])
-        return MemoryForecast(fall, fall[:, -1].copy(), misfit)
+        return concave(to_come - to_come[:, :1]), misfit

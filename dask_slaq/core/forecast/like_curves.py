@@ -6,15 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.memory import N_BINS, middles
+from dask_slaq.core.memory import MIDDLES, N_BINS
 
-__all__ = ["BETWEEN", "MIDDLES", "at_iteration", "concave", "interpolate"]
+__all__ = ["BETWEEN", "at_iteration", "concave", "interpolate"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-#: Middle iteration of each bin.
-MIDDLES: FloatArray = middles()
 
 
 def _place(iteration: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -25,18 +22,7 @@ def _place(iteration: FloatArray) -> tuple[IntArray, FloatArray]:
 
 
 def interpolate(curves: FloatArray, iteration: FloatArray) -> FloatArray:
-    """Interpolate each job's curve, one row per job.
-
-    Parameters
-    ----------
-    curves : array (n, n_bins)
-    iteration : array (n, m)
-        The iterations at which each job's curve is wanted, from 0.
-
-    Returns
-    -------
-    array (n, m)
-    """
+    """Return curves (n, n_bins) at iterations: (n, m), or (m,) for all curves."""
     left, part = _place(iteration)
     row = np.arange(len(curves))[:, None]
     low = curves[row, left]
@@ -45,17 +31,7 @@ def interpolate(curves: FloatArray, iteration: FloatArray) -> FloatArray:
 
 
 def at_iteration(curves: FloatArray, iteration: FloatArray) -> FloatArray:
-    """Interpolate m curves per job, all at the job's one iteration.
-
-    Parameters
-    ----------
-    curves : array (n, m, n_bins)
-    iteration : array (n,)
-
-    Returns
-    -------
-    array (n, m)
-    """
+    """Return the values (n, m) of m curves per job (n, m, n_bins) at its iteration (n,)."""
     left, part = _place(iteration)
     row = np.arange(len(curves))
     low = curves[row, :, left]
@@ -63,27 +39,14 @@ def at_iteration(curves: FloatArray, iteration: FloatArray) -> FloatArray:
     return value
 
 
-def _interpolation(iteration: FloatArray) -> FloatArray:
-    """Return the matrix (m, n_bins) that interpolates curves at iterations (m,)."""
-    left, part = _place(iteration)
-    matrix = np.zeros((len(iteration), N_BINS))
-    row = np.arange(len(iteration))
-    matrix[row, left] = 1.0 - part
-    matrix[row, left + 1] += part
-    return matrix
-
-
 #: (n_bins, n_horizons): interpolation of curves at the iterations of the horizons.
-BETWEEN: FloatArray = np.ascontiguousarray(_interpolation(HORIZONS).T)
+BETWEEN: FloatArray = interpolate(np.eye(N_BINS), HORIZONS)
 
 
 def concave(fall: FloatArray) -> FloatArray:
-    """Return the least concave falls at `HORIZONS` that are not below `fall`.
+    """Return the least concave falls at `HORIZONS` (..., n_horizons) that are not below `fall`.
 
-    Parameters
-    ----------
-    fall : (..., n_horizons) array
-        Nondecreasing from 0.
+    They are nondecreasing from 0.
     """
     table = np.atleast_2d(fall)
     slope = np.diff(table, axis=1) / np.diff(HORIZONS)

@@ -244,7 +244,7 @@ class LossPredictor:
         return 0 if self._memory is None else self._memory.likeness(row)
 
     def curve(self, job: str) -> tuple[IntArray, FloatArray] | None:
-        """Return the thinned loss curve of `job`: iterations and losses, as a `Run` keeps them.
+        """Return the thinned loss curve of `job`: iterations and losses, as in a `PastRun`.
 
         It is None without a memory, and for a job whose kind is not known.
         """

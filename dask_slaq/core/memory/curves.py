@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dask_slaq.core.job_arrays import JobArrays
-from dask_slaq.core.memory.runs import MOST_POINTS, Run
+from dask_slaq.core.memory.runs import MOST_POINTS, PastRun
 
-__all__ = ["N_BINS", "Traces", "bin_edges", "middles", "shape_of"]
+__all__ = ["EDGES", "MIDDLES", "N_BINS", "Traces", "shape_of"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -23,21 +23,15 @@ N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000
 FLAT = 1e-9
 
 
-def bin_edges() -> IntArray:
-    """Return the last iteration of each bin, (N_BINS,), increasing."""
+def _bin_edges() -> IntArray:
     later = np.geomspace(SINGLE, LAST, N_BINS - SINGLE + 1)[1:].round().astype(np.int64)
     return np.concatenate([np.arange(1, SINGLE + 1), later])
 
 
-#: Last iteration, number of iterations and middle of each bin.
-EDGES: IntArray = bin_edges()
+#: Last iteration, number of iterations and middle of each bin, increasing.
+EDGES: IntArray = _bin_edges()
 SIZES: IntArray = np.diff(EDGES, prepend=0)
 MIDDLES: FloatArray = EDGES - 0.5 * (SIZES - 1)
-
-
-def middles() -> FloatArray:
-    """Return the middle iteration of each bin, (N_BINS,), increasing from 1."""
-    return MIDDLES
 
 
 class Traces(JobArrays):
@@ -53,15 +47,7 @@ class Traces(JobArrays):
         )
 
     def append(self, rows: IntArray, losses: FloatArray) -> None:
-        """Append reports.
-
-        Parameters
-        ----------
-        rows : (n_reports,) array of int
-            Row of each report, in order of arrival; may repeat.
-        losses : (n_reports,) array
-            Raw losses.
-        """
+        """Append raw losses (n_reports,) in order of arrival. Their rows may repeat."""
         order = np.argsort(rows, kind="stable")
         rows, losses = rows[order], losses[order]
         first = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -75,17 +61,10 @@ class Traces(JobArrays):
         self.column["count"][rows[first]] += size
 
     def means(self, rows: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the curves of some jobs.
+        """Return the mean iteration, the mean loss and the number of reports of each bin.
 
-        Parameters
-        ----------
-        rows : (n_rows,) array of int
-
-        Returns
-        -------
-        iteration, loss, weight : (n_rows, n_bins) array
-            Mean iteration, mean loss and number of reports of each bin, as far as any of the jobs
-            has got; the weight is 0, and the loss as well, in bins without reports.
+        Each is (n_rows, n_bins), as far as any of the jobs has got. The number is 0, and the loss
+        as well, in bins without reports.
         """
         count = self.column["count"][rows]
         n = int(np.searchsorted(EDGES, count.max(initial=1))) + 1
@@ -97,25 +76,17 @@ class Traces(JobArrays):
         return iteration, loss, filled.astype(np.float64)
 
     def curve(self, row: int) -> tuple[IntArray, FloatArray]:
-        """Return the iterations and the losses of the curve of one job, as a `Run` keeps them."""
+        """Return the iterations and the losses of the curve of one job, as in a `PastRun`."""
         iteration, loss, weight = (part[0] for part in self.means(np.array([row])))
         some = weight > 0
         return np.floor(iteration[some]).astype(np.int64), loss[some]
 
 
-def shape_of(run: Run) -> tuple[FloatArray, FloatArray] | None:
-    """Return the curve of a run in units of its own range.
+def shape_of(run: PastRun) -> tuple[FloatArray, FloatArray] | None:
+    """Return the curve of a run in units of its own range: iterations, and fractions fallen.
 
-    Parameters
-    ----------
-    run : Run
-
-    Returns
-    -------
-    (iteration, fallen) or None
-        Iterations, increasing from 1, and the fraction of its range by which the loss had fallen:
-        nondecreasing from 0 to 1. Noise is removed by the nearest nonincreasing curve. None for a
-        run that tells nothing: with fewer than two points, without a fall, or not finite.
+    The fractions do not decrease, from 0 to 1: noise is removed by the nearest nonincreasing curve.
+    None for a run that tells nothing: with fewer than two points, without a fall, or not finite.
     """
     iteration = np.asarray(run.iteration, dtype=np.float64)
     loss = np.asarray(run.loss, dtype=np.float64)

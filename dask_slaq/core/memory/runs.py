@@ -1,42 +1,46 @@
-"""Past runs: kind, loss curve and running time of a job that has ended."""
+"""Past runs: what is kept of a job that has ended, and what like runs let expect."""
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_POINTS", "Kind", "Run", "thinned"]
+from dask_slaq.core.memory.kinds import Kind, distance
+
+__all__ = [
+    "MOST_LIKE",
+    "MOST_POINTS",
+    "ExpectedTime",
+    "PastRun",
+    "PastRuns",
+    "expected_time",
+    "kernel",
+    "thinned",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 #: Maximum number of points kept of one loss curve.
 MOST_POINTS = 64
+#: Maximum number of runs kept per name of a kind, and of such names.
+MOST_PER_KIND, MOST_KINDS = 64, 1000
+#: Maximum number of like runs on which a forecast rests.
+MOST_LIKE = 8
+#: Width of the kernel for runs of one and the same kind, in orders of magnitude: parameters that
+#: differ by a factor of three change a curve visibly, but rarely its character.
+NARROWEST = 0.5
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Kind of a job: jobs of like kind have curves of like shape.
-
-    Attributes
-    ----------
-    name : str
-        Library, estimator and solver, such as ``"dask_ml.LogisticRegression/admm"``, or what the
-        user passed as ``slaq.job(kind=...)``. Runs of other names are never alike.
-    features : tuple of (str, float)
-        Parameters that shape the curve, and the size of the data, sorted by name. Each is on a
-        scale on which a difference of 1 is one order of magnitude (log10 of a positive number).
-    """
-
-    name: str
-    features: tuple[tuple[str, float], ...] = ()
-
-
-@dataclass(frozen=True)
-class Run:
-    """A job that has ended.
+@dataclass(frozen=True, eq=False)
+class PastRun:
+    """A job that has ended. Runs are equal only to themselves.
 
     Attributes
     ----------
@@ -67,29 +71,114 @@ class Run:
     loss: FloatArray
     iterations: int
     outcome: str = "done"
-    work: float = float("nan")
-    tasks: float = float("nan")
+    work: float = math.nan
+    tasks: float = math.nan
     law: tuple[float, ...] | None = None
     ended: float = 0.0
 
+    def losses(self, first: int, last: int) -> FloatArray:
+        """Return the loss of each iteration from `first` to `last`, interpolated."""
+        return np.interp(np.arange(first, last + 1), self.iteration, self.loss)
+
 
 def thinned(iteration: IntArray, most: int = MOST_POINTS) -> IntArray:
-    """Return which points of a loss curve to keep: the first, the last, and some evenly in log.
+    """Return the positions (at most `most`, increasing) of the points of a curve to keep.
 
-    Parameters
-    ----------
-    iteration : (n,) array of int
-        Increasing, from 1.
-    most : int
-        Maximum number of points, at least 2.
-
-    Returns
-    -------
-    (m,) array of int
-        Increasing positions in the arrays, at most `most`.
+    They are the first, the last, and some evenly in log.
     """
     n = len(iteration)
     if n <= most:
         return np.arange(n)
     wanted = np.geomspace(iteration[0], iteration[-1], most)
     return np.unique(np.searchsorted(iteration, wanted.round()).clip(0, n - 1))
+
+
+class PastRuns:
+    """Past runs by the name of their kind, of which the oldest are forgotten.
+
+    There are at most `MOST_PER_KIND` runs of kinds of one name, and `MOST_KINDS` names: then the
+    one that was added to least recently goes, with its runs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> memory = PastRuns()
+    >>> for rows in (3.0, 4.0, 6.0):
+    ...     kind = Kind("sgd", (("rows", rows),))
+    ...     memory.add(PastRun(f"{rows:g}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2))
+    >>> [(run.job, apart) for run, apart in memory.like(Kind("sgd", (("rows", 4.75),)))]
+    [('4', 0.75), ('6', 1.25), ('3', 1.75)]
+    """
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, deque[PastRun]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs.values()))
+
+    def __iter__(self) -> Iterator[PastRun]:
+        for runs in self._runs.values():
+            yield from runs
+
+    def add(self, run: PastRun) -> None:
+        """Add a run. O(1)."""
+        self._runs.setdefault(run.kind.name, deque(maxlen=MOST_PER_KIND)).append(run)
+        self._runs.move_to_end(run.kind.name)
+        if len(self._runs) > MOST_KINDS:
+            self._runs.popitem(last=False)
+
+    def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
+        """Return the nearest runs of like kind, and their `distance`.
+
+        Nearest first; of equally near runs, those that ended last.
+        """
+        runs = self._runs.get(kind.name, ())
+        found = [(run, distance(kind, run.kind)) for run in runs]
+        found.sort(key=lambda pair: (pair[1], -pair[0].ended, pair[0].job))
+        return found[:MOST_LIKE]
+
+
+def kernel(distances: Sequence[float]) -> FloatArray:
+    """Return the weights of past runs at these distances, which sum to 1.
+
+    They are a Gaussian in the distance. Its width is the mean distance of these runs, but at least
+    `NARROWEST`: where a user tries parameters over many orders of magnitude, farther runs have to
+    do, and where all runs are alike, small differences do not matter.
+    """
+    apart = np.asarray(distances, dtype=np.float64)
+    if not len(apart):
+        return apart
+    width = max(NARROWEST, float(apart.mean()))
+    nearest: FloatArray = apart.min() / width
+    weight = np.exp(-0.5 * ((apart / width) ** 2 - nearest**2))
+    total: FloatArray = weight / weight.sum()
+    return total
+
+
+class ExpectedTime(NamedTuple):
+    """Expected running time of one iteration."""
+
+    work: float  # core-seconds, 0 if unknown
+    width: float  # parallel tasks, 0 if unknown
+    law: tuple[float, ...] | None  # Ernest's law in seconds, None for linear scaling
+
+
+def expected_time(like: Sequence[tuple[PastRun, float]]) -> ExpectedTime:
+    """Return the running time that runs at these distances let expect, also if they have failed.
+
+    Work and tasks are geometric means weighted by `kernel`. The law is that of the nearest run, if
+    at least half of the weight is on runs that have one.
+    """
+    known = [(run, apart) for run, apart in like if run.work > 0 and math.isfinite(run.work)]
+    if not known:
+        return ExpectedTime(0.0, 0.0, None)
+    weight = kernel([apart for _, apart in known])
+    work = math.exp(float(weight @ np.log([run.work for run, _ in known])))
+    tasks = np.array([run.tasks if run.tasks >= 1 else 1.0 for run, _ in known])
+    width = math.exp(float(weight @ np.log(tasks)))
+    laws = [run.law for run, _ in known]
+    lawful = np.array([law is not None for law in laws])
+    law = None
+    if weight[lawful].sum() >= 0.5:
+        law = next(law for law in laws if law is not None)
+    return ExpectedTime(work, width, law)

@@ -11,7 +11,7 @@ from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.memory import Kind
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.recording.events import VERSION, Event
-from dask_slaq.core.recording.past_runs import RunNumbers, kind_to_dict
+from dask_slaq.core.recording.recalled import RunNumbers, kind_to_dict
 
 __all__ = ["Recorder"]
 

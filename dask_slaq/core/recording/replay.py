@@ -11,7 +11,7 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.recording.events import VERSION, BadEvent, Event, check
-from dask_slaq.core.recording.past_runs import Recalled, kind_from_dict
+from dask_slaq.core.recording.recalled import Recalled, kind_from_dict
 from dask_slaq.core.recording.recorder import grant_to_dict
 
 __all__ = ["Difference", "Replay", "replay"]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
-from dask_slaq.core.memory import RunningTime
+from dask_slaq.core.memory import ExpectedTime
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
 from dask_slaq.core.runtime.speed import Speeds, waves
@@ -238,7 +238,7 @@ class Runtimes(JobArrays):
         useful[scaled] = np.maximum(np.floor(best), 1.0)
         return Speeds(work, width, useful, scaled, law)
 
-    def expect(self, row: int, past: RunningTime) -> None:
+    def expect(self, row: int, past: ExpectedTime) -> None:
         """Expect iterations of the job in a `row` to take as long as `past` ones of its kind."""
         column = self.column
         column["past_work"][row], column["past_width"][row] = past.work, past.width

@@ -9,7 +9,7 @@ from dask_slaq.scheduler.views.status import (
     status_of_jobs,
     values_of_jobs,
 )
-from dask_slaq.scheduler.views.usage import UnownedUsage, UsageByOwner, seconds_of_running_tasks
+from dask_slaq.scheduler.views.usage import UnownedUsage, UsageByOwner
 from dask_slaq.scheduler.views.web import add_web_pages
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "owners_of_jobs",
     "positions",
     "reason",
-    "seconds_of_running_tasks",
     "status_of_jobs",
     "values_of_jobs",
 ]

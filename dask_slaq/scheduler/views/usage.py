@@ -1,18 +1,12 @@
-"""Usage of the cluster by owner, which outlives the jobs; and of the tasks that run."""
+"""Usage of the cluster by owner, which outlives the jobs, and outside of jobs."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from typing import TYPE_CHECKING
+from collections import deque
 
 from dask_slaq.core.usage import OTHERS, Usage
 
-if TYPE_CHECKING:
-    from distributed import Scheduler
-
-    from dask_slaq.scheduler.pools import Pools
-
-__all__ = ["UnownedUsage", "UsageByOwner", "in_short", "seconds_of_running_tasks"]
+__all__ = ["UnownedUsage", "UsageByOwner", "in_short"]
 
 #: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
 MOST_OWNERS = 1000
@@ -50,21 +44,9 @@ class UnownedUsage:
         self._seen = 0.0
 
     def record(self, now: float, running: float, threads: int) -> None:
-        """Add an epoch at `now`, Unix seconds, with the core-seconds of the tasks that run."""
+        """Add an epoch: Unix seconds, core-seconds of tasks that run, threads of the cluster."""
         before, total = self.epochs[-1] if self.epochs else (now, 0.0)
         # Tasks that ran before the first job bring seconds of earlier epochs with them.
         grown = min(max(self.ended + running - self._seen, 0.0), threads * (now - before))
         self._seen = self.ended + running
         self.epochs.append((now, total + grown))
-
-
-def seconds_of_running_tasks(scheduler: Scheduler, pools: Pools) -> dict[str, float]:
-    """Return by job the core-seconds of running tasks for which it was not charged yet."""
-    found: defaultdict[str, float] = defaultdict(float)
-    tracker = pools.tracker
-    for ws in scheduler.workers.values():
-        for ts, seconds in ws.executing.items():
-            # A task may have ended since the heartbeat; then it was charged.
-            if ts.processing_on is ws and (pool := tracker.owner.get(ts.key)) is not None:
-                found[pool.name] += tracker.uncharged(ts, seconds)
-    return found

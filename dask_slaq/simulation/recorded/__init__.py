@@ -4,7 +4,6 @@ from dask_slaq.simulation.recorded.event_log import LogError as LogError
 from dask_slaq.simulation.recorded.event_log import part_of as part_of
 from dask_slaq.simulation.recorded.iteration_time import RunningTime as RunningTime
 from dask_slaq.simulation.recorded.iteration_time import running_time as running_time
-from dask_slaq.simulation.recorded.past_runs import trials_of_runs as trials_of_runs
 from dask_slaq.simulation.recorded.runs import GROUP as GROUP
 from dask_slaq.simulation.recorded.runs import Trial as Trial
 from dask_slaq.simulation.recorded.runs import read_trials as read_trials

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import Run as PastRun
+from dask_slaq.core.memory import PastRun
 from dask_slaq.core.recording import VERSION, Replay
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.metrics import Run, summarize

@@ -7,7 +7,7 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor, Status
-from dask_slaq.core.memory import Kind, PastRuns, Run, shape_of, thinned
+from dask_slaq.core.memory import Kind, PastRun, PastRuns, shape_of, thinned
 
 KIND = Kind("sgd", (("lr", -2.0),))
 
@@ -17,7 +17,7 @@ def run(loss, name="past", kind=KIND, **fields):
     loss = np.asarray(loss, dtype=float)
     iteration = np.arange(1, len(loss) + 1)
     kept = thinned(iteration)
-    return Run(name, kind, iteration[kept], loss[kept], len(loss), **fields)
+    return PastRun(name, kind, iteration[kept], loss[kept], len(loss), **fields)
 
 
 def memory_of(*runs):
@@ -132,7 +132,7 @@ DEGENERATE = {
 def test_degenerate_runs_do_no_harm(name, losses):
     odd = np.asarray(DEGENERATE[name], dtype=float)
     iteration = np.arange(1, len(odd) + 1)
-    past = [Run(str(i), KIND, iteration, odd, len(odd), work=np.nan) for i in range(3)]
+    past = [PastRun(str(i), KIND, iteration, odd, len(odd), work=np.nan) for i in range(3)]
     for memory in (memory_of(*past), memory_of(*past, run(geometric(0.8), "sound"))):
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             _, found = followed(memory, losses, after=12)
@@ -145,7 +145,7 @@ def test_degenerate_runs_do_no_harm(name, losses):
 @pytest.mark.parametrize("name", ["flat", "rising", "one point", "nan", "infinite", "no point"])
 def test_a_run_without_a_fall_has_no_shape(name):
     odd = np.asarray(DEGENERATE[name], dtype=float)
-    assert shape_of(Run("a", KIND, np.arange(1, len(odd) + 1), odd, len(odd))) is None
+    assert shape_of(PastRun("a", KIND, np.arange(1, len(odd) + 1), odd, len(odd))) is None
 
 
 def test_stopped_runs_do_not_tell_how_far_a_loss_falls():

@@ -9,7 +9,7 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
-from dask_slaq.core.memory import Kind, PastRuns, Run
+from dask_slaq.core.memory import Kind, PastRun, PastRuns
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.policies import POLICIES
 from dask_slaq.core.recording.events import EVENTS, BadEvent
@@ -102,7 +102,9 @@ def past_runs(seed=0):
         loss = 9.0 * rng.uniform(0.5, 2.0) / (iteration + rng.random(40) / 3)
         work, law = (0.3, (0.1, 0.2, 0.0, 0.001)) if number % 2 else (float("nan"), None)
         kind = Kind("sgd", (("C", rng.integers(0, 5) / 4),))
-        memory.add(Run(f"past-{number}", kind, iteration, loss, 40, work=work, tasks=4.0, law=law))
+        memory.add(
+            PastRun(f"past-{number}", kind, iteration, loss, 40, work=work, tasks=4.0, law=law)
+        )
     return memory
 
 

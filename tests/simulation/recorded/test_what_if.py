@@ -15,9 +15,9 @@ from simulation.conftest import make, run
 
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.memory import Kind, Run
+from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.core.recording import Replay
-from dask_slaq.core.recording.past_runs import kind_to_dict
+from dask_slaq.core.recording.recalled import kind_to_dict
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.simulation.recorded.event_log import LogError, Recording, read
 from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log, simulated_jobs
@@ -388,7 +388,7 @@ def test_past_runs_are_remembered_if_they_ended_before(recorded, tmp_path):
             event["kind"] = kind_to_dict(kind)
     at = np.arange(1, 13)
     runs = [
-        Run(f"run-{t:g}", kind, at, np.geomspace(10.0, 1.0, 12), 12, ended=t)
+        PastRun(f"run-{t:g}", kind, at, np.geomspace(10.0, 1.0, 12), 12, ended=t)
         for t in (900.0, 950.0, 1100.0)
     ]
     path = written(tmp_path / "log", events)

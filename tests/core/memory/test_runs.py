@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import (
     N_BINS,
     Kind,
+    PastRun,
     PastRuns,
-    Run,
     Traces,
-    bin_edges,
     distance,
+    expected_time,
     kernel,
-    running_time,
+    runs,
 )
+from dask_slaq.core.memory.curves import EDGES
 
 FEATURES = st.dictionaries(st.sampled_from("abc"), st.floats(-9, 9), max_size=3)
 kinds = FEATURES.map(lambda found: Kind("k", tuple(sorted(found.items()))))
@@ -26,11 +26,13 @@ kinds = FEATURES.map(lambda found: Kind("k", tuple(sorted(found.items()))))
 
 def run(number=0, name="k", feature=0.0, **fields):
     kind = Kind(name, (("a", feature),))
-    return Run(f"{number}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2, **fields)
+    return PastRun(f"{number}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2, **fields)
 
 
-def test_memory_is_bounded_and_the_oldest_go():
-    memory = PastRuns(per_kind=3, kinds=2)
+def test_memory_is_bounded_and_the_oldest_go(monkeypatch):
+    monkeypatch.setattr(runs, "MOST_PER_KIND", 3)
+    monkeypatch.setattr(runs, "MOST_KINDS", 2)
+    memory = PastRuns()
     for number in range(5):
         memory.add(run(number))
     assert [one.job for one in memory] == ["2", "3", "4"]
@@ -39,15 +41,13 @@ def test_memory_is_bounded_and_the_oldest_go():
     memory.add(run(7, "third"))  # "other" was added to least recently
     assert {one.kind.name for one in memory} == {"k", "third"}
     assert len(memory) == len(list(memory)) == 4
-    with pytest.raises(InvalidSetting):
-        PastRuns(kinds=0)
 
 
 def test_the_nearest_runs_come_first_and_of_these_the_newest():
     memory = PastRuns()
     for number, feature in enumerate((3.0, 1.0, 2.0, 1.0)):
         memory.add(run(number, feature=feature, ended=float(number)))
-    found = memory.like(Kind("k", (("a", 1.0),)), most=3)
+    found = memory.like(Kind("k", (("a", 1.0),)))[:3]
     assert [(one.job, apart) for one, apart in found] == [("3", 0.0), ("1", 0.0), ("2", 1.0)]
     assert memory.like(Kind("another")) == []
 
@@ -83,18 +83,17 @@ def test_curves_are_bounded_and_do_not_depend_on_batches(losses, size):
     assert len(mean) <= N_BINS and (np.diff(iteration) > 0).all()
     assert mean[:24].tolist() == losses[:24][: len(mean)]
     assert np.isfinite(mean).all() and iteration[-1] <= len(losses)
-    edges = bin_edges()
     if len(losses) > 40:
-        at = int(np.searchsorted(edges, 40))
-        part = losses[edges[at - 1] : min(edges[at], len(losses))]
+        at = int(np.searchsorted(EDGES, 40))
+        part = losses[EDGES[at - 1] : min(EDGES[at], len(losses))]
         assert mean[at] == pytest.approx(np.mean(np.array(part) / 2) * 2, rel=1e-9, abs=1e288)
 
 
 def test_running_times_are_means_over_like_runs():
     law = (0.1, 2.0, 0.0, 0.01)
     like = [(run(work=1.0, tasks=4.0), 0.0), (run(work=4.0, tasks=16.0, law=law), 0.0)]
-    found = running_time(like)
+    found = expected_time(like)
     assert found.work == pytest.approx(2.0) and found.width == pytest.approx(8.0)
     assert found.law == law
-    assert running_time([(run(), 0.0)]).work == 0.0
-    assert running_time([]).law is None
+    assert expected_time([(run(), 0.0)]).work == 0.0
+    assert expected_time([]).law is None

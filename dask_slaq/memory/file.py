@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["VERSION", "NotOurs", "is_damage", "open_to_read", "open_to_write", "set_aside"]
+__all__ = ["NotOurs", "is_damage", "open_to_read", "open_to_write", "set_aside"]
 
 #: Marks a database as ours (``PRAGMA application_id``), and the version of its tables.
 APPLICATION, VERSION = 0x736C6171, 1
@@ -73,20 +73,8 @@ class NotOurs(Exception):
 def open_to_write(path: Path) -> sqlite3.Connection:
     """Open the file of a store, and create it if it is missing or empty.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    sqlite3.Connection
-        It commits each statement by itself, unless a transaction was begun.
-
-    Raises
-    ------
-    NotOurs
-    sqlite3.Error
-        See `is_damage`.
+    The connection commits each statement by itself, unless a transaction was begun. Raises
+    `NotOurs` or an error of SQLite, see `is_damage`.
     """
     connection = sqlite3.connect(
         path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
@@ -98,13 +86,11 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")  # others may read meanwhile
         connection.execute("PRAGMA synchronous = FULL")  # what is acknowledged survives power cuts
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-        connection.execute("BEGIN IMMEDIATE")
-        if _is_new(connection):  # else another process was faster
-            for statement in _SCHEMA:
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            new = _SCHEMA if _is_new(connection) else ()  # else another process was faster
+            for statement in (*new, *_LATER):
                 connection.execute(statement)
-        for statement in _LATER:
-            connection.execute(statement)
-        connection.execute("COMMIT")
     except BaseException:
         connection.close()
         raise
@@ -114,11 +100,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Open the file of a store to read it, also while a scheduler writes to it.
 
-    Raises
-    ------
-    NotOurs
-    sqlite3.Error
-        See `is_damage`.
+    Raises `NotOurs` or an error of SQLite, see `is_damage`.
     """
     name = quote(os.fspath(path.absolute()))
     connection = sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=PATIENCE)
@@ -139,13 +121,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file and its write-ahead log. Returns the new name.
-
-    Raises
-    ------
-    OSError
-        The file cannot be renamed.
-    """
+    """Rename a file and its write-ahead log. Returns the new name."""
     new = base = Path(f"{path}.aside-{time.strftime('%Y%m%d-%H%M%S')}")
     number = 1
     while new.exists():

@@ -7,36 +7,27 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dask_slaq.core.memory import MOST_LIKE, Kind, PastRuns, Run, distance
+from dask_slaq.core.memory import MOST_LIKE, Kind, PastRun, PastRuns, distance
 from dask_slaq.core.recording.events import BadEvent, Event
 
 __all__ = ["Recalled", "RunNumbers", "kind_from_dict", "kind_to_dict"]
 
 
 class RunNumbers:
-    """Numbers of the past runs that a recording holds.
-
-    Parameters
-    ----------
-    write : callable
-        Called with an event for each run that is new to the recording.
-    """
+    """Numbers of the past runs that a recording holds. Each new one is passed to `write`."""
 
     def __init__(self, write: Callable[[Event], object]) -> None:
         self._write = write
-        self._number: dict[int, tuple[int, Run]] = {}  # holds the runs, so that no id is reused
+        self._number: dict[PastRun, int] = {}
 
     def of(self, memory: PastRuns | None, kind: Kind) -> list[int]:
         """Return the numbers of the runs in `memory` like a `kind`, and record new ones."""
-        like = [] if memory is None else memory.like(kind)
-        return [self._number_of(run) for run, _ in like]
-
-    def _number_of(self, run: Run) -> int:
-        if id(run) not in self._number:
-            number = len(self._number)
-            self._number[id(run)] = number, run
-            self._write({"event": "past_run", "run": number, **_run_to_dict(run)})
-        return self._number[id(run)][0]
+        like = [] if memory is None else [run for run, _ in memory.like(kind)]
+        for run in like:
+            if run not in self._number:
+                self._number[run] = number = len(self._number)
+                self._write({"event": "past_run", "run": number, **_run_to_dict(run)})
+        return [self._number[run] for run in like]
 
 
 class Recalled(PastRuns):
@@ -48,31 +39,25 @@ class Recalled(PastRuns):
 
     def __init__(self) -> None:
         super().__init__()
-        self._recorded: dict[int, Run] = {}
-        self._next: list[Run] = []
+        self._recorded: dict[int, PastRun] = {}
+        self._next: list[PastRun] = []
 
     def record(self, event: Event) -> None:
         """Take in an event of a past run."""
         self._recorded[event["run"]] = _run_from_dict(event)
 
     def expect(self, numbers: list[int]) -> None:
-        """Set the runs like the job that is added next, by their numbers.
-
-        Raises
-        ------
-        BadEvent
-            If a run was not recorded before.
-        """
+        """Set the runs like the job that is added next. Raises `BadEvent` for unknown numbers."""
         if missing := [number for number in numbers if number not in self._recorded]:
             raise BadEvent(f"past run {missing[0]} is missing in the log")
         self._next = [self._recorded[number] for number in numbers]
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PastRun) -> None:
         """Ignore a run that ended: the log names the runs that later jobs draw on."""
 
-    def like(self, kind: Kind, most: int = MOST_LIKE) -> list[tuple[Run, float]]:
+    def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
         """Return the runs that the log names. See `PastRuns.like`."""
-        return [(run, distance(kind, run.kind)) for run in self._next[:most]]
+        return [(run, distance(kind, run.kind)) for run in self._next[:MOST_LIKE]]
 
 
 def kind_to_dict(kind: Kind) -> Event:
@@ -85,7 +70,7 @@ def kind_from_dict(fields: Event) -> Kind:
     return Kind(fields["name"], tuple((name, float(x)) for name, x in fields["features"].items()))
 
 
-def _run_to_dict(run: Run) -> Event:
+def _run_to_dict(run: PastRun) -> Event:
     return {
         "job": run.job,
         "kind": kind_to_dict(run.kind),
@@ -100,8 +85,8 @@ def _run_to_dict(run: Run) -> Event:
     }
 
 
-def _run_from_dict(fields: Event) -> Run:
-    return Run(
+def _run_from_dict(fields: Event) -> PastRun:
+    return PastRun(
         fields["job"],
         kind_from_dict(fields["kind"]),
         np.array(fields["iteration"], np.int64),

@@ -26,19 +26,19 @@ from dask_slaq.core.memory import Kind, check_kind, kind_of_name, read_kind
         ("lr=1e-3-net", "net"),
         ("café-12", "café"),
         ("plain", "plain"),
-        ("123", None),
-        ("x1", None),
-        ("--", None),
+        ("123", "123"),
+        ("x1", "x1"),
+        ("--", "--"),
     ],
 )
 def test_the_name_without_its_parameters_is_the_last_resort(name, kind):
-    assert kind_of_name(name) == (None if kind is None else Kind(kind))
+    assert kind_of_name(name) == Kind(kind)
 
 
 @given(st.text(max_size=300))
-def test_any_name_has_a_kind_that_is_a_kind_or_none(name):
+def test_any_name_has_a_kind(name):
     kind = kind_of_name(name)
-    if kind is not None:
+    if kind.name != name:
         assert read_kind(kind.name) == kind
         assert not any(c.isdecimal() for c in kind.name)
 

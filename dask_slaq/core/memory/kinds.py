@@ -1,16 +1,16 @@
-"""Kinds of jobs: as users and adapters state them, or from the name of a job as a last resort."""
+"""Kinds of jobs, stated by users and adapters or taken from a job's name; and their distance."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.memory.runs import Kind
 from dask_slaq.core.settings import LONGEST_NAME, is_number, shown
 
-__all__ = ["MOST_FEATURES", "check_kind", "kind_of_name", "read_kind"]
+__all__ = ["Kind", "check_kind", "distance", "kind_of_name", "read_kind"]
 
 #: Maximum number of features of a kind, and of characters in the name of one.
 MOST_FEATURES, LONGEST_FEATURE = 32, 64
@@ -18,28 +18,56 @@ MOST_FEATURES, LONGEST_FEATURE = 32, 64
 ZERO = 1e-12
 #: Key of a mapping that holds the name of the kind.
 NAME = "name"
+#: Orders of magnitude that count for a feature which only one of two kinds has.
+LACKING = 1.0
 
 _SEPARATORS = re.compile(r"([\s_/#@:,;|+()\[\]{}-]+)")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Kind of a job: jobs of like kind have curves of like shape.
+
+    The name is of library, estimator and solver, such as ``"dask_ml.LogisticRegression/admm"``, or
+    what the user passed as ``slaq.job(kind=...)``. Features are parameters that shape the curve and
+    the size of the data, sorted by name, each as the log10 of a positive number.
+    """
+
+    name: str
+    features: tuple[tuple[str, float], ...] = ()
+
+
+def distance(one: Kind, other: Kind) -> float:
+    """Return the Euclidean distance between two kinds, in orders of magnitude.
+
+    It is inf between kinds of different names, and a feature that only one of them has counts as
+    one order of magnitude.
+
+    Examples
+    --------
+    >>> distance(Kind("a", (("rows", 6.0), ("C", 1.0))), Kind("a", (("rows", 3.0), ("C", -3.0))))
+    5.0
+    """
+    if one.name != other.name:
+        return math.inf
+    if one.features == other.features:
+        return 0.0
+    mine, theirs = dict(one.features), dict(other.features)
+    squares = 0.0
+    for name in sorted({*mine, *theirs}):
+        apart = LACKING
+        if name in mine and name in theirs:
+            apart = mine[name] - theirs[name]
+        squares += apart * apart
+    return math.sqrt(squares)
+
+
 def read_kind(given: object) -> Kind | None:
-    """Return the kind that a user, an adapter or a message states.
+    """Return the kind that a user, an adapter or a message states; None for None.
 
-    Parameters
-    ----------
-    given : str, mapping or None
-        Name of the kind, or a mapping with its ``name`` and numbers >= 0: parameters that shape
-        the curve, and sizes of the data. They are compared by order of magnitude.
-
-    Returns
-    -------
-    Kind or None
-        None for None.
-
-    Raises
-    ------
-    InvalidSetting
+    It is given as a name, or as a mapping with its ``name`` and numbers >= 0: parameters that shape
+    the curve, and sizes of the data. Raises `InvalidSetting`.
 
     Examples
     --------
@@ -68,13 +96,7 @@ def read_kind(given: object) -> Kind | None:
 
 
 def check_kind(given: object) -> dict[str, str | float] | None:
-    """Return a kind as a mapping of plain values that `read_kind` takes; None for None.
-
-    Raises
-    ------
-    InvalidSetting
-        See `read_kind`.
-    """
+    """Return a kind as a mapping of plain values that `read_kind` takes, and raises as it does."""
     kind = read_kind(given)
     if kind is None:
         return None
@@ -93,24 +115,16 @@ def _feature(key: object, value: object) -> tuple[str, float]:
     return key, math.log10(max(float(value), ZERO))  # type: ignore[arg-type]
 
 
-def kind_of_name(name: str) -> Kind | None:
+def kind_of_name(name: str) -> Kind:
     """Return the kind of a job of which nothing but the name is known.
 
-    Parameters
-    ----------
-    name : str
-        Name of the job. Its parts with digits are cut off, since they number runs or state
-        parameters; the first part that begins with letters keeps these.
-
-    Returns
-    -------
-    Kind or None
-        None if nothing is left of the name: the job is like no other.
+    Parts of the name with digits are cut off, since they number runs or state parameters; the first
+    part that begins with letters keeps these. If nothing is left, the job is like no other.
 
     Examples
     --------
-    >>> [kind_of_name(name).name for name in ("logreg-C0.1-3", "lbfgs-16", "resnet50 lr=0.1")]
-    ['logreg', 'lbfgs', 'resnet']
+    >>> [kind_of_name(name).name for name in ("logreg-C0.1-3", "lbfgs-16", "resnet50 lr=0.1", "7")]
+    ['logreg', 'lbfgs', 'resnet', '7']
     """
     parts = _SEPARATORS.split(name[:LONGEST_NAME])
     kept = ""
@@ -123,5 +137,4 @@ def kind_of_name(name: str) -> Kind | None:
         else:
             continue
         kept += (before if kept else "") + found
-    kept = kept.strip(" .=")
-    return Kind(kept) if kept else None
+    return Kind(kept.strip(" .=") or name)
