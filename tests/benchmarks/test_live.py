@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import live
-from benchmarks.live_jobs import emulated as jobs
+from benchmarks.live_jobs.emulated import make_jobs
 from benchmarks.live_jobs.real_time import run_emulated
 from benchmarks.live_jobs.virtual_time import run_virtual
 from dask_slaq.simulation.workload.curves import make_curves
@@ -27,7 +27,7 @@ def invoke(*arguments):
 
 
 def made(seed=0, **shape):
-    return jobs.staggered(make_curves(seed), seed, **{"count": 3, "scale": 0.02, **shape})
+    return make_jobs("staggered", make_curves(seed), seed, **{"count": 3, "scale": 0.02, **shape})
 
 
 def check_live(figures, policies, n_jobs):
@@ -108,10 +108,10 @@ def test_slow_motion_is_the_same_virtual_run_but_slower():
 def test_plain_dask_is_without_the_plugin():
     program = """
 import sys
-from benchmarks.live_jobs import emulated
+from benchmarks.live_jobs.emulated import make_jobs
 from benchmarks.live_jobs.virtual_time import run_virtual
 from dask_slaq.simulation.workload.curves import make_curves
-run_virtual(emulated.burst(make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
+run_virtual(make_jobs("burst", make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
 parts = ("scheduler", "client", "adapters")
 print([part for part in parts if f"dask_slaq.{part}" in sys.modules])
 """

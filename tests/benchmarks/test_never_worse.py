@@ -8,8 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.never_worse.__main__ import main
-from benchmarks.never_worse.comparing import compare
-from benchmarks.never_worse.laws import Finding, summary
+from benchmarks.never_worse.laws import Finding, compare, summary
 from benchmarks.never_worse.scenarios import make_scenario
 from benchmarks.never_worse.situations import SITUATIONS, measure
 from dask_slaq.simulation import virtual
