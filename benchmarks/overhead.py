@@ -24,6 +24,9 @@ from benchmarks.common.results import give, json_option
 
 __all__ = ["main", "measure"]
 
+#: Number of jobs, and whether the scheduler knows that their tasks are short, by name.
+CASES = {"0": (0, False), "10": (10, False), "10-known": (10, True), "100": (100, False)}
+
 
 def nothing(x: int) -> int:
     """Do nothing: a trivial task."""
@@ -147,15 +150,9 @@ def main(
     """Compare the throughput of trivial tasks with plain Dask, for 0, 10 and 100 jobs."""
     if quick:
         repetitions = min(repetitions, 6)
-    cases = {
-        "0": (0, False),
-        "10": (10, False),
-        "10-known": (10, True),
-        "100": (100, False),
-    }
     keys = ("throughput_ratio", "throughput_error", "cpu_ratio", "cpu_error", "seconds")
     result: dict[str, Any] = {key: {} for key in keys}
-    for case, (jobs, known) in cases.items():
+    for case, (jobs, known) in CASES.items():
         print(f"{case} jobs: {repetitions} pairs of {tasks} tasks", file=sys.stderr, flush=True)
         seconds = measure(
             jobs, tasks=tasks, repetitions=repetitions, workers=workers, policy=policy,

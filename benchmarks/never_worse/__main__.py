@@ -59,7 +59,8 @@ def main(
     count = 20 if quick else scenarios
     names = tuple(policies.split(","))
     if situations or only:
-        rows = list(measure(only or list(SITUATIONS), names, processes))
+        with virtual.pool(processes) as pool:
+            rows = list(measure(only or list(SITUATIONS), names, pool))
         give({"situations": rows}, output, _table(rows))
         return
     seeds = range(seed, seed + count)

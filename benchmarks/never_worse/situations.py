@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.never_worse.running import Outcome, run
 from benchmarks.never_worse.scenarios import Event, Participant, Scenario
-from dask_slaq.simulation import virtual
-
 __all__ = ["SITUATIONS", "measure"]
 
 #: Bytes per second that a worker sends.
@@ -44,7 +43,7 @@ class Situation:
 
 
 def measure(
-    names: Sequence[str], policies: Sequence[str], processes: int
+    names: Sequence[str], policies: Sequence[str], pool: Executor
 ) -> Iterator[dict[str, Any]]:
     """Run situations under plain Dask and under policies, and yield a row per figure and policy.
 
@@ -52,8 +51,7 @@ def measure(
     infinite if a participant failed or its result is wrong.
     """
     pairs = [(name, policy) for name in names for policy in ("none", *policies)]
-    with virtual.pool(processes) as pool:
-        measured = dict(zip(pairs, pool.map(_measure, *zip(*pairs, strict=True)), strict=True))
+    measured = dict(zip(pairs, pool.map(_measure, *zip(*pairs, strict=True)), strict=True))
     for name, policy in pairs:
         if policy == "none":
             continue
