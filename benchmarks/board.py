@@ -62,23 +62,10 @@ def look(port: int, boards: int, stop: Any, ready: Any) -> None:
 
 
 def measure(jobs: int, boards: int, seconds: float, turns: int) -> dict[str, Any]:
-    """Measure the load of the event loop without and with open boards.
+    """Measure the load of the event loop without and with open boards, in turns.
 
-    Parameters
-    ----------
-    jobs, boards : int
-        Number of running jobs, each of which reports once per second, and of open boards.
-    seconds : float
-        Length of one measurement.
-    turns : int
-        Number of measurements of each kind, in turns.
-
-    Returns
-    -------
-    dict
-        ``without`` and ``with``: CPU seconds of the loop's thread per second, of each turn;
-        ``cost``: median difference; ``longest_ms``: longest step of the loop with open boards;
-        ``longest_without_ms``.
+    Each job reports once per second. Returns, of each turn, the CPU seconds of the loop's thread
+    per second, their median difference (``cost``), and the loop's longest steps.
     """
     found: dict[str, Any] = {"jobs": jobs, "boards": boards, "without": [], "with": []}
     longest: dict[str, float] = {"without": 0.0, "with": 0.0}

@@ -55,26 +55,8 @@ def measure(
 ) -> dict[str, Any]:
     """Start all runs at once, and wait until they have ended or hang.
 
-    Parameters
-    ----------
-    library : {"lightgbm", "xgboost"}
-    runs : int
-    source : {"threads", "clients"}
-        Whether the runs share one client, or each has its own.
-    way : {"plain", "plugin"}
-        Plain Dask, or the plugin and a job per run.
-    workers, threads : int
-        Number of workers, and of threads of each.
-    processes : bool
-        Whether workers are processes of their own.
-    patience : float
-        Seconds without the end of any run after which the remaining runs hang.
-
-    Returns
-    -------
-    dict
-        ``ended``, ``hung``, ``failed``: numbers of runs; ``seconds`` until the last run ended;
-        ``errors``: the messages of failed runs.
+    The runs share one client (source "threads"), or each has its own ("clients"). The way "plugin"
+    makes each a job. After `patience` seconds without the end of any run, the remaining runs hang.
     """
     policy = "none" if way == "plain" else "fair"
     with local_cluster(workers, threads=threads, processes=processes) as (cluster, client):

@@ -45,23 +45,10 @@ PLUGIN = {
 
 
 def run(checkout: Path, mode: str, tests: Iterable[str], *, quick: bool = False) -> dict[str, Any]:
-    """Run tests of a checkout.
+    """Run tests of a checkout of distributed in a mode, in place of the installed package.
 
-    Parameters
-    ----------
-    checkout : Path
-        Checkout of distributed. It is tested in place of the installed package.
-    mode : str
-        `BASELINE`, or one of `MODES`.
-    tests : iterable of str
-        Files, folders or test ids.
-    quick : bool
-        Whether to skip tests that start their own processes.
-
-    Returns
-    -------
-    dict
-        ``outcomes`` and ``reasons`` by test id, and ``notes`` of `benchmarks.suites.preload`.
+    Returns ``outcomes`` and ``reasons`` by test id, and ``notes`` of `benchmarks.suites.preload`.
+    `quick` skips tests that start their own processes.
     """
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder, "notes")
@@ -100,17 +87,9 @@ def _id(checkout: Path, name: str) -> str:
 
 
 def differences(here: dict[str, str], baseline: dict[str, str]) -> list[str]:
-    """Find tests that pass in the baseline but not here. A test that did not run did not pass.
+    """Find tests that pass in the baseline but not here, sorted.
 
-    Parameters
-    ----------
-    here, baseline : dict of str to str
-        Outcomes by test id.
-
-    Returns
-    -------
-    list of str
-        Test ids, sorted.
+    A test that did not run did not pass.
     """
     return sorted(
         test
@@ -122,17 +101,7 @@ def differences(here: dict[str, str], baseline: dict[str, str]) -> list[str]:
 def again(checkout: Path, mode: str, tests: Sequence[str], times: int) -> dict[str, list[int]]:
     """Run tests again by themselves, with the plugin and without it.
 
-    Parameters
-    ----------
-    checkout, mode, tests
-        See `run`.
-    times : int
-        Number of runs per side.
-
-    Returns
-    -------
-    dict of str to list of int
-        Failures by test id: ``[with the plugin, in the baseline]``.
+    Returns the failures of each test: ``[with the plugin, in the baseline]``.
     """
     bad = {test: [0, 0] for test in tests}
     for _ in range(times if tests else 0):

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 from benchmarks.common.results import give, json_option
-from benchmarks.live_jobs import emulated
+from benchmarks.live_jobs.emulated import COUNTS, make_jobs
 from dask_slaq.core.engine import Engine
 from dask_slaq.simulation.fluid import Simulation
 from dask_slaq.simulation.settings import Settings
@@ -108,8 +108,8 @@ def live(policy: str, seeds: int, count: int) -> list[Asked]:
 
     runs = []
     for seed in range(seeds):
-        scale = count / emulated.COUNTS["staggered"]
-        jobs = emulated.staggered(make_curves(seed), seed, count=count, scale=scale)
+        scale = count / COUNTS["staggered"]
+        jobs = make_jobs("staggered", make_curves(seed), seed, count=count, scale=scale)
         asked = Asked()
 
         def look(scheduler: Any, job: str, ended: bool, asked: Asked = asked) -> None:

@@ -154,26 +154,10 @@ class Traffic(SchedulerPlugin):
 def measure(
     fit: Callable[[Data], Any], data: Data, *, repetitions: int, seed: int = 0
 ) -> dict[str, list[float]]:
-    """Time pairs of a plain and an observed fit.
+    """Time pairs of a plain and an observed fit, in random order.
 
-    Imports and compilation are included if the fit has not run before.
-
-    Parameters
-    ----------
-    fit : callable
-        Called with `data`.
-    data : dict
-        See `data_of`.
-    repetitions : int
-        Number of pairs.
-    seed : int
-        Seed of the order within pairs.
-
-    Returns
-    -------
-    dict
-        ``plain``, ``observed``: seconds of each repetition; ``plain_cpu``, ``observed_cpu``: CPU
-        seconds of the process; ``reports``: number of losses that each observed fit reported.
+    Returns the seconds and CPU seconds of each side, and the number of losses that each observed
+    fit reported. Imports and compilation are included if the fit has not run before.
     """
     order = random.Random(seed)
     found: dict[str, list[float]] = {

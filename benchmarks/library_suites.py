@@ -42,14 +42,8 @@ PLUGIN = {"DASK_DISTRIBUTED__SCHEDULER__PRELOAD": "dask_slaq", "DASK_SLAQ__EPOCH
 class Run:
     """Result of running the tests of one checkout.
 
-    Attributes
-    ----------
-    outcomes : dict of str to str
-        By test: ``passed``, ``failed``, ``error`` or ``skipped``.
-    reasons : dict of str to str
-        Start of the error message, by test that failed.
-    seen : dict
-        Notes of this project's pytest plugins; empty without them.
+    Outcomes are ``passed``, ``failed``, ``error`` or ``skipped``, and reasons the starts of error
+    messages. `seen` are notes of this project's pytest plugins.
     """
 
     outcomes: dict[str, str]
@@ -65,26 +59,11 @@ def run_suite(
     arguments: tuple[str, ...] = (),
     settings: Mapping[str, str] | None = None,
 ) -> Run:
-    """Run the tests of one checkout.
+    """Run the tests of one checkout or unpacked source distribution.
 
-    Parameters
-    ----------
-    checkout : Path
-        Git checkout or unpacked source distribution of dask-ml or dask-glm.
-    python : str
-        Interpreter that runs the tests.
-    plugins : tuple of str
-        Plugins of pytest: `OBSERVED` for repairs and an `instrument` block around everything,
-        `AS_JOBS` for jobs as well, `()` for the library by itself.
-    arguments : tuple of str
-        Further arguments of pytest.
-    settings : Mapping of str to str, optional
-        Further environment variables.
-
-    Raises
-    ------
-    click.ClickException
-        If pytest wrote no result.
+    Plugins of pytest are `OBSERVED` for repairs and an `instrument` block around everything, and
+    `AS_JOBS` for jobs as well. `settings` are environment variables. Raises click.ClickException if
+    pytest wrote no result.
     """
     with tempfile.TemporaryDirectory() as folder:
         xml, seen = Path(folder, "junit.xml"), Path(folder, "seen.json")
@@ -138,20 +117,9 @@ def _reasons(report: Any) -> dict[str, str]:
 
 
 def compare(here: dict[str, str], baseline: dict[str, str]) -> dict[str, Any]:
-    """Compare outcomes with those of the baseline.
+    """Compare outcomes with those of the baseline, by test.
 
-    Parameters
-    ----------
-    here, baseline : dict of str to str
-        Outcomes by test.
-
-    Returns
-    -------
-    dict
-        Counts of outcomes (``here``, ``baseline``), tests that differ (``newly_failing``,
-        ``newly_skipped``, ``newly_passing``), and the numbers of tests on one side only
-        (``only_here``, ``only_in_baseline``). A test of the baseline that did not run here counts
-        as failing.
+    A test of the baseline that did not run here counts as failing.
     """
     passed = sorted(test for test, outcome in baseline.items() if outcome == "passed")
     now = {test: here.get(test, "missing") for test in passed}

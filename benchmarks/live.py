@@ -19,7 +19,7 @@ import click
 
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
 from benchmarks.common.results import Names, give, json_option
-from benchmarks.live_jobs import emulated as job_makers
+from benchmarks.live_jobs.emulated import make_jobs
 from dask_slaq.simulation import virtual
 from dask_slaq.simulation.workload import curves as curve_files
 
@@ -41,24 +41,10 @@ def measure(
     say: Callable[[str], None],
     pool: Executor | None = None,
 ) -> dict[str, Any]:
-    """Run all policies for all seeds, and summarize the runs.
+    """Run all policies for all seeds, and summarize the runs and their ratios.
 
-    Parameters
-    ----------
-    run : callable
-        Called with a policy and a seed; returns a `Run`.
-    policies : list of str
-    seeds : iterable of int
-    say : callable
-        Called with one line of progress per run.
-    pool : Executor, optional
-        Executor for runs that do not disturb each other. By default runs are sequential, and the
-        order of the policies rotates so that drift of the machine cancels.
-
-    Returns
-    -------
-    dict
-        ``policies`` (see `summarize`) and ``ratios`` (see `ratios`).
+    The executor is for runs that do not disturb each other. Without one, runs are sequential, and
+    the order of the policies rotates so that drift of the machine cancels.
     """
     plan = []
     for turn, seed in enumerate(seeds):
@@ -76,18 +62,10 @@ def measure(
 
 @dataclass(frozen=True)
 class Emulated:
-    """Runner of an emulated workload.
+    """Runner of an emulated workload on one of the clocks.
 
-    Attributes
-    ----------
-    workload : {"staggered", "burst", "mixed"}
-    clock : {"virtual", "real"}
-    curves : sequence of Curve
-        Loss curves of the jobs; if empty, curves are generated from the seed.
-    shape : dict
-        Further arguments of the function that makes the jobs.
-    settings : dict
-        Further arguments of `run_virtual` or `run_emulated`.
+    Without curves, these are generated from the seed. `shape` and `settings` are further arguments
+    of the function that makes the jobs, and of the one that runs them.
     """
 
     workload: str
@@ -98,9 +76,8 @@ class Emulated:
 
     def __call__(self, policy: str, seed: int) -> Run:
         """Run `policy` for `seed`."""
-        make = getattr(job_makers, self.workload)
         curves = list(self.curves) or curve_files.make_curves(seed)
-        jobs = make(curves, seed, **self.shape)
+        jobs = make_jobs(self.workload, curves, seed, **self.shape)
         predictor = None
         if policy == "oracle":
             from dask_slaq.simulation.oracles import OraclePredictor

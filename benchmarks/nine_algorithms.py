@@ -29,21 +29,10 @@ MINIBATCH = 0.4
 
 
 def train(algorithm: str, number: int, seed: int = 0) -> dict[str, Any]:
-    """Train one curve, deterministically.
+    """Train one curve, deterministically. Returns a line of a curve file.
 
-    Parameters
-    ----------
-    algorithm : str
-        One of `ALGORITHMS`.
-    number : int
-        Number of the curve; each number has its own data and hyper-parameters. Of any five
-        consecutive numbers, two are trained on mini-batches.
-    seed : int
-
-    Returns
-    -------
-    dict
-        A line of a curve file: ``id``, ``algorithm``, ``averaging`` and ``loss``.
+    Each number has its own data and hyper-parameters. Of any five consecutive numbers, two are
+    trained on mini-batches.
     """
     which = list(ALGORITHMS).index(algorithm)
     rng = np.random.default_rng([seed, which, number])
@@ -63,17 +52,7 @@ def train(algorithm: str, number: int, seed: int = 0) -> dict[str, Any]:
 
 
 def generate(seed: int = 0, count: int = 144) -> Iterator[dict[str, Any]]:
-    """Train `count` curves, cycling through the algorithms.
-
-    Parameters
-    ----------
-    seed, count : int
-
-    Yields
-    ------
-    dict
-        See `train`.
-    """
+    """Train `count` curves, cycling through the algorithms. See `train`."""
     names = list(ALGORITHMS)
     for i in range(count):
         yield train(names[i % len(names)], i // len(names), seed)

@@ -24,6 +24,9 @@ from benchmarks.common.results import give, json_option
 
 __all__ = ["main", "measure"]
 
+#: Number of jobs, and whether the scheduler knows that their tasks are short, by name.
+CASES = {"0": (0, False), "10": (10, False), "10-known": (10, True), "100": (100, False)}
+
 
 def nothing(x: int) -> int:
     """Do nothing: a trivial task."""
@@ -42,25 +45,9 @@ def measure(
 ) -> dict[str, list[float]]:
     """Time trivial tasks in pairs, under plain Dask and with the plugin.
 
-    Parameters
-    ----------
-    jobs : int
-        Active jobs that share the tasks; with 0 the tasks are unowned.
-    tasks, repetitions, workers : int
-        Number of tasks of each side of a pair, of pairs, and of one-thread workers.
-    policy : str
-        Policy of the plugin.
-    known : bool
-        Whether the scheduler knows before the clock starts that these tasks are short. If not, jobs
-        hold their tasks in pools, which is the most expensive case.
-    seed : int
-        Seed of the order within pairs.
-
-    Returns
-    -------
-    dict
-        ``plain`` and ``plugin``: seconds of each repetition; ``plain_cpu`` and ``plugin_cpu``:
-        CPU seconds of the process.
+    `jobs` share the tasks; with 0 the tasks are unowned. `known`: the scheduler knows before the
+    clock starts that these tasks are short. If not, jobs hold their tasks in pools, which is the
+    most expensive case. Returns wall and CPU seconds of each side.
     """
     names = [f"job-{i}" for i in range(jobs)]
     seconds: dict[str, list[float]] = {
@@ -140,17 +127,7 @@ def _submit(client: Client, names: list[str], tasks: int, key: str) -> list[Any]
 def paired_ratio(seconds: dict[str, list[float]], suffix: str = "") -> tuple[float, float]:
     """Compute the ratio of the throughput with the plugin to that without it.
 
-    Parameters
-    ----------
-    seconds : dict
-        Result of `measure`.
-    suffix : str
-        ``"_cpu"`` for CPU seconds.
-
-    Returns
-    -------
-    median, standard_error : float
-        Over pairs.
+    Returns the median over pairs and its standard error. The suffix ``"_cpu"`` is for CPU seconds.
     """
     pairs = zip(seconds["plain" + suffix], seconds["plugin" + suffix], strict=True)
     ratios = [plain / plugin for plain, plugin in pairs]
@@ -173,15 +150,9 @@ def main(
     """Compare the throughput of trivial tasks with plain Dask, for 0, 10 and 100 jobs."""
     if quick:
         repetitions = min(repetitions, 6)
-    cases = {
-        "0": (0, False),
-        "10": (10, False),
-        "10-known": (10, True),
-        "100": (100, False),
-    }
     keys = ("throughput_ratio", "throughput_error", "cpu_ratio", "cpu_error", "seconds")
     result: dict[str, Any] = {key: {} for key in keys}
-    for case, (jobs, known) in cases.items():
+    for case, (jobs, known) in CASES.items():
         print(f"{case} jobs: {repetitions} pairs of {tasks} tasks", file=sys.stderr, flush=True)
         seconds = measure(
             jobs, tasks=tasks, repetitions=repetitions, workers=workers, policy=policy,

@@ -106,15 +106,7 @@ KINDS: dict[str, Callable[[str, Client, threading.Event], None]] = {
 
 
 def measure(ann: list[str], bob: list[str], seconds: float) -> float:
-    """Return the share of the thread-seconds that bob got.
-
-    Parameters
-    ----------
-    ann, bob : list of str
-        Kinds of their work.
-    seconds : float
-        Length of the measurement.
-    """
+    """Return bob's share of the thread-seconds, from the kinds of both owners' work."""
     over = threading.Event()
     with local_cluster(WORKERS) as (cluster, client):
         register(client, "first-to-target", owners={o: {"weight": w} for o, w in WEIGHTS.items()})

@@ -39,20 +39,8 @@ EPOCHS = 3600
 async def queue(policy: str, tasks: int, seed: int) -> dict[str, float]:
     """Measure the longest steps of the event loop while one job has many queued tasks.
 
-    Parameters
-    ----------
-    policy : str
-        Policy of the plugin; ``none`` is plain Dask.
-    tasks : int
-        Number of queued tasks.
-    seed : int
-        Seed of the task durations.
-
-    Returns
-    -------
-    dict
-        Milliseconds: ``open`` while a second job opens and submits tasks, ``worker`` while a worker
-        joins, and ``close`` while the second job ends.
+    Returns milliseconds: ``open`` while a second job opens and submits tasks, ``worker`` while a
+    worker joins, and ``close`` while the second job ends.
     """
     async with cluster(policy, seed) as (scheduler, workers, client):
         for _ in range(QUEUE_WORKERS):
@@ -93,23 +81,9 @@ def _ms(steps: Steps) -> float:
 async def crowd(
     policy: str, jobs: int, workers: int, seconds: float, seed: int
 ) -> dict[str, float]:
-    """Measure the scheduler time per finished task, and the time to fill all slots at once.
+    """Measure the scheduler's milliseconds per finished task, and to fill all slots at once.
 
-    Parameters
-    ----------
-    policy : str
-        Policy of the plugin; ``none`` is plain Dask.
-    jobs, workers : int
-        Number of jobs, and of workers with two threads each.
-    seconds : float
-        Seconds during which finished tasks are counted.
-    seed : int
-        Seed of the task durations.
-
-    Returns
-    -------
-    dict
-        ``ms_per_task`` and ``slots_ms``, both milliseconds.
+    Finished tasks are counted for some `seconds`; workers have two threads each.
     """
     async with cluster(policy, seed) as (scheduler, stubs, client), AsyncExitStack() as blocks:
         for _ in range(workers):
@@ -168,19 +142,7 @@ async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> flo
 
 
 async def history(jobs: int, seed: int) -> dict[str, float]:
-    """Measure the size of one hour of history, and the time to read its slowest piece.
-
-    Parameters
-    ----------
-    jobs : int
-        Number of running jobs.
-    seed : int
-
-    Returns
-    -------
-    dict
-        ``mb``, megabytes, and ``read_ms``, milliseconds.
-    """
+    """Measure the MB of one hour of history, and the time to read its slowest piece."""
     async with cluster("max-total", seed) as (scheduler, workers, client):
         await workers.add(THREADS)
         async with AsyncExitStack() as blocks:
@@ -211,24 +173,7 @@ def measure(
 ) -> dict[str, Any]:
     """Run `queue` and `crowd` with the plugin and without, and `history`.
 
-    Parameters
-    ----------
-    policy : str
-        Policy of the plugin.
-    tasks : int
-        Queued tasks, see `queue`.
-    jobs, workers, seconds
-        See `crowd`.
-    repetitions : int
-    seed : int
-        Seed of the first repetition.
-
-    Returns
-    -------
-    dict
-        Minima over repetitions: ``longest_step_ms`` and ``longest_step_plain_ms`` (by occasion),
-        ``ms_per_task`` and ``slots_both_ms`` (``ours``, ``plain``), ``slots_ms``. Also
-        ``history_mb_per_hour`` and ``history_read_ms``.
+    Returns minima over repetitions.
     """
     runs: dict[str, list[Any]] = {"queue": [], "queue_plain": [], "crowd": [], "crowd_plain": []}
     for repetition in range(repetitions):

@@ -51,18 +51,10 @@ asyncio.run(start(sys.argv[1:]))
 
 
 def measure(repetitions: int = 11) -> list[dict[str, Any]]:
-    """Measure scheduler processes with and without the plugin.
+    """Measure scheduler processes with and without the plugin, alternating.
 
-    Parameters
-    ----------
-    repetitions : int
-        Processes of each side.
-
-    Returns
-    -------
-    list of dict
-        ``step``; median ``plain_s`` and ``plugin_s``, seconds that it takes; ``plain_mb`` and
-        ``plugin_mb``, resident memory after it in 10^6 bytes.
+    Returns a row per step with medians: seconds that it takes, and resident memory after it in 10^6
+    bytes.
     """
     sides: dict[str, list[dict[str, dict[str, float]]]] = {"plain": [], "plugin": []}
     for _ in range(repetitions):

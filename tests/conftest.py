@@ -24,10 +24,15 @@ import pytest
 import dask_slaq  # noqa: F401  (brings its configuration defaults)
 
 dask.config.set({"distributed.scheduler.validate": True})
-# What a machine is busy with is no property of the code.
-hypothesis.settings.register_profile(
-    "behaviour", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
+# How busy a machine is, is not a property of the code. The nightly run draws more examples, by
+# `--hypothesis-profile=thorough`; explicit numbers of examples in tests stay.
+for profile, examples in (("behaviour", 50), ("thorough", 200)):
+    hypothesis.settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
 hypothesis.settings.load_profile("behaviour")
 
 from distributed import Client, LocalCluster  # noqa: E402

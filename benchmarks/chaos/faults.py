@@ -1,4 +1,4 @@
-"""Faults of workers, clients and the event loop, and the list of all faults.
+"""Faults of workers, clients, the plugin itself, reports and the event loop.
 
 Every fault is a coroutine with two arguments: the `Fault`, whose `number` selects the victim and
 the variant, and the `Stage` on which it acts.
@@ -8,24 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from distributed import Future, wait
 from distributed.core import Status
 
 from benchmarks.chaos.outcome import Deliberate
-from benchmarks.chaos.plugin_faults import (
-    dispatcher_raises,
-    engine_raises,
-    hook_raises,
-    plugin_registered_twice,
-    plugin_unregistered,
-)
-from benchmarks.chaos.report_faults import (
-    report_for_another,
-    report_late,
-    report_malformed,
-    report_twice,
-)
 from benchmarks.never_worse.probe import compute, who_of
 from dask_slaq.simulation import virtual
 
@@ -33,7 +22,10 @@ if TYPE_CHECKING:
     from benchmarks.chaos.rounds import Fault
     from benchmarks.chaos.running import Stage
 
-__all__ = ["HAPPEN"]
+__all__ = ["HAPPEN", "pending_cleanups"]
+
+#: Functions that undo prepared faults which have not happened yet.
+pending_cleanups: list[Callable[[], None]] = []
 
 
 # Workers
@@ -136,8 +128,6 @@ async def cancel(fault: Fault, stage: Stage) -> None:
         some = sorted(map(str, futures))[:: 1 + fault.number % 3]
         if some:
             stage.strike(name)
-            from distributed import Future
-
             await client.cancel([Future(key, client) for key in some], force=fault.number % 2 == 0)
 
 
@@ -166,8 +156,6 @@ async def retry(fault: Fault, stage: Stage) -> None:
         return key
 
     futures = [client.submit(_call, _Unpickled(fails_once), key, key=key) for key in keys]
-    from distributed import wait
-
     try:
         with client.as_current():
             await wait(futures)
@@ -213,6 +201,155 @@ def _extra(fault: Fault, stage: Stage, name: str, count: int) -> list[Any]:
 async def loop_stalls(fault: Fault, stage: Stage) -> None:
     """Block the event loop of the scheduler and everything else for a while."""
     time.sleep([0.05, 0.3, 2.0][fault.number % 3])
+
+
+# The plugin
+
+
+async def engine_raises(fault: Fault, stage: Stage) -> None:
+    """Make the engine raise once."""
+    if stage.plugin is not None:
+        await _fail(stage, stage.plugin.engine, "reallocate")
+
+
+async def dispatcher_raises(fault: Fault, stage: Stage) -> None:
+    """Make the dispatcher raise once, at the start, while it chooses, or while it sends a task."""
+    if stage.plugin is not None:
+        pools = stage.plugin.pools
+        places = [(pools, "dispatch"), (pools.dispatcher, "key"), (pools.control, "send")]
+        await _fail(stage, *places[fault.number % 3])
+
+
+async def hook_raises(fault: Fault, stage: Stage) -> None:
+    """Make one of the plugin's hooks raise once."""
+    if stage.plugin is not None:
+        plugin = stage.plugin
+        places = [
+            (plugin.pools.tracker, "transition"),
+            (plugin.pools, "apply"),
+            (plugin.pools, "tick"),
+            (plugin.pools, "forget_worker"),
+            (plugin.task_owners, "own"),
+            (plugin.jobs, "observe_demand"),
+        ]
+        await _fail(stage, *places[fault.number % len(places)])
+
+
+async def _fail(stage: Stage, owner: Any, name: str) -> None:
+    """Make the next call of a method raise, and register a new plugin if this one failed."""
+    if name in vars(owner):
+        return
+
+    def fails(*args: Any, **kwargs: Any) -> Any:
+        undo()
+        raise Deliberate(name)
+
+    def undo() -> None:
+        vars(owner).pop(name, None)
+
+    plugin = stage.plugin
+    setattr(owner, name, fails)
+    pending_cleanups.append(undo)
+    for _ in range(20):
+        await asyncio.sleep(0.05)
+        if plugin.failed:
+            break
+    undo()
+    await asyncio.sleep(0.3)
+    if plugin.failed and stage.plugin is plugin:
+        stage.outcome.faults["plugin_registered_again"] += 1
+        await stage.register()
+
+
+async def plugin_registered_twice(fault: Fault, stage: Stage) -> None:
+    """Register the plugin again: refused while jobs run; otherwise the new one takes over."""
+    before = stage.plugin
+    if before is None:
+        return
+    jobs = not before.failed and before.jobs.names()
+    try:
+        await stage.register()
+    except Exception as error:
+        assert "must end before" in str(error), error
+        assert stage.plugin is before or stage.plugin is None, "the plugin was replaced"
+    else:
+        assert not jobs or before.jobs.names() != jobs or before.failed, "replaced beside jobs"
+
+
+async def plugin_unregistered(fault: Fault, stage: Stage) -> None:
+    """Unregister the plugin, and register it again at once or after some epochs."""
+    if stage.plugin is not None:
+        await stage.admin.unregister_scheduler_plugin("slaq")
+        await asyncio.sleep(fault.number % 3 / 3)
+        if stage.plugin is None:
+            await stage.register()
+
+
+# Reports
+
+
+async def report_late(fault: Fault, stage: Stage) -> None:
+    """Send a report of a job after the job has ended."""
+    if (name := stage.person(fault.number)) and name in stage.blocks:
+        block = stage.blocks[name]
+        for _ in range(100):
+            if block._client is None:
+                break
+            await asyncio.sleep(0.05)
+        _send(stage, name, job=block.name, run=block._run, loss=0.5)
+
+
+async def report_twice(fault: Fault, stage: Stage) -> None:
+    """Send a report twice."""
+    if (name := stage.person(fault.number)) and name in stage.blocks:
+        block = stage.blocks[name]
+        for _ in range(2):
+            _send(stage, name, job=block.name, run=block._run, loss=0.25)
+
+
+async def report_malformed(fault: Fault, stage: Stage) -> None:
+    """Send malformed reports."""
+    nonsense: list[dict[str, Any]] = [
+        {}, {"job": None, "loss": 1.0}, {"job": ["a"], "loss": 1.0}, {"job": {"a": 1}},
+        {"job": "x" * 10**6, "loss": 1}, {"loss": float("nan")}, {"loss": "much"},
+        {"loss": [1.0]}, {"loss": 10**400}, {"loss": b"1", "client": 3},
+        {"loss": True}, {"loss": 1.0, "run": ["r"]}, {"loss": 1.0, "run": 7, "worker": None},
+    ]  # fmt: skip
+    if name := stage.person(fault.number):
+        block = stage.blocks.get(name)
+        for i in range(30):
+            message = nonsense[(fault.number + i) % len(nonsense)]
+            known = {"job": block.name, "run": block._run} if block else {}
+            _send(stage, name, **{**known, **message})
+        stage.clients[name]._send_to_scheduler(
+            {"op": "slaq-expect", "job": block and block.name, "iterations": "many"}
+        )
+
+
+async def report_for_another(fault: Fault, stage: Stage) -> None:
+    """Report for other clients' jobs, and try to close these jobs."""
+    plugin, name = stage.plugin, stage.person(fault.number)
+    if not name or plugin is None:
+        return
+    client = stage.clients[name]
+    others = [j for j in plugin.jobs.names() if plugin.pools.pools[j].client != client.id]
+    for job in others:
+        runs, before = plugin.jobs.owned(job, ""), plugin.jobs.epochs
+        losses = plugin.engine.jobs[job].loss
+        _send(stage, name, job=job, loss=-1e6)
+        try:
+            await client.scheduler.slaq_close(name=job, client=client.id)
+        except Exception:
+            pass
+        else:
+            assert not plugin.jobs.runs(job), f"{name} ended {job}"
+        if plugin.jobs.runs(job, runs):
+            assert plugin.engine.jobs[job].loss != -1e6, f"{name} reported for {job}: {losses}"
+        assert before is plugin.jobs.epochs
+
+
+def _send(stage: Stage, name: str, **report: Any) -> None:
+    stage.clients[name]._send_to_scheduler({"op": "slaq-report", **report})
 
 
 #: Faults by kind.

@@ -23,22 +23,10 @@ class Deliberate(Exception):
 
 @dataclass
 class Outcome:
-    """Outcome of a round.
+    """Outcome of a round: the results of each participant, or the error that ended its work.
 
-    Attributes
-    ----------
-    results : dict of str to list or str
-        Results of each participant, or the error that ended its work.
-    excused : set of str
-        Participants whose client was closed.
-    faults : Counter
-        Number of injected faults by kind.
-    left_over : list of str
-        State that should not exist after the round.
-    broken : list of str
-        Broken invariants.
-    notes : list of str
-        Hints for finding the cause.
+    Participants whose client was closed are excused. `left_over` is state that should not exist
+    after the round, `broken` are invariants, and `notes` hints for finding the cause.
     """
 
     results: dict[str, Any] = field(default_factory=dict)
@@ -104,15 +92,7 @@ class _Watch(logging.Handler):
 
 
 def replay_log(log: str, outcome: Outcome) -> None:
-    """Replay an event log, and record any difference in the decisions.
-
-    Parameters
-    ----------
-    log : str
-        Path of the log.
-    outcome : Outcome
-        Receives the differences as broken invariants.
-    """
+    """Replay the event log at a path, and record any difference as a broken invariant."""
     again = Replay()
     try:
         logs.read(log, again)

@@ -32,14 +32,7 @@ JOBS = ("a", "b", "c")
 
 
 def run_real(faults: int, seed: int) -> Verdict:
-    """Run jobs on worker processes while faults occur, and judge the results.
-
-    Parameters
-    ----------
-    faults : int
-        Number of faults.
-    seed : int
-    """
+    """Run jobs on worker processes while faults occur, and judge the results."""
     verdict, outcome = Verdict(seed), Outcome()
     with silence(), watch(outcome), tempfile.TemporaryDirectory() as directory:
         log = str(Path(directory) / "slaq.jsonl")

@@ -31,15 +31,8 @@ KINDS = {
 class Person:
     """Client that computes one thing after another, each in a job block of its own.
 
-    Attributes
-    ----------
-    name : str
-    start : float
-        Virtual seconds after the start of the round.
-    stray : bool
-        Whether the tasks are unowned, outside of job blocks.
-    things : list of (shape, parameters)
-        Work of the participant.
+    A stray one computes unowned tasks, outside of job blocks. A thing is a shape and its
+    parameters.
     """
 
     name: str
@@ -50,16 +43,9 @@ class Person:
 
 @dataclass
 class Fault:
-    """Fault of a round.
+    """Fault of a kind in `KINDS`, at some virtual seconds after the start of the round.
 
-    Attributes
-    ----------
-    kind : str
-        One of `KINDS`.
-    at : float
-        Virtual seconds after the start of the round.
-    number : int
-        Random number that selects the victim and the variant.
+    The random number selects the victim and the variant.
     """
 
     kind: str

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.chaos.faults import HAPPEN
+from benchmarks.chaos.faults import HAPPEN, pending_cleanups
 from benchmarks.chaos.outcome import Outcome, replay_log, silence, watch
-from benchmarks.chaos.plugin_faults import pending_cleanups
 from benchmarks.chaos.rounds import Person, Round
 from benchmarks.never_worse import probe as probes
 from benchmarks.never_worse.shapes import SHAPES
@@ -37,23 +36,11 @@ CONFIG = {
 
 @dataclass
 class Stage:
-    """Running round on which faults act.
+    """Running round on which faults act. The `admin` client computes nothing.
 
-    Attributes
-    ----------
-    round : Round
-    cluster : virtual.Cluster
-    admin : Client
-        Client for administration, which computes nothing.
-    outcome : Outcome
-    log : str
-        Path of the event log.
-    clients, blocks, running : dict
-        Client, current job block and asyncio task of each participant.
-    hit : dict of str to float
-        Virtual time when each participant's work was last cancelled; it may then start over.
-    plugins : list of SlaqPlugin
-        All registered plugins, the newest first.
+    `clients`, `blocks` and `running` are the client, current job block and asyncio task of each
+    participant, and `hit` the virtual time when its work was last cancelled; it may then start
+    over. The newest of `plugins` is the first.
     """
 
     round: Round
@@ -100,14 +87,7 @@ class Stage:
 
 
 def run(made: Round, *, faults: bool = True, plugin: bool = True) -> Outcome:
-    """Run a round.
-
-    Parameters
-    ----------
-    made : Round
-    faults, plugin : bool
-        Whether to inject the faults, and whether to register the plugin.
-    """
+    """Run a round, with the faults or without, and with the plugin or without."""
     outcome = Outcome()
     probes.current.append(probes.Probe())
     try:

@@ -19,20 +19,8 @@ KEYS = ("lost", "different", "left_over", "invariants_broken")
 class Verdict:
     """Problems of a round as texts, one list per item of `KEYS`.
 
-    Attributes
-    ----------
-    seed : int
-    faults : Counter
-        Number of injected faults by kind.
-    compared : int
-        Number of compared participants, or results with real processes.
-    lost, different : list of str
-        Results that are missing or wrong.
-    left_over : list of str
-        State that should not exist after the round.
-    invariants_broken : list of str
-    notes : list of str
-        Hints for finding the cause; printed for broken rounds.
+    `compared` counts participants, or results with real processes. Results are ``lost`` or
+    ``different``. The notes are hints for finding the cause, printed for broken rounds.
     """
 
     seed: int

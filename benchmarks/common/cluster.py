@@ -42,21 +42,7 @@ QUIET = {
 def local_cluster(
     workers: int, *, threads: int = 1, processes: bool = False
 ) -> Iterator[tuple[LocalCluster, Client]]:
-    """Start a fresh cluster, with a client.
-
-    Parameters
-    ----------
-    workers : int
-    threads : int
-        Threads of each worker.
-    processes : bool
-        Whether workers are processes of their own.
-
-    Yields
-    ------
-    cluster : LocalCluster
-    client : Client
-    """
+    """Start a fresh cluster, with a client. `processes`: workers are processes of their own."""
     gc.collect()
     with (
         dask.config.set(QUIET),
@@ -80,35 +66,16 @@ def another_client(cluster: LocalCluster) -> Client:
 
 
 def register(client: Client, policy: str, *, predictor: Any = None, **settings: Any) -> None:
-    """Register the plugin on the scheduler, unless the policy is `none`.
-
-    Parameters
-    ----------
-    client : Client
-    policy, predictor, **settings
-        See `plugin`.
-    """
+    """Register the plugin on the scheduler, unless the policy is `none`. See `plugin`."""
     made = plugin(policy, predictor=predictor, **settings)
     if made is not None:
         client.register_plugin(made)
 
 
 def plugin(policy: str, *, predictor: Any = None, **settings: Any) -> Any:
-    """Make the plugin.
+    """Make the plugin, or None for plain Dask, which has the policy `none`.
 
-    Parameters
-    ----------
-    policy : str
-        Name of a policy, or ``none`` for plain Dask.
-    predictor : object, optional
-        Replacement for the plugin's loss predictor.
-    **settings
-        Further arguments of `SlaqPlugin`.
-
-    Returns
-    -------
-    SlaqPlugin or None
-        None for plain Dask.
+    The settings, and a predictor in place of the plugin's own, are arguments of `SlaqPlugin`.
     """
     if policy == "none":
         return None
@@ -128,22 +95,8 @@ def job_block(
 ) -> Any:
     """Make the block in which a driver trains, for ``with`` or ``async with``.
 
-    Parameters
-    ----------
-    policy : str
-        With ``none``, the block ignores reports.
-    name : str
-        Name of the job.
-    client : Client
-    max_iter : int, optional
-        Number of iterations that the job announces.
-    kind : mapping, optional
-        Kind that the job states.
-
-    Returns
-    -------
-    context manager
-        Its value has a method `report` for the job's losses.
+    Its value has a method `report` for the job's losses, which ignores them under the policy
+    `none`.
     """
     if policy == "none":
         return _PlainBlock()
@@ -198,14 +151,9 @@ class Meter(SchedulerPlugin):
 
 
 class Lateness(threading.Thread):
-    """Thread that measures how late this process wakes from a sleep.
+    """Thread that measures the mean seconds by which this process wakes late from a sleep.
 
     Sleeps emulate compute, which works badly on a busy machine.
-
-    Attributes
-    ----------
-    mean : float
-        Mean lateness, seconds.
     """
 
     def __init__(self) -> None:

@@ -22,18 +22,9 @@ LATE = 0.01
 
 @dataclass
 class JobTrace:
-    """Losses of one job, and the times when they were published.
+    """Losses of one job, one per iteration, and the times when they were published.
 
-    All times are in seconds since the start of the run.
-
-    Attributes
-    ----------
-    name : str
-    arrival : float
-    times, losses : list of float
-        One item per iteration.
-    completion : float
-        End of the job; nan while it runs.
+    All times are in seconds since the start of the run; the completion is nan while the job runs.
     """
 
     name: str
@@ -57,18 +48,8 @@ class JobTrace:
 class Run:
     """Result of one policy and one seed.
 
-    Attributes
-    ----------
-    seed : int
-    traces : list of JobTrace
-    bytes_moved : int
-        Bytes sent between workers.
-    compute_seconds : float
-        Seconds spent in all tasks.
-    threads : int
-    late : float
-        Mean lateness of a sleeping thread of this process, seconds. Above a few milliseconds the
-        machine was too busy for meaningful times.
+    `late` is the mean lateness in seconds of a sleeping thread of this process. Above a few
+    milliseconds the machine was too busy for meaningful times.
     """
 
     seed: int
@@ -169,14 +150,7 @@ COLUMNS = [
 
 
 def table(workload: str, policies: Mapping[str, Mapping[str, Any]]) -> str:
-    """Format the results of one workload as a readable table.
-
-    Parameters
-    ----------
-    workload : str
-    policies : mapping
-        Summary by policy, see `summarize`.
-    """
+    """Format the summaries of one workload, by policy, as a readable table."""
     lines = [workload, "  ".join(f"{c:>15}" if c == "policy" else f"{c:>10}" for c in COLUMNS)]
     compared = ratios(policies)
     for name, row in policies.items():

@@ -46,17 +46,8 @@ def then(x: int) -> int:
 async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWorkers, Client]]:
     """Start a scheduler without workers, with the plugin unless the policy is `none`.
 
-    Parameters
-    ----------
-    policy : str
-    seed : int
-        Seed of the task durations, 0.5 to 1.5 s.
-
-    Yields
-    ------
-    scheduler : Scheduler
-    workers : ProtocolWorkers
-    client : Client
+    Yields the scheduler, its protocol workers and a client. Tasks take 0.5 to 1.5 s, drawn from the
+    seed.
     """
     draw = random.Random(seed)
     async with AsyncExitStack() as stack:
@@ -81,21 +72,9 @@ async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWo
 
 
 def submit(client: Client, job: str, count: int, *, steps: int = 0) -> list[Any]:
-    """Submit root tasks of a job, each followed by a chain of dependent tasks.
+    """Submit root tasks of a job, each followed by a chain of `steps` dependent tasks.
 
-    Parameters
-    ----------
-    client : Client
-    job : str
-    count : int
-        Number of root tasks.
-    steps : int
-        Length of the chain behind each root task.
-
-    Returns
-    -------
-    list of Future
-        All tasks.
+    Returns the futures of all tasks.
     """
     with dask.annotate(slaq_job=job):
         futures = client.map(first, range(count), pure=False)

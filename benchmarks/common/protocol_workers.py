@@ -23,21 +23,10 @@ RESULT_BYTES = 10_000_000
 
 
 class ProtocolWorkers:
-    """Protocol workers of one scheduler.
+    """Protocol workers of one scheduler. `seconds_of` gives the duration of a task by its key.
 
-    Parameters
-    ----------
-    scheduler : distributed.Scheduler
-    seconds_of : callable
-        Called with the key of a task; returns its duration in seconds.
-
-    Attributes
-    ----------
-    finished : int
-        Number of tasks reported as finished.
-    seconds : float
-        CPU seconds that the scheduler spent handling these reports, without work that it put off to
-        later steps of the event loop.
+    `finished` counts the tasks reported as finished. `seconds` are CPU seconds that the scheduler
+    spent handling these reports, without work that it put off to later steps of the event loop.
     """
 
     def __init__(self, scheduler: Scheduler, seconds_of: Callable[[Any], float]) -> None:
@@ -196,14 +185,8 @@ class _Comm(Comm):
 class Steps:
     """Context manager that times each step of the event loop, in CPU time of this thread.
 
-    Attributes
-    ----------
-    longest : float
-        Seconds of the longest step, whether Dask's or the plugin's.
-    what : str
-        Callback of the longest step.
-    ours : float
-        Seconds of all callbacks that `dask_slaq` put on the loop.
+    `longest` are the seconds of the longest step, whether Dask's or the plugin's, and `what` is its
+    callback. `ours` are the seconds of all callbacks that `dask_slaq` put on the loop.
     """
 
     def __init__(self) -> None:

@@ -16,15 +16,7 @@ json_option = click.option(
 
 
 class Names(click.ParamType):
-    """Comma-separated names, each taken once.
-
-    Parameters
-    ----------
-    noun : str
-        What has these names.
-    known : iterable of str, optional
-        Names that are allowed; any by default.
-    """
+    """Comma-separated names, each taken once. `noun` says what has the `known` names."""
 
     name = "names"
 
@@ -48,16 +40,7 @@ class Names(click.ParamType):
 
 
 def give(result: Any, output: str | None, *tables: str) -> None:
-    """Print the tables, unless JSON goes to standard output, and write JSON to `output`.
-
-    Parameters
-    ----------
-    result : object
-        Result that can be written as JSON.
-    output : str, optional
-        JSON file; - is standard output.
-    *tables : str
-    """
+    """Print the tables, unless JSON goes to standard output (-), and write JSON to `output`."""
     if output != "-":
         for table in tables:
             click.echo(table)

@@ -23,24 +23,7 @@ def algorithm_1(
 ) -> list[int]:
     """Allocate threads one by one, each to the job with the largest marginal gain.
 
-    Parameters
-    ----------
-    gains : sequence of callable
-        For each job, a concave function from a whole number of threads to the gain.
-    most : sequence of int
-        Maximum threads of each job.
-    capacity : int
-        Threads to allocate.
-
-    Returns
-    -------
-    list of int
-        Threads of each job.
-
-    Examples
-    --------
-    >>> algorithm_1([math.sqrt, lambda n: 3 * math.sqrt(n)], [9, 9], 4)
-    [1, 3]
+    A gain is a concave function of a whole number of threads. Returns the threads of each job.
     """
     share = [0] * len(gains)
     reached = [gain(0) for gain in gains]
@@ -66,18 +49,10 @@ def algorithm_1(
 
 
 def fit_curve(losses: Sequence[float]) -> Callable[[float], float]:
-    """Fit the better of the paper's two families to the newest reports.
+    """Fit the better of the paper's two families to the newest of at least 5 reports.
 
-    Parameters
-    ----------
-    losses : sequence of float
-        At least 5 reports; newer reports have larger weights.
-
-    Returns
-    -------
-    callable
-        Function from iterations ahead of the last report to the loss. It is constant at the last
-        report if no fit converged.
+    Newer reports have larger weights. Returns a function from iterations ahead of the last report
+    to the loss, which is constant at the last report if no fit converged.
     """
     newest = np.asarray(losses[-HISTORY:], float)
     k = np.arange(1.0, len(newest) + 1)

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.common.curves import resample
 from dask_slaq.simulation.workload.curves import Curve, sample
 
-__all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "burst", "mixed", "staggered"]
+__all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "make_jobs"]
 
 #: Total thread-seconds of all jobs of a run: 31 s of 16 busy threads.
 WORK = 500.0
@@ -25,6 +25,8 @@ LAST_ARRIVAL = 22.0
 BURST = 2.0
 #: Number of jobs of each workload.
 COUNTS = {"staggered": 10, "burst": 14, "mixed": 12}
+#: What tells the random numbers of workloads apart.
+STREAMS = {"staggered": 2, "burst": 3, "mixed": 4}
 #: What the jobs of `mixed` are: half of them train. All have about the same work.
 SHAPES = ("training", "map", "training", "reduction", "training", "chains")
 #: Numbers of partitions to draw from. As data sets are usually chunked, there are two or three
@@ -34,27 +36,11 @@ PARTITIONS = (24, 32, 48)
 
 @dataclass(frozen=True)
 class EmulatedJob:
-    """One training job.
+    """One training job. It arrives some seconds after the start of the run.
 
-    Attributes
-    ----------
-    name : str
-    curve : str
-        Id of the loss curve.
-    arrival : float
-        Seconds after the start of the run.
-    loss : (n_iterations,) array
-        True loss after each iteration.
-    reports : (n_iterations,) array
-        Reported losses: the true losses plus noise.
-    seconds : (n_iterations, n_partitions) array
-        Compute of each task; without losses, of all tasks.
-    shape : str
-        One of `SHAPES`: only training jobs have losses, and report them.
-    max_iter : int, optional
-        Number of iterations that the job announces.
-    kind : mapping, optional
-        Kind that the job states.
+    `loss` and `reports`, (n_iterations,), are the true losses, and with noise. `seconds`,
+    (n_iterations, n_partitions), is the compute of each task. Only jobs of the shape "training"
+    have losses, and report them. `max_iter` and `kind` are what the job announces.
     """
 
     name: str
@@ -68,72 +54,33 @@ class EmulatedJob:
     shape: str = "training"
 
 
-def staggered(
+def make_jobs(
+    workload: str,
     curves: list[Curve],
     seed: int,
     *,
-    count: int = COUNTS["staggered"],
+    count: int | None = None,
     scale: float = 1.0,
     noise: float = 0.0,
     slow: float = 1.0,
     told: bool = True,
 ) -> list[EmulatedJob]:
-    """Make jobs that arrive one after another, with four to five active at a time.
+    """Make the jobs of a workload, in order of arrival; `COUNTS` of them by default.
 
-    Parameters
-    ----------
-    curves : list of Curve
-    seed, count : int
-        Seed, and number of jobs.
-    scale : float
-        Length relative to a full run; the load stays the same.
-    noise : float
-        Standard deviation of the noise of reports, relative to the range of the curve.
-    slow : float
-        Factor on all durations: the same jobs in slow motion, for a busy machine.
-    told : bool
-        Whether jobs announce their number of iterations, as libraries' fits do.
+    Jobs of "staggered" arrive one after another, with four to five active at a time, and those of
+    "burst" within two seconds. "mixed" is staggered, with batches, reductions and chains alongside
+    the training jobs.
 
-    Returns
-    -------
-    list of EmulatedJob
-        In order of arrival.
+    `scale` is the length relative to a full run, with the same load. `noise` is the standard
+    deviation of the noise of reports, relative to the range of the curve. `slow` is a factor on all
+    durations: the same jobs in slow motion, for a busy machine. `told`: jobs announce their number
+    of iterations, as libraries' fits do.
     """
-    rng = np.random.default_rng([seed, 2])
-    arrivals = arrivals_of("staggered", rng, count, scale)
-    return _jobs(curves, rng, arrivals, scale, noise, slow, told)
-
-
-def burst(
-    curves: list[Curve],
-    seed: int,
-    *,
-    count: int = COUNTS["burst"],
-    scale: float = 1.0,
-    noise: float = 0.0,
-    slow: float = 1.0,
-    told: bool = True,
-) -> list[EmulatedJob]:
-    """Make jobs that arrive within two seconds. See `staggered` for the parameters."""
-    rng = np.random.default_rng([seed, 3])
-    arrivals = arrivals_of("burst", rng, count, scale)
-    return _jobs(curves, rng, arrivals, scale, noise, slow, told)
-
-
-def mixed(
-    curves: list[Curve],
-    seed: int,
-    *,
-    count: int = COUNTS["mixed"],
-    scale: float = 1.0,
-    noise: float = 0.0,
-    slow: float = 1.0,
-    told: bool = True,
-) -> list[EmulatedJob]:
-    """Make training jobs beside batches, reductions and chains. See `staggered`."""
-    rng = np.random.default_rng([seed, 4])
-    arrivals = arrivals_of("staggered", rng, count, scale)
+    rng = np.random.default_rng([seed, STREAMS[workload]])
+    arrivals = arrivals_of(workload, rng, count, scale)
     jobs = _jobs(curves, rng, arrivals, scale, noise, slow, told)
+    if workload != "mixed":
+        return jobs
     return [_reshape(job, SHAPES[i % len(SHAPES)]) for i, job in enumerate(jobs)]
 
 
@@ -149,17 +96,10 @@ def arrivals_of(
 ) -> np.ndarray:
     """Draw the seconds at which the jobs of a workload arrive, the first at 0.
 
-    Parameters
-    ----------
-    workload : {"staggered", "burst"}
-    rng : numpy.random.Generator
-    count : int, optional
-        Number of jobs; `COUNTS` by default.
-    scale : float
-        Length relative to a full run.
+    There are `COUNTS` jobs by default. `scale` is the length relative to a full run.
     """
     count = count or COUNTS[workload]
-    if workload == "staggered":
+    if workload != "burst":
         gaps = rng.uniform(0.6, 1.4, count - 1)
         times = np.cumsum(gaps) / max(gaps.sum(), 1e-9) * LAST_ARRIVAL * scale
         return np.append(0.0, times)

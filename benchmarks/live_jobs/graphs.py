@@ -24,14 +24,8 @@ FAN_IN = 8
 class Compute:
     """Functions or coroutine functions of the tasks.
 
-    Attributes
-    ----------
-    partition : callable
-        Makes a partition with the given number of bytes.
-    gradient : callable
-        Computes on a partition for the given seconds.
-    total : callable
-        Sums a list of gradients or sums.
+    `partition` makes a partition of some bytes, `gradient` computes on a partition for some
+    seconds, and `total` sums a list of gradients or sums.
     """
 
     partition: Callable[[int], Any]
@@ -42,18 +36,7 @@ class Compute:
 def load(
     client: Client, compute: Compute, name: str, partitions: int, partition_bytes: int
 ) -> list[Any]:
-    """Submit the tasks that make a job's partitions. Returns their futures.
-
-    Parameters
-    ----------
-    client : Client
-    compute : Compute
-    name : str
-        Name of the job.
-    partitions : int
-    partition_bytes : int
-        Bytes per partition.
-    """
+    """Submit the tasks that make a job's partitions. Returns their futures."""
     token = tokenize(name)
     return [
         client.submit(compute.partition, partition_bytes, key=f"partition-{token}-{p}", pure=False)
@@ -64,24 +47,10 @@ def load(
 def iteration(
     compute: Compute, name: str, number: int, data: list[Any], seconds: np.ndarray
 ) -> Any:
-    """Make the graph of one iteration. Its keys are unique per job and iteration.
+    """Make the graph of one iteration, a sum over all partitions.
 
-    Parameters
-    ----------
-    compute : Compute
-    name : str
-        Name of the job.
-    number : int
-        Number of the iteration.
-    data : list of Future
-        Partitions.
-    seconds : (n_partitions,) array
-        Compute of each gradient task.
-
-    Returns
-    -------
-    Delayed
-        The sum over all partitions.
+    `seconds`, (n_partitions,), is the compute of each gradient task. Keys are unique per job and
+    iteration.
     """
     parts = [
         _task(compute.gradient, "gradient", name, number, p)(chunk, float(seconds[p]))
@@ -91,21 +60,10 @@ def iteration(
 
 
 def batch(compute: Compute, name: str, shape: str, seconds: np.ndarray) -> list[Any]:
-    """Make the graph of a job without iterations.
+    """Make the graph of a job without iterations, from `seconds`, (n_steps, n_tasks).
 
-    Parameters
-    ----------
-    compute : Compute
-    name : str
-        Name of the job.
-    shape : {"map", "reduction", "chains"}
-        Independent tasks; tasks whose results are summed by a tree; or chains of tasks.
-    seconds : (n_steps, n_tasks) array
-        Compute of each task.
-
-    Returns
-    -------
-    list of Delayed
+    "map" is independent tasks, "reduction" sums their results by a tree, and "chains" are chains of
+    tasks.
     """
     if shape == "chains":
         ends: list[Any] = [0] * seconds.shape[1]

@@ -7,7 +7,6 @@ the paper's Table 1. Each driver is a thread with its own client.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from distributed import Client, LocalCluster, wait
 
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
+from benchmarks.live_jobs.real_time import JobThread, run_threads
 
 __all__ = ["MIXES", "estimators", "nine", "runner"]
 
@@ -37,18 +37,9 @@ GAP = 0.3
 
 
 def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
-    """Make unfitted dask-ml estimators.
+    """Make unfitted dask-ml estimators: the name of the data and the estimator, by job name.
 
-    Parameters
-    ----------
-    seed : int
-    part : float
-        Number of iterations relative to a full run.
-
-    Returns
-    -------
-    dict of str to (str, estimator)
-        Name of the data set and estimator, by job name.
+    `part` is the number of iterations relative to a full run.
     """
     from dask_ml.cluster import KMeans
     from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRegression
@@ -92,28 +83,11 @@ def runner(
     processes: bool = True,
     **settings: Any,
 ) -> Callable[[str, int], Run]:
-    """Make a function that runs all fits under one policy for one seed.
+    """Make a function that runs all fits of a mix under one policy for one seed.
 
-    Parameters
-    ----------
-    workers : int
-        Number of one-thread workers.
-    mix : str
-        Name in `MIXES`.
-    rows : int
-        Rows per partition; for `nine`, scaled by the workload's `size`. With few rows, the drivers
-        and the scheduler are the bottleneck.
-    part : float
-        Number of iterations relative to a full run.
-    processes : bool
-        Whether workers are processes. In-process workers are useful for trials only.
-    **settings
-        Arguments of `SlaqPlugin`.
-
-    Returns
-    -------
-    callable
-        Called with a policy and a seed; returns a `Run`.
+    There are `rows` per partition, for `nine` scaled by the workload's `size`. With few rows, the
+    drivers and the scheduler are the bottleneck. Workers have one thread; in-process workers are
+    useful for trials only. `settings` are arguments of `SlaqPlugin`.
     """
 
     def run(policy: str, seed: int) -> Run:
@@ -207,54 +181,26 @@ def _fit_all(
 ) -> list[JobTrace]:
     start = time.perf_counter() + 0.2
     drivers = [
-        _Driver(JobTrace(name, i * GAP), policy, cluster, start, *models[name])
+        _Fit(JobTrace(name, i * GAP), policy, cluster, start, *models[name])
         for i, name in enumerate(models)
     ]
-    for driver in drivers:
-        driver.start()
-    for driver in drivers:
-        driver.join()
-    for driver in drivers:
-        if driver.error is not None:
-            raise RuntimeError(f"{driver.name} failed under {policy}") from driver.error
-    return [driver.trace for driver in drivers]
+    return run_threads(drivers, policy)
 
 
-class _Driver(threading.Thread):
+class _Fit(JobThread):
     """Thread that runs one fit as a job."""
 
     def __init__(
-        self,
-        trace: JobTrace,
-        policy: str,
-        cluster: LocalCluster,
-        start: float,
-        data: str,
-        model: Any,
+        self, trace: JobTrace, policy: str, cluster: Any, begin: float, data: str, model: Any
     ) -> None:
-        super().__init__(name=trace.name, daemon=True)
-        self.trace = trace
-        self.policy = policy
-        self.cluster = cluster
-        self.begin = start
+        super().__init__(trace, policy, cluster, begin)
         self.data = data
         self.model = model
-        self.error: BaseException | None = None
 
-    def now(self) -> float:
-        return time.perf_counter() - self.begin
+    def load(self, client: Client) -> Any:
+        return client.get_dataset(self.data)
 
-    def run(self) -> None:
-        try:
-            with clusters.another_client(self.cluster) as client, client.as_current():
-                data = client.get_dataset(self.data)
-                time.sleep(max(0.0, self.trace.arrival - self.now()))
-                self.fit(client, data)
-                self.trace.completion = self.now()
-        except BaseException as error:
-            self.error = error
-
-    def fit(self, client: Client, data: tuple[da.Array, ...]) -> None:
+    def train(self, client: Client, data: tuple[da.Array, ...]) -> None:
         from dask_slaq import instrument
 
         with clusters.job_block(self.policy, self.name, client) as block:

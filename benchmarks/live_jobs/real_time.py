@@ -19,7 +19,7 @@ from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, iteration, load
 
-__all__ = ["Driver", "run_emulated"]
+__all__ = ["Driver", "JobThread", "run_emulated", "run_threads"]
 
 #: Timeout of an iteration in seconds, and further seconds per second of its compute, since a job
 #: may get much less than one thread.
@@ -36,88 +36,78 @@ def run_emulated(
     predictor: Any = None,
     **settings: Any,
 ) -> Run:
-    """Run all jobs under `policy` on a fresh cluster.
+    """Run all jobs under `policy` on a fresh cluster of one-thread workers in this process.
 
-    Parameters
-    ----------
-    jobs : sequence of EmulatedJob
-    policy : str
-    seed : int
-        Recorded in the result.
-    workers : int
-        One-thread workers in this process.
-    partition_bytes : int
-        Bytes per partition.
-    predictor : object, optional
-        Replacement for the plugin's loss predictor.
-    **settings
-        Further arguments of `SlaqPlugin`.
+    `settings` are further arguments of `SlaqPlugin`.
     """
     with clusters.local_cluster(workers) as (cluster, client), clusters.Lateness() as late:
         clusters.register(client, policy, predictor=predictor, **settings)
         meter = clusters.meter(cluster)
         start = time.perf_counter() + 0.2
         drivers = [Driver(job, policy, cluster, start, partition_bytes) for job in jobs]
-        for driver in drivers:
-            driver.start()
-        for driver in drivers:
-            driver.join()
-        for driver in drivers:
-            if driver.error is not None:
-                raise RuntimeError(f"{driver.job.name} failed under {policy}") from driver.error
-        return Run(
-            seed,
-            [driver.trace for driver in drivers],
-            clusters.bytes_moved(client),
-            meter.seconds,
-            workers,
-            late.mean,
-        )
+        traces = run_threads(drivers, policy)
+        moved = clusters.bytes_moved(client)
+        return Run(seed, traces, moved, meter.seconds, workers, late.mean)
 
 
-class Driver(threading.Thread):
-    """Thread with the training loop of one job.
+def run_threads(drivers: Sequence[JobThread], policy: str) -> list[JobTrace]:
+    """Run all drivers. Raises RuntimeError if one of them failed."""
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    for driver in drivers:
+        if driver.error is not None:
+            raise RuntimeError(f"{driver.name} failed under {policy}") from driver.error
+    return [driver.trace for driver in drivers]
 
-    Parameters
-    ----------
-    job : EmulatedJob
-    policy : str
-    cluster : LocalCluster
-    start : float
-        Start of the run on the clock of `time.perf_counter`.
-    partition_bytes : int
 
-    Attributes
-    ----------
-    trace : JobTrace
-    error : BaseException or None
-        The exception that ended the thread.
+class JobThread(threading.Thread):
+    """Thread that trains one job with a client of its own: its trace, and the error that ended it.
+
+    The run began at `begin` on the clock of `time.perf_counter`.
     """
 
-    def __init__(
-        self, job: EmulatedJob, policy: str, cluster: Any, start: float, partition_bytes: int
-    ) -> None:
-        super().__init__(name=job.name, daemon=True)
-        self.job = job
+    def __init__(self, trace: JobTrace, policy: str, cluster: Any, begin: float) -> None:
+        super().__init__(name=trace.name, daemon=True)
+        self.trace = trace
         self.policy = policy
         self.cluster = cluster
-        self.begin = start
-        self.partition_bytes = partition_bytes
-        self.trace = JobTrace(job.name, job.arrival)
+        self.begin = begin
         self.error: BaseException | None = None
 
     def now(self) -> float:
+        """Return the seconds since the start of the run."""
         return time.perf_counter() - self.begin
 
     def run(self) -> None:
         try:
             with clusters.another_client(self.cluster) as client, client.as_current():
-                time.sleep(max(0.0, self.job.arrival - self.now()))
-                self.train(client)
+                data = self.load(client)
+                time.sleep(max(0.0, self.trace.arrival - self.now()))
+                self.train(client, data)
+                self.trace.completion = self.now()
         except BaseException as error:
             self.error = error
 
-    def train(self, client: Client) -> None:
+    def load(self, client: Client) -> Any:
+        """Return the data that the job finds when it arrives."""
+
+    def train(self, client: Client, data: Any) -> None:
+        raise NotImplementedError
+
+
+class Driver(JobThread):
+    """Thread with the training loop of one emulated job."""
+
+    def __init__(
+        self, job: EmulatedJob, policy: str, cluster: Any, begin: float, partition_bytes: int
+    ) -> None:
+        super().__init__(JobTrace(job.name, job.arrival), policy, cluster, begin)
+        self.job = job
+        self.partition_bytes = partition_bytes
+
+    def train(self, client: Client, data: Any) -> None:
         job = self.job
         with clusters.job_block(self.policy, job.name, client, job.max_iter) as block:
             data = load(client, COMPUTE, job.name, job.seconds.shape[1], self.partition_bytes)
@@ -128,7 +118,6 @@ class Driver(threading.Thread):
                 self.trace.record(self.now(), job.loss[k])
                 block.report(float(job.reports[k]))
             del data, future
-        self.trace.completion = self.now()
 
 
 def partition(nbytes: int) -> np.ndarray:

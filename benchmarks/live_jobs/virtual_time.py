@@ -59,27 +59,11 @@ def run_virtual(
     look: Callable[[Any, str, bool], object] = lambda scheduler, job, ended: None,
     **settings: Any,
 ) -> Run:
-    """Run all jobs under `policy` on a fresh virtual cluster.
+    """Run all jobs under `policy` on a fresh virtual cluster of one-thread workers.
 
-    Parameters
-    ----------
-    jobs : sequence of EmulatedJob
-    policy : str
-    seed : int
-        Seed of the virtual run; recorded in the result.
-    workers : int
-        Number of one-thread workers.
-    partition_bytes : int
-        Bytes per partition.
-    predictor : object, optional
-        Replacement for the plugin's loss predictor.
-    past : sequence of dask_slaq.core.memory.PastRun
-        Past runs that the scheduler remembers.
-    look : callable
-        Called with the scheduler, the name of a job, and whether it has ended: after each report,
-        and at the end.
-    **settings
-        Further arguments of `SlaqPlugin`.
+    The scheduler remembers the `past` runs. `look` is called with the scheduler, the name of a job,
+    and whether it has ended: after each report, and at the end. `settings` are further arguments of
+    `SlaqPlugin`.
     """
     plugin = clusters.plugin(policy, predictor=predictor, **settings)
 

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from benchmarks.common.results import Names, give, json_option
-from benchmarks.never_worse.comparing import compare
-from benchmarks.never_worse.laws import Finding, summary
+from benchmarks.never_worse.laws import Finding, compare, summary
 from benchmarks.never_worse.scenarios import make_scenario
 from benchmarks.never_worse.situations import SITUATIONS, measure
 from dask_slaq.simulation import virtual
@@ -60,7 +59,8 @@ def main(
     count = 20 if quick else scenarios
     names = tuple(policies.split(","))
     if situations or only:
-        rows = list(measure(only or list(SITUATIONS), names, processes))
+        with virtual.pool(processes) as pool:
+            rows = list(measure(only or list(SITUATIONS), names, pool))
         give({"situations": rows}, output, _table(rows))
         return
     seeds = range(seed, seed + count)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.never_worse.running import LEFT_EARLY, LIMIT, Outcome
-from benchmarks.never_worse.scenarios import Scenario
+from benchmarks.never_worse.running import LEFT_EARLY, LIMIT, Outcome, run
+from benchmarks.never_worse.scenarios import Scenario, make_scenario
 
-__all__ = ["Finding", "check"]
+__all__ = ["Finding", "compare", "summary"]
 
 #: Tolerance of times, virtual seconds: the delay of a few batches of messages.
 ROUND_TRIP = 0.02
@@ -24,17 +24,9 @@ BACK_WITHIN = 0.02
 
 @dataclass
 class Finding:
-    """Result of one check of one law.
+    """Result of one check of one law: the figures compared, about a participant or object.
 
-    Attributes
-    ----------
-    law : str
-    plain, ours : float
-        Compared figures, under plain Dask and with the plugin.
-    excess : float
-        Relative excess over the bound; a positive excess breaks the law.
-    about : str
-        Participant or object that the check concerns.
+    The excess is relative to the bound; a positive one breaks the law.
     """
 
     law: str
@@ -48,20 +40,24 @@ class Finding:
         return self.excess > 1e-6
 
 
-def check(scenario: Scenario, policy: str, plain: Outcome, ours: Outcome) -> list[Finding]:
-    """Check every law that applies to a scenario.
+def compare(
+    seed: int, policies: tuple[str, ...], bandwidth: float = math.inf
+) -> list[tuple[int, str, Finding]]:
+    """Run the scenario of a seed under plain Dask and under each policy, and check the laws.
 
-    Parameters
-    ----------
-    scenario : Scenario
-    policy : str
-    plain, ours : Outcome
-        Outcomes under plain Dask and under `policy`.
-
-    Returns
-    -------
-    list of Finding
+    Returns the seed, the policy and the finding of each check.
     """
+    scenario = make_scenario(seed)
+    plain = run(scenario, "none", bandwidth)
+    return [
+        (seed, policy, finding)
+        for policy in policies
+        for finding in check(scenario, policy, plain, run(scenario, policy, bandwidth))
+    ]
+
+
+def check(scenario: Scenario, policy: str, plain: Outcome, ours: Outcome) -> list[Finding]:
+    """Check every law that applies to a scenario."""
     findings = list(_same_results(scenario, plain, ours))
     if scenario.family == "faults":
         return findings
@@ -247,12 +243,8 @@ def _idle_slots(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[F
 def summary(findings: list[Finding]) -> dict[str, dict[str, Any]]:
     """Summarize the findings by law.
 
-    Returns
-    -------
-    dict
-        By law: how often it was ``checked`` and ``broken``, the ``worst`` excess, its 99 % quantile
-        ``q99``, the ``mean_excess`` (negative within the bound), and the ``ratio`` of the summed
-        figures to those of plain Dask.
+    ``q99`` is the 99 % quantile of the excess, which is negative within the bound, and ``ratio``
+    that of the summed figures to those of plain Dask.
     """
     laws: dict[str, dict[str, Any]] = {}
     for law in sorted({finding.law for finding in findings}):

@@ -38,19 +38,12 @@ class Computed:
 class Probe(SchedulerPlugin):
     """Scheduler plugin that observes a run, also under plain Dask.
 
-    Attributes
-    ----------
-    arrived : dict of str to float
-        Time when the first task of a participant reached the scheduler.
-    computed : list of Computed
-        Executions of tasks, in order of their starts.
-    most_roots, most_bytes : int
-        Maximum number of root tasks, and of bytes, in memory at once. Results that a client wants
-        do not count as bytes: they stay until it leaves, and jobs that share leave together.
-    idle : list of (start, stop)
-        Spans of time in which a task waited on the scheduler although a slot was free.
-    ready : dict of str to list of (start, stop)
-        Spans of time in which a participant had ready tasks that were not computing.
+    `arrived` has the time when the first task of a participant reached the scheduler, and
+    `computed` the executions in order of their starts. `most_roots` and `most_bytes` were in memory
+    at once. Results that a client wants do not count as bytes: they stay until it leaves, and jobs
+    that share leave together. `idle` has the spans of time in which a task waited on the scheduler
+    although a slot was free, `ready` those in which a participant had ready tasks that were not
+    computing.
     """
 
     name: str = "never-worse-probe"
@@ -178,22 +171,9 @@ current: list[Probe] = []
 
 
 async def compute(*inputs: Any, name: str, seconds: float = 0.0, nbytes: int = 0) -> Any:
-    """Emulate a task.
+    """Emulate a task with the key `name`, for some virtual seconds.
 
-    Parameters
-    ----------
-    *inputs : object
-    name : str
-        Key of the task.
-    seconds : float
-        Virtual seconds of compute.
-    nbytes : int
-        Size of the result.
-
-    Returns
-    -------
-    object
-        A value that depends on the name and on all inputs, see `value_of`.
+    Returns a value that depends on the name and on all inputs, see `value_of`.
     """
     who = who_of(name)
     run = current[-1].begin(who)
@@ -207,12 +187,7 @@ async def compute(*inputs: Any, name: str, seconds: float = 0.0, nbytes: int = 0
 def value_of(name: str, inputs: Any, nbytes: int = 0) -> Any:
     """Hash the name and the inputs of a task, to check that it got the right inputs.
 
-    Parameters
-    ----------
-    name : str
-    inputs : sequence
-    nbytes : int
-        Size that the value pretends to have.
+    The value pretends to have `nbytes` bytes.
     """
     name = re.sub(f"{ATTEMPT}[0-9]+", "", name)
     number = zlib.crc32(repr((name, [_plain(i) for i in inputs])).encode())

@@ -24,22 +24,11 @@ LEFT_EARLY = 0.3
 
 @dataclass
 class Outcome:
-    """Outcome of a run; times are virtual seconds since its start.
+    """Outcome of a run, by participant; times are virtual seconds since its start.
 
-    Attributes
-    ----------
-    results : dict of str to object
-        Result, or name and text of the error, by participant.
-    started, ended : dict of str to float
-        Times by participant.
-    reports : dict of str to list of (time, loss)
-        Reported losses by participant.
-    left_over : list of str
-        State that should not exist after all participants have left.
-    probe : Probe
-        Its times are absolute virtual times.
-    begin : float
-        Virtual time of the start.
+    A result is that of the work, or the name and text of the error. `left_over` is state that
+    should not exist after all participants have left. The probe's times are absolute, and `begin`
+    is the absolute time of the start.
     """
 
     results: dict[str, Any] = field(default_factory=dict)
@@ -52,15 +41,9 @@ class Outcome:
 
 
 def run(scenario: Scenario, policy: str, bandwidth: float = math.inf) -> Outcome:
-    """Run a scenario under a policy.
+    """Run a scenario under a policy; `none` is plain Dask.
 
-    Parameters
-    ----------
-    scenario : Scenario
-    policy : str
-        ``none`` is plain Dask without the plugin.
-    bandwidth : float
-        Bytes per second that a worker sends.
+    A worker sends `bandwidth` bytes per second.
     """
     outcome = Outcome()
     probes.current.append(outcome.probe)

@@ -22,21 +22,11 @@ FAULTS = ("worker_dies", "worker_retires", "worker_pauses", "worker_joins", "cli
 
 @dataclass
 class Participant:
-    """One client that computes.
+    """One client that computes, from some virtual seconds after the start of the run.
 
-    Attributes
-    ----------
-    name : str
-    kind : {"job", "stray", "newcomer", "idle"}
-        Tasks in a job block; unowned tasks; a single unowned task; a job block without tasks.
-    start : float
-        Virtual seconds after the start of the run.
-    shape : str
-        Name in `SHAPES`.
-    parameters : dict
-        Parameters of the shape.
-    early : bool
-        Whether the participant leaves its job block while tasks are in flight.
+    Kinds: tasks in a job block ("job"), unowned tasks ("stray"), a single unowned task
+    ("newcomer"), a job block without tasks ("idle"). One that leaves early leaves its block while
+    tasks are in flight.
     """
 
     name: str
@@ -49,16 +39,9 @@ class Participant:
 
 @dataclass
 class Event:
-    """Event in a run.
+    """Event of a kind in `FAULTS`, or ``job_pauses`` or ``job_resumes``, at a virtual second.
 
-    Attributes
-    ----------
-    kind : str
-        One of `FAULTS`, or ``job_pauses`` or ``job_resumes``, which plain Dask lacks.
-    at : float
-        Virtual seconds after the start of the run.
-    which : int
-        Number that selects the worker or the participant.
+    The number `which` selects the worker or the participant.
     """
 
     kind: str
@@ -68,18 +51,7 @@ class Event:
 
 @dataclass
 class Scenario:
-    """Scenario to run.
-
-    Attributes
-    ----------
-    seed : int
-    family : str
-        One of `FAMILIES`.
-    threads : list of int
-        Threads of each worker.
-    participants : list of Participant
-    events : list of Event
-    """
+    """A family of `FAMILIES`, the threads of each worker, participants and events."""
 
     seed: int
     family: str

@@ -337,16 +337,9 @@ SHAPES: dict[str, Shape] = {
 
 
 def draw(name: str, rng: random.Random, threads: int, work: float) -> dict[str, Any]:
-    """Draw the parameters of a shape.
+    """Draw the parameters of a shape that computes about `work` core-seconds.
 
-    Parameters
-    ----------
-    name : str
-    rng : random.Random
-    threads : int
-        Threads of the cluster.
-    work : float
-        Approximate core-seconds that the shape should compute.
+    The cluster has some `threads`.
     """
     seconds = round(10 ** rng.uniform(-2.3, -0.5), 4)  # 5 to 316 ms
     n = max(2, min(int(work / seconds), 150))

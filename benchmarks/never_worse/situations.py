@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.never_worse.running import Outcome, run
 from benchmarks.never_worse.scenarios import Event, Participant, Scenario
-from dask_slaq.simulation import virtual
 
 __all__ = ["SITUATIONS", "measure"]
 
@@ -23,17 +23,10 @@ BANDWIDTH = 1e9
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a situation.
+    """One figure of the outcome of a run.
 
-    Attributes
-    ----------
-    name : str
-    of : callable
-        Function of the outcome of a run.
-    bounds : mapping of str to float
-        Largest allowed ratio to plain Dask, by policy. Other policies have no bound.
-    absolute : bool
-        Whether the bound holds for the figure itself instead of its ratio to plain Dask.
+    `bounds` has the largest allowed ratio to plain Dask by policy, or, if `absolute`, the largest
+    allowed figure. Other policies have no bound.
     """
 
     name: str
@@ -51,27 +44,15 @@ class Situation:
 
 
 def measure(
-    names: Sequence[str], policies: Sequence[str], processes: int
+    names: Sequence[str], policies: Sequence[str], pool: Executor
 ) -> Iterator[dict[str, Any]]:
-    """Run situations under plain Dask and under policies.
+    """Run situations under plain Dask and under policies, and yield a row per figure and policy.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names in `SITUATIONS`.
-    policies : sequence of str
-    processes : int
-
-    Yields
-    ------
-    dict
-        One figure under one policy: ``situation``, ``figure``, ``policy``, ``plain``, ``ours``,
-        ``ratio`` (None where the figure itself is judged), ``bound``, and ``ok`` (None without a
-        bound). A figure is infinite if a participant failed or its result is wrong.
+    ``ratio`` is None where the figure itself is judged, ``ok`` without a bound. A figure is
+    infinite if a participant failed or its result is wrong.
     """
     pairs = [(name, policy) for name in names for policy in ("none", *policies)]
-    with virtual.pool(processes) as pool:
-        measured = dict(zip(pairs, pool.map(_measure, *zip(*pairs, strict=True)), strict=True))
+    measured = dict(zip(pairs, pool.map(_measure, *zip(*pairs, strict=True)), strict=True))
     for name, policy in pairs:
         if policy == "none":
             continue

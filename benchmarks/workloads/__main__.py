@@ -54,15 +54,7 @@ class Places(SchedulerPlugin):
 class Training:
     """One fit as a job: its model, its losses and their times, and the workers that computed.
 
-    Parameters
-    ----------
-    client : Client
-    places : Places
-    workload : Workload
-    data : tuple of dask.array.Array
-    iterations, seed : int
-    sets : list of list of str
-        Worker sets (addresses), used in turn; each report switches to the next one.
+    Each report switches to the next of the worker `sets` (addresses), in turn.
     """
 
     def __init__(
@@ -124,20 +116,8 @@ def measure(
 ) -> dict[str, Any]:
     """Train one workload on every worker set, and compare it with its reference.
 
-    Parameters
-    ----------
-    client : Client
-        Client of a cluster with at least four workers and `SlaqPlugin`.
-    places : Places
-        Plugin on the scheduler of that cluster.
-    workload : Workload
-    rows, partitions, iterations, seed : int
-
-    Returns
-    -------
-    dict
-        One row of the result. The last lines of the table explain the keys; ``seconds`` is keyed by
-        the number of workers.
+    The client is that of a cluster with at least four workers and `SlaqPlugin`. Returns one row of
+    the result; the last lines of the table explain the keys.
     """
     workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
 
@@ -216,12 +196,13 @@ def _table(result: dict[str, Any]) -> str:
         f"{'agreement':>11}{'left':>8}"
     ]
     for name, row in result["workloads"].items():
+        left = row["agreement"]["left"]
         seconds = "".join(f"{1e3 * s:>8.0f}" for s in row["seconds"].values())
         lines.append(
             f"{name:<20}{row['rows']:>8}{row['partitions']:>6}{row['iterations']:>6}"
             f"{row['reports']:>8}{row['loss_first']:>12.5g}{row['loss_last']:>12.5g}{seconds}"
             f"{row['elastic_difference']:>9.2g}{row['worker_sets']:>5}"
-            f"{row['agreement']['value']:>11.2g}{_fraction(row['agreement']['left']):>8}"
+            f"{row['agreement']['value']:>11.2g}{'-' if left is None else f'{left:.1%}':>8}"
         )
     lines.append("reports: counted by the scheduler, one for the start and one an iteration")
     lines.append(f"ms: of an iteration on 1, 2, 4 workers, of {result['cores']} cores in all")
@@ -232,10 +213,6 @@ def _table(result: dict[str, Any]) -> str:
         agreement = row["agreement"]
         lines.append(f"agreement, {name}: {agreement['measure']} ({agreement['reference']})")
     return "\n".join(lines)
-
-
-def _fraction(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 if __name__ == "__main__":

@@ -8,77 +8,36 @@ train.
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import dask
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from scipy.special import expit
 
-from benchmarks.workloads.elastic import Partitions, Survey, as_dask, dense, map_rows
-from benchmarks.workloads.hist_boosting import (
-    LogLoss,
-    Rounds,
-    Softmax,
-    SquaredError,
-    TreeParams,
+from benchmarks.workloads.partitions import Elastic, Partitions, tree_sum
+from benchmarks.workloads.trees import (
+    LEAF,
+    add_trees,
+    best_splits,
     bins_of,
-    labels_of,
-    probabilities_of,
-    scores_of,
+    empty_tree,
+    histograms,
+    leaves_of,
+    newton_step,
     thresholds_of,
 )
-from dask_slaq.adapters.observing import describe_estimator, expect, publish
 
 __all__ = ["GradientBoostingClassifier", "GradientBoostingRegressor"]
 
-#: Limit of `max_depth`: each level doubles the size of the histograms that are sent.
-MAX_DEPTH = 12
+#: Number of rounds after which the scores are computed from the start again.
+FRESH = 16
 
 
-class GradientBoosting(BaseEstimator):
+class GradientBoosting(Elastic):
     """Base class of the gradient-boosting classifier and regressor.
 
-    `fit` reads `X` three times (validation, sample of rows, binning) and `y` twice. Persist both
-    first to load them once. The iterations read only the bins.
-
-    Parameters
-    ----------
-    max_iter : int
-        Number of iterations. Each adds one tree, or one tree per class for more than two classes.
-    learning_rate : float
-        Factor applied to the leaf values, > 0.
-    max_depth : int
-        Levels of splits, 1 to 12. Each level doubles the size of the histograms that are sent.
-    max_bins : int
-        Maximum number of bins per feature, 2 to 255.
-    l2_regularization : float
-        Penalty on squared leaf values, >= 0.
-    min_samples_leaf : int
-        Minimum number of rows per leaf.
-    subsample : int
-        Number of rows to draw for the quantiles that bound the bins. All rows are used if there
-        are no more than that.
-    random_state : int, RandomState or None
-        Seed for drawing the sample. The split of rows into partitions changes the result only by
-        rounding.
-
-    Attributes
-    ----------
-    trees_ : array of NODE, (n_iter_, n_outputs, n_nodes)
-        See `benchmarks.workloads.hist_boosting.trees`.
-    start_ : array, (n_outputs,)
-        Scores before the first tree.
-    loss_curve_ : list of float, (n_iter_ + 1,)
-        Reported loss at the start and after each iteration.
-    n_iter_ : int
-        Number of iterations run.
-    n_features_in_ : int
-        Number of columns of `X`.
+    Each iteration adds one tree of `max_depth` levels of splits. `subsample` rows are drawn for the
+    quantiles that bound the bins.
     """
 
     def __init__(
@@ -87,201 +46,189 @@ class GradientBoosting(BaseEstimator):
         *,
         learning_rate: float = 0.1,
         max_depth: int = 3,
-        max_bins: int = 255,
-        l2_regularization: float = 0.0,
-        min_samples_leaf: int = 20,
         subsample: int = 20_000,
         random_state: Any = None,
     ) -> None:
         self.max_iter = max_iter
         self.learning_rate = learning_rate
         self.max_depth = max_depth
-        self.max_bins = max_bins
-        self.l2_regularization = l2_regularization
-        self.min_samples_leaf = min_samples_leaf
         self.subsample = subsample
         self.random_state = random_state
 
-    def _fit(self, X: Any, y: Any) -> None:
-        self._check()
-        X, y = as_dask(X, "X", 2), as_dask(y, "y", 1)
-        raw = Partitions(X, y)
-        found = raw.survey(labels=isinstance(self, ClassifierMixin))
-        objective = self._objective(found)
-        thresholds = thresholds_of(self._sample(raw, found), self.max_bins)
-        bins = map_rows(
-            bins_of, X, thresholds, n_features=found.columns, columns=found.columns, dtype=np.uint8
-        )
-        describe_estimator("dask_slaq", self, X)
-        held = Partitions(*dask.persist(bins, self._targets(y)))
-        self._train(Rounds(held, objective, thresholds, self._growth(), found.n))
-        self.n_features_in_ = found.columns
-
-    def _train(self, rounds: Rounds) -> None:
-        self.loss_curve_: list[float] = []
-        expect(self.max_iter)
+    def fit(self, X: Any, y: Any) -> GradientBoosting:
+        """Fit the trees to persisted dask arrays. The workers may change at any time."""
+        raw = self._begin(X, y)
+        self.thresholds_ = thresholds_of(raw.sample(self.subsample, self.random_state))
+        rows = raw.transform(bins_of, self.thresholds_)
+        rounds = Rounds(rows, self._objective(raw), self.max_depth, self.learning_rate)
         for iteration in range(self.max_iter + 1):
-            self.loss_curve_.append(rounds.look(last=iteration == self.max_iter))
-            if not publish(self.loss_curve_[-1]) and iteration:
+            if not self._record(rounds.look(last=iteration == self.max_iter)):
                 break
             if iteration < self.max_iter:
                 rounds.grow()
-        self.start_, self.trees_ = rounds.start, np.array(rounds.ensemble)
+        self.start_, self.trees_ = rounds.start, np.array(rounds.trees)
         self.n_iter_ = iteration
-
-    def _sample(self, raw: Partitions, found: Survey) -> np.ndarray:
-        """Draw rows in their order; the draw does not depend on how the rows are split."""
-        if found.n > self.subsample:
-            seed = check_random_state(self.random_state).randint(2**31)
-            drawn = np.random.default_rng(seed).choice(found.n, self.subsample, replace=False)
-            rows = np.sort(drawn)
-        else:
-            rows = np.arange(found.n)
-        return dense(raw.take(found.rows, rows))
-
-    def _growth(self) -> TreeParams:
-        return TreeParams(
-            self.max_depth,
-            self.max_bins,
-            self.min_samples_leaf,
-            self.learning_rate,
-            self.l2_regularization,
-        )
-
-    def _apply(self, function: Any, X: Any, *more: Any, **shape: Any) -> Any:
-        check_is_fitted(self)
-        model = self.start_, self.trees_, *more
-        return map_rows(function, X, *model, n_features=self.n_features_in_, **shape)
-
-    def _check(self) -> None:
-        limits = {"max_depth": (1, MAX_DEPTH), "max_bins": (2, 255)}
-        for name in ("max_iter", "max_depth", "max_bins", "min_samples_leaf", "subsample"):
-            value, (low, high) = getattr(self, name), limits.get(name, (1, np.inf))
-            if not isinstance(value, Integral) or not low <= value <= high:
-                words = f"from {low} to {high}" if name in limits else f"of at least {low}"
-                raise ValueError(f"{name} must be a whole number {words}, not {value!r}")
-        if not 0 < self.learning_rate < np.inf:
-            raise ValueError(f"learning_rate must be greater than 0, not {self.learning_rate!r}")
-        if not 0 <= self.l2_regularization < np.inf:
-            raise ValueError(
-                f"l2_regularization must be at least 0, not {self.l2_regularization!r}"
-            )
-
-
-class GradientBoostingClassifier(ClassifierMixin, GradientBoosting):
-    """Gradient-boosted classification trees: log loss for two classes, softmax for more.
-
-    Each iteration reports the mean negative log-likelihood per row, in nats. See
-    `GradientBoosting` for the parameters and the other attributes.
-
-    Attributes
-    ----------
-    classes_ : array, (n_classes,)
-        Class labels, sorted.
-    """
-
-    def fit(self, X: Any, y: Any) -> GradientBoostingClassifier:
-        """Fit the boosted trees.
-
-        Parameters
-        ----------
-        X : dask array, array_like or scipy.sparse matrix, (n_rows, n_features)
-            Training data. Blocks may be sparse, but their bins are dense.
-        y : dask array or array_like, (n_rows,)
-            Labels, split into partitions like `X`.
-
-        Returns
-        -------
-        GradientBoostingClassifier
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of range, shapes do not match, a partition is empty, a value is
-            not finite, or there is only one class.
-        """
-        self._fit(X, y)
         return self
 
-    def decision_function(self, X: Any) -> Any:
-        """Compute scores: log-odds for two classes, else one score per class.
-
-        Returns
-        -------
-        dask array or array, (n_rows,) for two classes, else (n_rows, n_classes)
-            Lazy if `X` is.
-        """
-        check_is_fitted(self)
-        columns = len(self.start_) if len(self.start_) > 1 else None
-        return self._apply(scores_of, X, columns=columns)
-
-    def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities, (n_rows, n_classes). The result is lazy if `X` is."""
-        check_is_fitted(self)
-        return self._apply(probabilities_of, X, columns=len(self.classes_))
-
-    def predict(self, X: Any) -> Any:
-        """Predict class labels, (n_rows,). The result is lazy if `X` is."""
-        check_is_fitted(self)
-        return self._apply(labels_of, X, self.classes_, dtype=self.classes_.dtype)
-
-    def score(self, X: Any, y: Any) -> float:
-        """Return the accuracy.
-
-        Parameters
-        ----------
-        X : dask array, array_like or scipy.sparse matrix, (n_rows, n_features)
-            Data to predict.
-        y : dask array or array_like, (n_rows,)
-            True labels.
-        """
-        return float(accuracy_score(*dask.compute(y, self.predict(X))))
-
-    def _objective(self, found: Any) -> Any:
-        check_classification_targets(found.labels)
-        self.classes_ = found.labels
-        n = len(found.labels)
-        return LogLoss() if n == 2 else Softmax(n)
-
-    def _targets(self, y: Any) -> Any:
-        return y.map_blocks(_codes, self.classes_, dtype=np.intp)
+    def _objective(self, raw: Partitions) -> Any:
+        raise NotImplementedError
 
 
-class GradientBoostingRegressor(RegressorMixin, GradientBoosting):
-    """Gradient-boosted regression trees with squared error.
+class GradientBoostingRegressor(GradientBoosting):
+    """Gradient-boosted regression trees. Reports the mean squared error."""
 
-    Each iteration reports the mean squared error. See `GradientBoosting` for the parameters and
-    attributes.
-    """
-
-    def fit(self, X: Any, y: Any) -> GradientBoostingRegressor:
-        """Fit the boosted trees to numeric `y`. See `GradientBoostingClassifier.fit`."""
-        self._fit(X, y)
-        return self
-
-    def predict(self, X: Any) -> Any:
-        """Predict targets, (n_rows,). The result is lazy if `X` is."""
-        return self._apply(scores_of, X)
-
-    def score(self, X: Any, y: Any) -> float:
-        """Return the coefficient of determination, R^2.
-
-        Parameters
-        ----------
-        X : dask array, array_like or scipy.sparse matrix, (n_rows, n_features)
-            Data to predict.
-        y : dask array or array_like, (n_rows,)
-            True targets.
-        """
-        return float(r2_score(*dask.compute(y, self.predict(X))))
-
-    def _objective(self, found: Any) -> Any:
+    def _objective(self, raw: Partitions) -> Any:
         return SquaredError()
 
-    def _targets(self, y: Any) -> Any:
-        return y.astype(float)
+
+class GradientBoostingClassifier(GradientBoosting):
+    """Gradient-boosted trees for two classes. Reports the mean negative log-likelihood in nats."""
+
+    def _objective(self, raw: Partitions) -> Any:
+        self.classes_ = raw.labels()
+        return LogLoss(self.classes_[1])
 
 
-def _codes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    return np.searchsorted(classes, y)
+class SquaredError:
+    """Squared difference of target and score.
+
+    The derivatives are those of half the squared difference, so the second derivative is 1 and left
+    out.
+    """
+
+    def start(self, total: float, n: int) -> float:
+        """Compute the best constant score from the sums of the targets and rows."""
+        return total / n
+
+    def targets(self, y: np.ndarray) -> np.ndarray:
+        return y
+
+    def loss(self, y: np.ndarray, scores: np.ndarray) -> float:
+        """Return the loss, summed over the rows."""
+        return float(((y - scores) ** 2).sum())
+
+    def derivatives(self, y: np.ndarray, scores: np.ndarray) -> list[np.ndarray]:
+        """Compute the derivatives of the loss of each row with respect to its score."""
+        return [scores - y]
+
+
+class LogLoss:
+    """Negative log-likelihood of two classes. The score is the log-odds of `positive`."""
+
+    def __init__(self, positive: Any) -> None:
+        self.positive = positive
+
+    def start(self, total: float, n: int) -> float:
+        """Compute the log-odds in the data. See `SquaredError`."""
+        return float(np.log(total / (n - total)))
+
+    def targets(self, y: np.ndarray) -> np.ndarray:
+        return (y == self.positive).astype(float)
+
+    def loss(self, y: np.ndarray, scores: np.ndarray) -> float:
+        return float((np.logaddexp(0, scores) - y * scores).sum())
+
+    def derivatives(self, y: np.ndarray, scores: np.ndarray) -> list[np.ndarray]:
+        p = expit(scores)
+        return [p - y, p * (1 - p)]
+
+
+class Rounds:
+    """Ensemble of trees that grows one round at a time: `look` for the loss, then `grow`, in turn.
+
+    The trees grow level by level. The scores of the rows are the only state. The cluster keeps one
+    array of scores per partition, and each round adds to the previous scores. Every `FRESH` rounds
+    the scores are computed from the start, by the same additions in the same order. This bounds the
+    number of steps needed to recompute the scores of a lost worker, and the number of tasks that
+    the scheduler remembers.
+    """
+
+    def __init__(self, rows: Partitions, objective: Any, depth: int, rate: float) -> None:
+        self.rows = rows
+        self.objective = objective
+        self.depth = depth
+        self.rate = rate
+        self.n = sum(rows.rows)
+        #: Score before the first tree.
+        self.start = objective.start(*rows.sum(_summary, objective))
+        self.trees: list[np.ndarray] = []
+        self._scores = self._from_start()
+        self._held: list[Any] = []
+
+    def look(self, *, last: bool) -> float:
+        """Compute the mean loss, in the same pass as the histograms for the next round.
+
+        With `last`, the histograms are omitted.
+        """
+        sums = tree_sum(self._level(empty_tree(self.depth), [] if last else [0]))
+        *self._scores, sums = dask.persist(*self._scores, sums)
+        loss, *self._root = sums.compute()
+        # The new scores are computed from the previous ones, so release those only now.
+        self._held = self._scores
+        return float(loss) / self.n
+
+    def grow(self) -> None:
+        """Add the tree of one round."""
+        tree = empty_tree(self.depth)
+        active, sums = [0], self._root
+        while active:
+            active = self._split(tree, active, *sums)
+            if active:
+                (total,) = dask.compute(tree_sum(self._level(tree, active)))
+                _, *sums = total
+        self.trees.append(tree)
+        if len(self.trees) % FRESH == 0:
+            self._scores = self._from_start()
+        else:
+            self._scores = self.rows.map(_advance, tree, state=self._scores)
+
+    def _split(self, tree: np.ndarray, active: list[int], g: Any, *h_and_n: Any) -> list[int]:
+        """Split active nodes where there is a gain. Returns the children that may be split next."""
+        found = best_splits(g, h_and_n[0], h_and_n[-1])
+        values = self.rate * newton_step(found.gradients, found.hessians)
+        children = []
+        for slot, node in enumerate(active):
+            feature, cut = found.feature[slot], found.bin[slot]
+            if feature != LEAF:
+                tree[node] = feature, cut, tree["value"][node]
+                pair = [2 * node + 1, 2 * node + 2]
+                tree["value"][pair] = values[slot]
+                children += pair
+        return [child for child in children if child < len(tree) // 2]
+
+    def _level(self, tree: np.ndarray, active: list[int]) -> list[Any]:
+        slots = np.full(len(tree), -1)
+        slots[active] = range(len(active))
+        arguments = self.objective, tree, slots, len(active)
+        return self.rows.map(_sums, *arguments, state=self._scores)
+
+    def _from_start(self) -> list[Any]:
+        return self.rows.map(_scores_of, self.start, np.array(self.trees))
+
+
+def _summary(bins: np.ndarray, y: np.ndarray, objective: Any) -> tuple[float, int]:
+    return float(objective.targets(y).sum()), len(y)
+
+
+def _scores_of(bins: np.ndarray, y: np.ndarray, start: float, trees: np.ndarray) -> np.ndarray:
+    return add_trees(bins, np.full(len(bins), start), trees)
+
+
+def _advance(bins: np.ndarray, y: np.ndarray, scores: np.ndarray, tree: np.ndarray) -> np.ndarray:
+    return add_trees(bins, scores, [tree])
+
+
+def _sums(
+    bins: np.ndarray,
+    y: np.ndarray,
+    scores: np.ndarray,
+    objective: Any,
+    tree: np.ndarray,
+    slots: np.ndarray,
+    n_slots: int,
+) -> tuple[Any, ...]:
+    """Return the loss, and histograms of the derivatives and rows for the active nodes."""
+    y = objective.targets(y)
+    values = [*objective.derivatives(y, scores), None]
+    found = histograms(bins, values, slots[leaves_of(tree, bins)], n_slots)
+    return (objective.loss(y, scores), *found)

@@ -25,17 +25,10 @@ class Fit(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Result of a comparison with a reference.
+    """Disagreement with a reference by some measure; 0 is perfect.
 
-    Attributes
-    ----------
-    reference, measure : str
-        What the model was compared with, and by which measure.
-    value : float
-        Disagreement; 0 is perfect.
-    left : float, optional
-        Share of the whole loss reduction to the optimum that is still missing, if the reference
-        gives the optimum. It measures the progress of training, not its correctness.
+    `left` is the share of the whole loss reduction to the optimum that is still missing, if the
+    reference gives the optimum. It measures the progress of training, not its correctness.
     """
 
     reference: str
@@ -45,14 +38,7 @@ class Agreement(NamedTuple):
 
 
 def compare(name: str, fit: Fit) -> Agreement:
-    """Train or solve the reference of a workload, and compare the fit with it.
-
-    Parameters
-    ----------
-    name : str
-        Name in `REFERENCES`.
-    fit : Fit
-    """
+    """Train or solve the reference of a workload, and compare the fit with it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # stopping references before convergence is intended
         return REFERENCES[name](fit)
@@ -219,26 +205,11 @@ def _arrays(value: Any) -> list[np.ndarray]:
 
 
 def difference(one: Any, other: Any) -> float:
-    """Compute the largest absolute difference of the numbers of two fitted models.
+    """Compute the largest absolute difference of the numbers of two fitted models of one type.
 
-    Parameters
-    ----------
-    one, other : object
-        Fitted models of the same type.
-
-    Returns
-    -------
-    float
-        0 if they agree bit for bit, infinity if shapes differ.
-
-    Raises
-    ------
-    ValueError
-        If the models have no numbers.
+    Returns 0 if they agree bit for bit, infinity if shapes differ.
     """
     pairs = list(zip(numbers(one), numbers(other), strict=True))
-    if not pairs:
-        raise ValueError(f"{type(one).__name__} has no numbers to compare")
     if any(a.shape != b.shape for a, b in pairs):
         return math.inf
     # Skip equal arrays first: unused nodes of trees may hold infinities and nan.

@@ -42,17 +42,19 @@ def test_in_processes(loop):
 def test_tests_that_look_at_what_dask_queues_differ_where_tasks_are_held(tmp_path):
     (tmp_path / "test_tasks.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text("from distributed.utils_test import *\n")
-    out = tmp_path / "out.json"
+    id = "test_tasks.py::test_looks_at_the_queue"
+    before = {"test_tasks.py::test_same": "passed", id: "passed"}
+    before["test_tasks.py::test_fails_anyhow"] = "failed"
+    earlier, out = tmp_path / "earlier.json", tmp_path / "out.json"
+    earlier.write_text(
+        json.dumps({"files": {"test_tasks.py": {"baseline": {"outcomes": before, "reasons": {}}}}})
+    )
     arguments = [str(tmp_path), "--file=test_tasks.py", "--quick", "--json", str(out)]
+    arguments += ["--baseline", str(earlier)]
     done = CliRunner().invoke(distributed_suite.main, arguments)
     assert done.exit_code == 1, done.output
     found = json.loads(out.read_text())["files"]["test_tasks.py"]
-    id = "test_tasks.py::test_looks_at_the_queue"
-    assert found["baseline"]["outcomes"] == {
-        "test_tasks.py::test_same": "passed",
-        id: "passed",
-        "test_tasks.py::test_fails_anyhow": "failed",
-    }
+    assert found["baseline"]["outcomes"] == found["alone"]["outcomes"] == before
     assert found["alone"]["differ"] == {}
     assert found["contended"]["differ"] == {id: [1, 0]}
     held = {m: sum(n.get("held", 0) for n in found[m]["notes"]) for m in distributed_suite.MODES}

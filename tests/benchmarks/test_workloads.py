@@ -1,39 +1,70 @@
-"""The workload benchmark counts every report, and finds elastic runs equal and references near."""
+"""The workloads are the same bit for bit on any workers, near their references, and stop if told.
+
+The benchmark counts every report.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from dask import delayed
+from distributed import Client, LocalCluster, Worker
+from distributed.protocol import deserialize, serialize
 
+import dask_slaq as slaq
+from benchmarks.workloads import boosting
 from benchmarks.workloads.__main__ import main
 from benchmarks.workloads.catalogue import CATALOGUE
-from benchmarks.workloads.references import REFERENCES, difference, numbers
+from benchmarks.workloads.partitions import Partitions, contiguous, tree_sum
+from benchmarks.workloads.references import REFERENCES, Fit, compare, difference
 from benchmarks.workloads.svm import LinearSVM
+from dask_slaq.adapters import observing
 
-SOME = ["k-means", "linear-svm", "boosting-regressor", "perceptron"]
-HERE = [name for name in SOME if importlib.util.find_spec(CATALOGUE[name].source.partition(":")[0])]
-#: Largest disagreement with the reference after three iterations.
-NEAR = dict(zip(SOME, (1e-9, 1e-9, 0.05, 1e-6), strict=True))
+HERE = [
+    name for name, row in CATALOGUE.items() if importlib.util.find_spec(row.source.split(".")[0])
+]
+OURS = [name for name in HERE if CATALOGUE[name].source.startswith("benchmarks.")]
+#: Largest disagreement with the reference after three iterations. Descent is far from its optimum,
+#: and online LDA takes the documents in another order.
+NEAR = {
+    "k-means": 1e-9,
+    "logistic-regression": 0.6,
+    "linear-svm": 1e-9,
+    "polynomial-svm": 1e-8,
+    "boosting-classifier": 0.05,
+    "boosting-regressor": 0.05,
+    "perceptron": 1e-6,
+    "lda": 0.05,
+    "lda-online": 0.2,
+    "linear-regression": 0.2,
+}
 
 
-def test_every_workload_has_a_reference():
-    assert set(REFERENCES) == set(CATALOGUE)
+def made(name, rows=600):
+    row = CATALOGUE[name]
+    return dask.persist(*row.data(rows // 5 if row.kind == "documents" else rows, 3, seed=0))
+
+
+# The benchmark
 
 
 @pytest.mark.slow
-def test_workloads_are_measured(tmp_path):
-    path = tmp_path / "workloads.json"
-    arguments = ["--quick", "--rows", "1600", "--iterations", "3", "--workloads", ",".join(HERE)]
-    shown = CliRunner().invoke(main, [*arguments, "--json", str(path)])
+def test_workloads_are_measured_on_any_workers():
+    names = [name for name in ("k-means", "linear-svm", "perceptron") if name in HERE]
+    arguments = ["--quick", "--rows", "1600", "--iterations", "3", "--workloads", ",".join(names)]
+    shown = CliRunner().invoke(main, [*arguments, "--json", "-"])
     assert shown.exit_code == 0, shown.output
-    found = json.loads(path.read_text())["workloads"]
-    assert list(found) == HERE
+    found = json.loads(shown.stdout)["workloads"]
+    assert list(found) == names
     for name, row in found.items():
-        assert name in shown.stdout
         assert row["iterations"] == 3 and row["reports"] == 4, name
         assert row["loss_last"] < row["loss_first"], name
         assert row["agreement"]["value"] <= NEAR[name], name
@@ -42,19 +73,255 @@ def test_workloads_are_measured(tmp_path):
         assert row["worker_sets"] >= 2, name
 
 
+@pytest.mark.parametrize("name", HERE)
+def test_a_fit_reports_every_iteration_and_is_near_its_reference(name):
+    data, losses = made(name, rows=1600), []
+    with slaq.instrument(losses.append), dask.config.set(scheduler="sync"):
+        model = CATALOGUE[name].estimator(3).fit(*data)
+        X, *y = dask.compute(*data)
+        found = compare(name, Fit(model, X, y[0] if y else None, losses, 3))
+    assert len(losses) == 4 and losses[-1] < losses[0]
+    assert found.value <= NEAR[name], found
+
+
+def test_the_catalogue_is_the_papers():
+    """Latent Dirichlet allocation counts twice: EM and online."""
+    assert len(CATALOGUE) == 10
+    assert set(REFERENCES) == set(CATALOGUE) == set(NEAR)
+
+
 def test_an_unknown_workload_is_named():
     result = CliRunner().invoke(main, ["--workloads", "linear-svm,svm"])
     assert result.exit_code != 0 and "unknown workload svm: one of k-means" in result.output
 
 
 def test_a_difference_is_seen_in_any_number():
-    X = np.random.default_rng(0).standard_normal((60, 3))
-    one, other = (LinearSVM(max_iter=3, tol=0).fit(X, X[:, 0] > 0) for _ in range(2))
-    assert len(numbers(one)) == 2 + 1 + 2 + 4  # coefficients, loss, counts, the loss of each report
+    X = da.from_array(np.random.default_rng(0).standard_normal((60, 3)))
+    one, other = (LinearSVM(max_iter=3).fit(X, X[:, 0] > 0) for _ in range(2))
     assert difference(one, other) == 0.0
     other.coef_ = np.nextafter(other.coef_, 1.0)
     assert 0 < difference(one, other) < 1e-15
     other.coef_ = other.coef_[:, :2]
     assert difference(one, other) == np.inf
-    with pytest.raises(ValueError, match="no numbers"):
-        difference(LinearSVM(), LinearSVM())
+
+
+# The estimators
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("reports", [1, 3])
+def test_a_stop_leaves_the_model_so_far(name, reports):
+    losses, kinds = [], []
+
+    def report(loss):
+        losses.append(loss)
+        if len(losses) >= reports:
+            raise slaq.StopTraining("enough")
+
+    model = CATALOGUE[name].estimator(50)
+    with observing(report, describe=kinds.append), dask.config.set(scheduler="sync"):
+        model.fit(*made(name))
+    assert model.loss_curve_ == losses
+    assert len(losses) == max(reports, 2)  # at least one iteration
+    assert model.n_iter_ == len(losses) - 1
+    (kind,) = kinds
+    assert kind["name"].startswith(f"dask_slaq/{type(model).__name__}")
+    assert kind["chunks"] == 3
+
+
+@pytest.mark.parametrize("name", ["polynomial-svm", "boosting-classifier", "boosting-regressor"])
+def test_partitions_change_the_losses_only_by_rounding(name):
+    (few, many) = ([array.rechunk({0: rows}) for array in made(name)] for rows in (300, 70))
+    one, other = (CATALOGUE[name].estimator(5).fit(*dask.persist(*data)) for data in (few, many))
+    np.testing.assert_allclose(one.loss_curve_, other.loss_curve_, rtol=1e-9)
+
+
+def test_a_step_that_is_far_too_large_is_named():
+    X, y = made("linear-svm")
+    says = "after iteration 1: scale the features, or take smaller"
+    with pytest.raises(ValueError, match=says), np.errstate(all="ignore"):
+        LinearSVM(alpha=1.0, step_size=1e160).fit(X, y)
+
+
+def test_data_are_lazy_and_depend_on_the_seed_alone():
+    one, same, other = (CATALOGUE["linear-svm"].data(100, 3, seed) for seed in (1, 1, 2))
+    assert one[0].chunks[0] == one[1].chunks[0] == (34, 33, 33)
+    assert not any(isinstance(value, np.ndarray) for value in dict(one[0].dask).values())
+    for a, b, c in zip(*(dask.compute(*each) for each in (one, same, other)), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert not np.array_equal(a, c)
+    with pytest.raises(ValueError, match="rows must be at least 4, one per partition, not 3"):
+        CATALOGUE["linear-svm"].data(3, 4)
+
+
+# Partitions
+
+rng = np.random.default_rng(0)
+X = rng.standard_normal((1000, 6))
+Y = (X[:, 0] > 0).astype(int)
+
+
+def products(x, y, w):
+    return x.T @ y * w, len(x)
+
+
+def test_sums_are_in_one_order_whatever_runs_them():
+    parts = Partitions(da.from_array(X, chunks=(3, 6)), da.from_array(Y, chunks=3))
+    found = []
+    for scheduler in ("threads", "sync"):
+        with dask.config.set(scheduler=scheduler):
+            found.append(parts.sum(products, 2.0))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][0], 2 * X.T @ Y)
+    assert found[0][1] == 1000
+
+
+def test_an_iteration_is_a_task_a_partition_and_a_tree():
+    parts = Partitions(da.from_array(X, chunks=(16, 6)).persist())
+    graph = dict(tree_sum(parts.map(len)).__dask_graph__())
+    names = [str(key).rsplit("-", 5)[0] for key in graph if isinstance(key, str)]
+    assert sum(name.startswith("len") for name in names) == 63
+    assert sum(name.startswith("_add") for name in names) == 8 + 1
+
+
+def test_a_sample_has_no_row_twice_and_does_not_depend_on_the_split():
+    for size in (1, 40, 2000):
+        one, other = (
+            Partitions(da.from_array(X, chunks=(rows, 6))).sample(size, 0) for rows in (100, 37)
+        )
+        np.testing.assert_array_equal(one, other)
+        assert len(np.unique(one, axis=0)) == len(one) == min(size, 1000)
+
+
+def at_an_odd_address(array):
+    """What a worker receives over TCP may lie anywhere."""
+    room = np.empty(array.nbytes + 3, "u1")[3:]
+    odd = np.ndarray(array.shape, array.dtype, room, strides=array.strides)
+    odd[...] = array
+    assert not odd.flags.aligned
+    return odd
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_sum_does_not_depend_on_addresses(order):
+    x, labels = np.asarray(X, order=order), da.from_array(rng.standard_normal(1000))
+    found = []
+    for place in (np.asarray, at_an_odd_address):
+        block = delayed(place, pure=False)(x)
+        part = da.from_delayed(block, x.shape, x.dtype)
+        with dask.config.set(scheduler="sync"):
+            found.append(Partitions(part, labels).sum(products, 1.0)[0])
+    np.testing.assert_array_equal(*found)
+
+
+def test_a_block_is_added_up_alike_after_it_was_sent():
+    view = np.asfortranarray(rng.standard_normal((501, 13)))[:, ::2]
+    sent = deserialize(*serialize(view))
+    weights = rng.standard_normal(501)
+    assert view.strides != sent.strides
+    np.testing.assert_array_equal(contiguous(sent).T @ weights, contiguous(view).T @ weights)
+    for order in "CF":
+        x = np.asarray(view, order=order)
+        assert contiguous(x) is x
+
+
+# Worker sets
+
+
+class WorkerSet:
+    """Workers of a cluster in this process that come, retire and die at a word."""
+
+    def __init__(self, client: Client, address: str) -> None:
+        self.client, self.address = client, address
+        self.workers: list[Worker] = []
+        self.lost = 0
+
+    def come(self) -> None:
+        async def start() -> Worker:
+            return await Worker(self.address, nthreads=1)
+
+        self.workers.append(self.client.sync(start))
+
+    def retire(self) -> None:
+        self.client.retire_workers([self.workers.pop(0).address])
+
+    def die(self) -> None:
+        """Without a word, so that what it holds is lost."""
+        worker = self.workers.pop(0)
+        self.lost += len(worker.data)
+        self.client.sync(worker.close, nanny=False, executor_wait=False)
+
+    def die_soon(self) -> None:
+        """While the training goes on."""
+        worker = self.workers.pop(0)
+        self.client.loop.add_callback(worker.close, nanny=False, executor_wait=False)
+
+
+@pytest.fixture
+def worker_set(loop):
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None, loop=loop) as cluster,
+        Client(cluster, loop=loop) as client,
+    ):
+        workers = WorkerSet(client, cluster.scheduler_address)
+        workers.come()
+        yield workers
+        for worker in workers.workers:
+            client.sync(worker.close, nanny=False)
+
+
+def train(name, after=None):
+    """Train on persisted data, and call `after` with the number of each report."""
+    count = iter(range(100))
+    with slaq.instrument(lambda loss: after(next(count))) if after else nullcontext():
+        return CATALOGUE[name].estimator(4).fit(*made(name))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_workers_come_retire_and_die(name, worker_set):
+    """Between iterations and within them: the model is the same."""
+    fixed = train(name)
+
+    def change(iteration):
+        worker_set.come()
+        (worker_set.retire, worker_set.die, worker_set.die_soon)[iteration % 3]()
+
+    assert difference(train(name, change), fixed) == 0
+    assert worker_set.lost
+
+
+def test_scores_that_are_lost_are_few_steps_from_the_bins(worker_set, monkeypatch):
+    """All scores die with the only worker; one step after each start, for three partitions."""
+    never = train("boosting-regressor")
+    monkeypatch.setattr(boosting, "FRESH", 2)
+    known = []
+
+    def change(iteration):
+        known.append(worker_set.client.run_on_scheduler(count_of_advances))
+        worker_set.come()
+        worker_set.die()
+
+    assert difference(train("boosting-regressor", change), never) == 0
+    assert max(known) == 3
+    assert worker_set.lost
+
+
+def count_of_advances(dask_scheduler):
+    return sum(str(key).startswith("_advance-") for key in dask_scheduler.tasks)
+
+
+def test_jobs_that_compete_for_workers_train_what_each_alone_would(worker_set):
+    names = ("boosting-regressor", "lda", "perceptron")
+    alone = [train(name) for name in names]
+    worker_set.come()
+    worker_set.client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
+
+    def compete(name):
+        with slaq.job(name, client=worker_set.client) as job:
+            result = train(name)
+            assert job.iteration == 4 + 1
+            return result
+
+    with ThreadPoolExecutor(3) as threads:
+        together = list(threads.map(compete, names))
+    assert [difference(*pair) for pair in zip(alone, together, strict=True)] == [0, 0, 0]

@@ -143,7 +143,7 @@ def values_of_jobs(
 ) -> dict[str, NDArray[Any]]:
     """Return the ``(n_jobs,)`` values of many jobs that are kept in the history.
 
-    `running` has the core-seconds of running tasks by job; see `seconds_of_running_tasks`.
+    `running` has the core-seconds of running tasks by job; see `Accounts.running`.
     """
     rows = np.fromiter(map(engine.jobs.row, names), np.int64, len(names))
     seen = engine.jobs.runtimes.column
