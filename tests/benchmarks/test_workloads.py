@@ -26,7 +26,7 @@ from benchmarks.workloads.catalogue import CATALOGUE
 from benchmarks.workloads.partitions import Partitions, contiguous, tree_sum
 from benchmarks.workloads.references import REFERENCES, Fit, compare, difference
 from benchmarks.workloads.svm import LinearSVM
-from dask_slaq.adapters import observing
+from dask_slaq.adapters import observe_fits
 
 HERE = [
     name for name, row in CATALOGUE.items() if importlib.util.find_spec(row.source.split(".")[0])
@@ -119,7 +119,7 @@ def test_a_stop_leaves_the_model_so_far(name, reports):
             raise slaq.StopTraining("enough")
 
     model = CATALOGUE[name].estimator(50)
-    with observing(report, describe=kinds.append), dask.config.set(scheduler="sync"):
+    with observe_fits(report, describe=kinds.append), dask.config.set(scheduler="sync"):
         model.fit(*made(name))
     assert model.loss_curve_ == losses
     assert len(losses) == max(reports, 2)  # at least one iteration
