@@ -17,10 +17,10 @@ from typing import Any
 
 import click
 
+from benchmarks import virtual
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
 from benchmarks.common.results import Names, give, json_option
 from benchmarks.live_jobs.emulated import make_jobs
-from dask_slaq.simulation import virtual
 from dask_slaq.simulation.workload import curves as curve_files
 
 EMULATED = ("staggered", "burst", "mixed")

@@ -16,8 +16,8 @@ import numpy as np
 from distributed import get_worker, utils
 
 import dask_slaq as slaq
+from benchmarks import virtual
 from benchmarks.common.results import give, json_option
-from dask_slaq.simulation import virtual
 
 WORKERS, SECONDS, FACTOR = 8, 0.2, 10
 #: Tasks of an iteration, by kind of work.

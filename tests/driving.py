@@ -90,7 +90,7 @@ def on_virtual_clock(
     **settings
         See `start_plugin`; the epoch is a second by default.
     """
-    from dask_slaq.simulation import virtual
+    from benchmarks import virtual
 
     async def run() -> Any:
         config = {"distributed.scheduler.validate": True}
@@ -107,7 +107,7 @@ def on_virtual_clock(
 
 async def work(seconds: float, *inputs: Any) -> None:
     """A task that holds its thread for some seconds of the virtual clock."""
-    from dask_slaq.simulation import virtual
+    from benchmarks import virtual
 
     await virtual.work(seconds=seconds)
 

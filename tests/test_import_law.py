@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-VIRTUAL = PACKAGE / "simulation" / "virtual"
 POOLS = PACKAGE / "scheduler" / "pools"
 
 #: What a clock, I/O or Dask would come in by.
@@ -107,8 +106,7 @@ def test_simulation_imports_core_and_itself(path):
         ours = [name for name in imports(path) if top(name) == "dask_slaq"]
         allowed = ("dask_slaq.core", "dask_slaq.simulation")
         assert [name for name in ours if not within(name, *allowed)] == []
-        if not path.is_relative_to(VIRTUAL):  # Dask's real scheduler, driven from outside
-            assert sorted({top(name) for name in imports(path)} & {"dask", "distributed"}) == []
+        assert sorted({top(name) for name in imports(path)} & {"dask", "distributed"}) == []
 
 
 def touches_tasks(path: Path) -> bool:

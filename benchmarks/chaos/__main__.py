@@ -13,7 +13,7 @@ import click
 from benchmarks.chaos.rounds import FAULTS_PER_ROUND
 from benchmarks.chaos.verdict import Verdict, judge_seed
 from benchmarks.common.results import give, json_option
-from dask_slaq.simulation.virtual import pool
+from benchmarks.virtual import pool
 
 
 @click.command()

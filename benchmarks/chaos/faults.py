@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from distributed import Future, wait
 from distributed.core import Status
 
+from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
 from benchmarks.never_worse.probe import compute, who_of
-from dask_slaq.simulation import virtual
 
 if TYPE_CHECKING:
     from benchmarks.chaos.rounds import Fault

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import virtual
 from benchmarks.chaos.faults import HAPPEN, pending_cleanups
 from benchmarks.chaos.outcome import Outcome, replay_log, silence, watch
 from benchmarks.chaos.rounds import Person, Round
 from benchmarks.never_worse import probe as probes
 from benchmarks.never_worse.shapes import SHAPES
-from dask_slaq.simulation import virtual
 
 __all__ = ["CONFIG", "Stage", "run"]
 

@@ -19,7 +19,7 @@ from distributed import Client, Scheduler
 
 from benchmarks.common.cluster import plugin
 from benchmarks.common.protocol_workers import ProtocolWorkers
-from dask_slaq.simulation.virtual.cluster import CONFIG
+from benchmarks.virtual.cluster import CONFIG
 
 __all__ = ["cluster", "first", "settled", "submit", "until"]
 

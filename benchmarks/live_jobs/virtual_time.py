@@ -14,12 +14,12 @@ from typing import Any
 
 from distributed import Client, wait
 
+from benchmarks import virtual
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, batch, iteration, load
 from dask_slaq.core.memory import PastRun
-from dask_slaq.simulation import virtual
 
 __all__ = ["run_virtual"]
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
+from benchmarks import virtual
 from benchmarks.common.results import Names, give, json_option
 from benchmarks.memory import errors, running
 from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind, from_files, trained
-from dask_slaq.simulation import virtual
 from dask_slaq.simulation.workload.curves import CurveError
 
 #: Length of a `--quick` run relative to a full one, and its number of jobs.

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
+from benchmarks import virtual
 from benchmarks.common.results import Names, give, json_option
 from benchmarks.never_worse.laws import Finding, compare, summary
 from benchmarks.never_worse.scenarios import make_scenario
 from benchmarks.never_worse.situations import SITUATIONS, measure
-from dask_slaq.simulation import virtual
 
 
 @click.command()

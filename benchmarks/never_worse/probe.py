@@ -16,7 +16,7 @@ from typing import Any
 from distributed import get_worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 __all__ = ["ATTEMPT", "Computed", "Probe", "compute"]
 

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks import virtual
 from benchmarks.never_worse import probe as probes
 from benchmarks.never_worse.scenarios import Event, Participant, Scenario
 from benchmarks.never_worse.shapes import SHAPES
-from dask_slaq.simulation import virtual
 
 __all__ = ["Outcome", "run"]
 

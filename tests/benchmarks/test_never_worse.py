@@ -7,11 +7,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import virtual
 from benchmarks.never_worse.__main__ import main
 from benchmarks.never_worse.laws import Finding, compare, summary
 from benchmarks.never_worse.scenarios import make_scenario
 from benchmarks.never_worse.situations import SITUATIONS, measure
-from dask_slaq.simulation import virtual
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from distributed.utils_test import inc
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 
 async def nap(n):

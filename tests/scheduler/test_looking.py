@@ -14,7 +14,7 @@ import asyncio, hashlib, json, random, sys
 
 import dask_slaq as slaq
 from dask_slaq.scheduler.board import data
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 LOOKS = sys.argv[1] == "look"
 transitions, grants = virtual.Transitions(), hashlib.sha256()

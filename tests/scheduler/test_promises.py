@@ -8,7 +8,7 @@ import functools
 import pytest
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 from tests.scheduler.test_steering import many_tasks, on_virtual_clock
 
 

@@ -12,10 +12,10 @@ from distributed.utils_test import inc
 from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
 
 import dask_slaq as slaq
+from benchmarks import virtual
 from dask_slaq.client import introduce
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
 from dask_slaq.core.policies import POLICIES
-from dask_slaq.simulation import virtual
 
 TWO = [("127.0.0.1", 1)] * 2
 

@@ -7,7 +7,7 @@ import pytest
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 POLICIES = ["fair", "max-total"]
 

@@ -7,7 +7,7 @@ import pytest
 from driving import Fixed, on_virtual_clock, tasks_of, work
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 POLICIES = ["fair", "max-total"]
 MB = 10**6

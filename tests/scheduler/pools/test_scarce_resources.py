@@ -6,7 +6,7 @@ import dask
 import pytest
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 
 async def process(n):

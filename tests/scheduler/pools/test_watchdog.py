@@ -11,7 +11,7 @@ from distributed import wait
 from driving import on_virtual_clock
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 #: Seconds after which a task that was forgotten must run: the watchdog looks once per epoch.
 SOON = 10.0

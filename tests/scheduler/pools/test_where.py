@@ -25,7 +25,7 @@ from driving import (
 )
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 ONE = [("127.0.0.1", 1)]
 TWO = [("127.0.0.1", 1)] * 2

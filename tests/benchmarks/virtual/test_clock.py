@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 TWO_JOBS = """
 import asyncio
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 async def train(client, name):
     async with slaq.job(name, client=client) as job:

@@ -15,7 +15,7 @@ from dask.utils import parse_bytes
 from distributed import core
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_slaq.simulation.virtual.clock import now
+from benchmarks.virtual.clock import now
 
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker

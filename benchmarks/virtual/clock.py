@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
-from dask_slaq.simulation.virtual.reproducible import reproducible
-from dask_slaq.simulation.virtual.threads import in_thread, run_in_thread, synchronous_calls
+from benchmarks.virtual.reproducible import reproducible
+from benchmarks.virtual.threads import in_thread, run_in_thread, synchronous_calls
 
 T = TypeVar("T")
 

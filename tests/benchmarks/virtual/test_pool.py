@@ -7,7 +7,7 @@ import os
 import sys
 
 import dask_slaq as slaq
-from dask_slaq.simulation import virtual
+from benchmarks import virtual
 
 BYTES = 2**20
 WORKERS = 4
