@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -82,11 +83,28 @@ def _wait(desk: Desk, seat: Seat) -> None:
         seat.seceded = True
         secede()
     desk.send(seat, "waits")
-    while desk.must_wait(seat) and not desk.is_cancelled(seat):
-        seat.may_go.wait(LOOK)
-    desk.send(seat, "goes", monotonic() - begin)
-    rejoin()
+    with _not_profiled(desk.worker):
+        while desk.must_wait(seat) and not desk.is_cancelled(seat):
+            seat.may_go.wait(LOOK)
+        desk.send(seat, "goes", monotonic() - begin)
+        rejoin()
     seat.waits = False
+
+
+@contextmanager
+def _not_profiled(worker: Worker) -> Iterator[None]:
+    """Keep this thread from Dask's profiler, which looks at every stack a hundred times a second.
+
+    Dozens of waiting trials would cost the worker a tenth of a core.
+    """
+    ident = threading.get_ident()
+    with worker.active_threads_lock:
+        key = worker.active_threads.pop(ident)
+    try:
+        yield
+    finally:
+        with worker.active_threads_lock:
+            worker.active_threads[ident] = key
 
 
 def _raise_verdict(desk: Desk, seat: Seat) -> None:
