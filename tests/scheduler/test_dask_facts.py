@@ -16,7 +16,6 @@ from dask import delayed
 from distributed import Client, Event, Worker, get_worker, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import captured_logger, inc
 from driving import gen_cluster, state_of, until, wait_for, where
 
@@ -54,17 +53,6 @@ class Watch(SchedulerPlugin):
 
     def of(self, kind):
         return [entry[1:] for entry in self.seen if entry[0] == kind]
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_an_empty_restriction_means_every_worker(c, s, a, b):
-    Watch(s, restrict=set())
-    future = c.submit(inc, 1)
-    assert await future == 2
-    ts = s.tasks[future.key]
-    assert s.valid_workers(ts) is None
-    ts.worker_restrictions = NOWHERE
-    assert s.valid_workers(ts) == set()
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -175,18 +163,6 @@ async def test_keys_that_exist_are_not_annotated_again(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_resource_annotations_become_resource_restrictions(c, s, a, b):
-    with dask.annotate(resources={"GPU": 1}):
-        future = c.submit(where, key="g")
-    await state_of(s, future, "no-worker")
-    assert s.tasks["g"].resource_restrictions == {"GPU": 1}
-    async with Worker(s.address, resources={"GPU": 1}) as w:
-        assert s.workers[w.address].resources == {"GPU": 1}
-        assert await future == w.address
-        assert s.workers[w.address].used_resources == {"GPU": 0}
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     watch = Watch(s, restrict=NOWHERE)
     future = c.submit(inc, 1, key="held")
@@ -236,17 +212,6 @@ async def test_stealing_respects_restrictions(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_no_workers_timeout_errs_tasks_that_wait_in_no_worker(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
-    future = c.submit(inc, 1, key="held")
-    await state_of(s, future, "no-worker")
-    s.no_workers_timeout = 1e-6
-    s.periodic_callbacks["no-workers-timeout"].callback()
-    with pytest.raises(NoValidWorkerError):
-        await future
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b):
     Watch(s, restrict=NOWHERE)
     future = c.submit(inc, 1, key="held")
@@ -268,20 +233,6 @@ async def test_worker_loss_reassigns_tasks_before_the_remove_worker_hook(c, s, a
     assert kinds[0] == ("transition", "bound", "processing", "released")
     assert watch.of("remove_worker") == [(b.address, {"bound": "no-worker"})]
     assert watch.seen[-1][0] == "remove_worker"
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_p2p_shuffles_are_known_by_their_barrier(c, s, a, b):
-    import dask.dataframe as dd
-    import pandas as pd
-
-    watch = Watch(s)
-    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
-        frame = dd.from_pandas(pd.DataFrame({"x": range(100)}), npartitions=4).shuffle("x")
-        assert await c.compute(frame.x.sum()) == 4950
-    keys = {key for key, *_ in watch.of("graph")}
-    barriers = [k for k in keys if isinstance(k, str) and k.startswith("shuffle-barrier-")]
-    assert len(barriers) == 1
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -437,24 +388,6 @@ async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_adaptive_scaling_counts_no_worker_tasks(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
-    futures = c.map(inc, range(50), key="held")
-    await until(lambda: len(s.unrunnable) == len(futures))
-    assert s.adaptive_target(target_duration=0.5) > 2
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_priorities_sort_tasks_lowest_first(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
-    low = c.submit(inc, 1, priority=-5, key="low")
-    high = c.submit(inc, 1, priority=5, key="high")
-    await state_of(s, low, "no-worker")
-    await state_of(s, high, "no-worker")
-    assert s.tasks["high"].priority < s.tasks["low"].priority
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a, b):
     told = []
 
@@ -471,12 +404,3 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
     assert told[0][0] == other.id
     await Event("go").set()
     await until(lambda: "held" not in s.tasks)
-
-
-def test_preloads_find_a_click_command_named_dask_setup():
-    import click
-
-    import dask_slaq
-
-    assert isinstance(dask_slaq.dask_setup, click.Command)
-    assert {p.name for p in dask_slaq.dask_setup.params} >= {"policy", "epoch", "lend"}
