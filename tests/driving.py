@@ -25,6 +25,10 @@ from dask_slaq.core.settings import ALERT_TOPIC
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
 
+#: One worker of a thread, and two, for `gen_cluster`.
+ONE = [("127.0.0.1", 1)]
+TWO = ONE * 2
+
 #: A test on a scheduler and workers of this process.
 gen_cluster = functools.partial(utils_test.gen_cluster, timeout=PATIENCE)
 

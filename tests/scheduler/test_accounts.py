@@ -12,6 +12,8 @@ from distributed import Client, Event
 from distributed.utils_test import captured_logger, inc
 from driving import (
     LATE,
+    ONE,
+    TWO,
     gen_cluster,
     jobs,
     on_virtual_clock,
@@ -29,7 +31,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
 
-TWO = [("127.0.0.1", 1)] * 2
 VALIDATED = {"distributed.scheduler.validate": True}
 
 
@@ -150,7 +151,7 @@ async def test_searches_and_what_seceded_count(c, s, a, b):
     assert found["bob"]["core_seconds"] > 0.02
 
 
-@with_plugin([("127.0.0.1", 1)], config=VALIDATED, **LATE)
+@with_plugin(ONE, config=VALIDATED, **LATE)
 async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
     async with jobs(c, "a", "b", owner="ann") as (one, _):
         one.report(1.0)

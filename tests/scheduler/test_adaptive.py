@@ -10,6 +10,7 @@ from distributed import Event, LocalCluster
 
 import dask_slaq as slaq
 from tests.driving import (
+    ONE,
     PATIENCE,
     gen_cluster,
     jobs,
@@ -19,8 +20,6 @@ from tests.driving import (
     wait_for,
     with_plugin,
 )
-
-ONE = [("127.0.0.1", 1)]
 
 
 @with_plugin(ONE, ahead=0)

@@ -8,15 +8,13 @@ import dask
 import pytest
 from click.testing import CliRunner
 from distributed.utils_test import captured_logger, gen_cluster
-from driving import alerts_of, start_plugin, until, with_plugin
+from driving import ONE, alerts_of, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
 from dask_slaq.core.errors import NotAllowed, UnknownJob
 from dask_slaq.core.settings import AUDIT_TOPIC
 from dask_slaq.memory import RunStore, read_audit, usage_rows
-
-ONE = [("127.0.0.1", 1)]
 
 
 async def told(client):

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from distributed import Event
 from distributed.utils_test import inc
-from driving import gen_cluster, jobs, start_plugin, tasks_of, until, wait_for, with_plugin
+from driving import ONE, gen_cluster, jobs, start_plugin, tasks_of, until, wait_for, with_plugin
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -25,7 +25,6 @@ from dask_slaq.scheduler.board.data import MOST_SHOWN, data_of
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 
-ONE = [("127.0.0.1", 1)]
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
 PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
 

@@ -17,10 +17,9 @@ from distributed import Client, Event, Worker, get_worker, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
-from driving import gen_cluster, state_of, until, wait_for, where
+from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
 
 NOWHERE = frozenset({"slaq://held"})
-TWO = [("127.0.0.1", 1)] * 2
 
 
 class Watch(SchedulerPlugin):
@@ -258,7 +257,7 @@ async def test_a_p2p_shuffle_puts_its_outputs_where_its_barrier_may_run(c, s, a,
     assert outputs and placed <= {b.address}
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     watch = Watch(s)
 
@@ -277,7 +276,7 @@ async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     await future
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_a_worker_status_change_comes_by_a_stream_handler(c, s, a):
     seen = []
     handler = s.stream_handlers["worker-status-change"]
@@ -287,7 +286,7 @@ async def test_a_worker_status_change_comes_by_a_stream_handler(c, s, a):
     assert seen[0]["worker"] == a.address
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
     got = []
     s.stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
@@ -298,7 +297,7 @@ async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
     assert {"x": 2, "worker": a.address} in got
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)], client_kwargs={"timeout": 2})
+@gen_cluster(client=True, nthreads=ONE, client_kwargs={"timeout": 2})
 async def test_an_exception_in_a_stream_handler_ends_the_connection(c, s, a):
     def fails(**kwargs):
         raise ZeroDivisionError
@@ -310,7 +309,7 @@ async def test_an_exception_in_a_stream_handler_ends_the_connection(c, s, a):
         await until(lambda: s.client_comms.get(c.id) is not connection)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
     async def fails(x):
         raise KeyError(f"no {x}")
@@ -320,14 +319,14 @@ async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
         await c.scheduler.test_op(x="z")
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_metadata_that_is_not_there_is_answered_by_the_default(c, s, a):
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) is None
     s.task_metadata["slaq"] = {"policy": "fair"}
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) == {"policy": "fair"}
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_transitions_to_memory_carry_compute_seconds_and_the_worker(c, s, a):
     watch = Watch(s)
     await c.submit(inc, 1, key="k")
@@ -337,7 +336,7 @@ async def test_transitions_to_memory_carry_compute_seconds_and_the_worker(c, s, 
     assert compute["stop"] >= compute["start"] > 1e9
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, s, a):
     calls = []
 
@@ -362,7 +361,7 @@ async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, 
     assert len(calls) == 2
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_exceptions_in_hooks_are_only_logged(c, s, a):
     class Fails(SchedulerPlugin):
         def update_graph(self, *args, **kwargs):

@@ -13,7 +13,9 @@ from distributed import Event, Worker, fire_and_forget, get_client, secede, work
 from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import inc
 from driving import (
+    ONE,
     PATIENCE,
+    TWO,
     Fixed,
     Recorder,
     assert_nothing_left,
@@ -30,8 +32,6 @@ from driving import (
 
 import dask_slaq as slaq
 
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 GPU = [("127.0.0.1", 1), ("127.0.0.1", 1, {"resources": {"GPU": 1}})]
 
 

@@ -7,11 +7,10 @@ import inspect
 import pytest
 from distributed import Event, Scheduler, Worker, secede
 from distributed.utils_test import captured_logger, inc
-from driving import tasks_of, until, with_plugin
+from driving import ONE, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 
-ONE = [("127.0.0.1", 1)]
 CONFIG = {"distributed.scheduler.validate": False}
 
 

@@ -9,6 +9,8 @@ import pytest
 from distributed import Client, Event, Variable, Worker
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    ONE,
+    TWO,
     assert_nothing_left,
     jobs,
     start_plugin,
@@ -22,9 +24,6 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError
-
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 
 
 @with_plugin(TWO, ahead=0)

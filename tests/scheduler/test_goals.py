@@ -8,12 +8,10 @@ import contextlib
 import pytest
 from distributed import Client, Event
 from distributed.utils_test import inc
-from driving import alerts_of, tasks_of, until, wait_for, with_plugin
+from driving import TWO, alerts_of, tasks_of, until, wait_for, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
-
-TWO = [("127.0.0.1", 1)] * 2
 
 
 async def reports(plugin, job, losses):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from driving import gen_cluster, start_plugin, until, with_plugin
+from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import jobs_table
@@ -27,7 +27,7 @@ def names(condition):
     return [column.name for column in JOB_COLUMNS if condition(column)]
 
 
-@with_plugin([("127.0.0.1", 1)], epoch="1h")
+@with_plugin(ONE, epoch="1h")
 async def test_everything_that_shows_jobs_follows_the_table(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
@@ -47,7 +47,7 @@ async def test_everything_that_shows_jobs_follows_the_table(c, s, plugin, a):
     assert re.findall("<th [^>]*>(.*?)</th>", status._repr_html_()) == titles
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_the_board_follows_the_table(c, s, a):
     pytest.importorskip("bokeh", reason="bokeh is not installed")
     from dask_slaq.scheduler.board.pages import Jobs

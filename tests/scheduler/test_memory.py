@@ -9,14 +9,12 @@ from time import monotonic
 import pytest
 from distributed import Client, Scheduler
 from distributed.utils_test import gen_test
-from driving import until, with_plugin
+from driving import ONE, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.memory import Kind
 from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
-
-ONE = [("127.0.0.1", 1)]
 
 
 def curve(n, scale=1.0):

@@ -8,7 +8,7 @@ import math
 import dask
 import pytest
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, tasks_of, with_plugin
+from driving import ONE, gen_cluster, start_plugin, tasks_of, with_plugin
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -16,7 +16,6 @@ from dask_slaq.scheduler.views.metrics import FAMILIES
 
 prometheus_parser = pytest.importorskip("prometheus_client.parser")
 
-ONE = [("127.0.0.1", 1)]
 WITH_PAGES = {
     "distributed.scheduler.http.routes": [
         "distributed.http.scheduler.prometheus",

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, Scheduler
 from distributed.utils_test import captured_logger, gen_test
-from driving import PATIENCE, gen_cluster
+from driving import ONE, PATIENCE, gen_cluster
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -107,7 +107,7 @@ async def test_wrong_values_are_usage_errors() -> None:
         assert "slaq" not in scheduler.plugins
 
 
-@gen_cluster(nthreads=[("127.0.0.1", 1)])
+@gen_cluster(nthreads=ONE)
 async def test_preloading_on_a_worker_does_nothing_but_say_so(s, a):
     await setup(a)
     assert "slaq" not in s.plugins

@@ -10,6 +10,7 @@ from distributed import Client, Event
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    TWO,
     assert_nothing_left,
     gen_cluster,
     jobs,
@@ -23,8 +24,6 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin
-
-TWO = [("127.0.0.1", 1)] * 2
 
 
 def broken(*args, **kwargs):

@@ -10,6 +10,8 @@ import pytest
 from distributed import Client, Event, as_completed
 from distributed.utils_test import inc
 from driving import (
+    ONE,
+    TWO,
     jobs,
     on_virtual_clock,
     state_of,
@@ -23,8 +25,6 @@ import dask_slaq as slaq
 from dask_slaq.client import introduce
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
 from dask_slaq.core.policies import POLICIES
-
-TWO = [("127.0.0.1", 1)] * 2
 
 
 def used(plugin):
@@ -209,7 +209,7 @@ async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
         assert (await slaq.status(c))["policy"] == "fair"
 
 
-@with_plugin([("127.0.0.1", 1)], ahead=0)
+@with_plugin(ONE, ahead=0)
 async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -263,7 +263,7 @@ async def test_tasks_outside_jobs_belong_to_somebody(c, s, plugin, a, b):
         await asyncio.gather(*(future.result() for future in futures))
 
 
-@with_plugin([("127.0.0.1", 1)], owners={"ann": {"weight": 2}})
+@with_plugin(ONE, owners={"ann": {"weight": 2}})
 async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, plugin, a):
 
     async def deserved():
@@ -279,7 +279,7 @@ async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, plugin, 
     assert await deserved() is None
 
 
-@with_plugin([("127.0.0.1", 1)])
+@with_plugin(ONE)
 async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
 
     async def counts():

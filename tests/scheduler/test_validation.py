@@ -9,6 +9,7 @@ import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    ONE,
     assert_nothing_left,
     gen_cluster,
     jobs,
@@ -24,7 +25,6 @@ from dask_slaq.core.errors import InvalidSetting, UnknownJob
 from dask_slaq.core.settings import LONGEST_NAME, shown
 from dask_slaq.scheduler.requests import validation as edge
 
-ONE = [("127.0.0.1", 1)]
 HUGE = "x" * 2_000_000
 
 WRONG = [

@@ -12,6 +12,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import inc, slowinc
 from driving import (
     LATE,
+    ONE,
+    TWO,
     Fixed,
     assert_nothing_left,
     gen_cluster,
@@ -33,10 +35,6 @@ from driving import (
 )
 
 import dask_slaq as slaq
-
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
-
 
 # When tasks are held
 

@@ -10,6 +10,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
     LATE,
+    TWO,
     Fixed,
     assert_nothing_left,
     gen_cluster,
@@ -27,7 +28,6 @@ from driving import (
 
 pytest.importorskip("dask_slaq.scheduler.pools.seam")
 
-TWO = [("127.0.0.1", 1)] * 2
 #: The methods of Dask's scheduler that are overridden while tasks are held.
 OVERRIDDEN = {"is_rootish", "decide_worker_non_rootish"}
 

@@ -8,7 +8,9 @@ import pytest
 from distributed import Event, Worker
 from driving import (
     LATE,
+    ONE,
     PATIENCE,
+    TWO,
     Fixed,
     gen_cluster,
     jobs,
@@ -27,8 +29,6 @@ from driving import (
 import dask_slaq as slaq
 from benchmarks import virtual
 
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 #: Each of two jobs has a thread, and so a worker of one thread.
 HALVES = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))
 

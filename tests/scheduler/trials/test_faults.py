@@ -7,12 +7,11 @@ import time
 import pytest
 from distributed import Client, Status
 from distributed.utils_test import captured_logger
-from driving import assert_nothing_left, start_plugin, until, with_plugin
+from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
 
-TWO = [("127.0.0.1", 1)] * 2
 STEPS = 40
 
 

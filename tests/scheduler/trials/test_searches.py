@@ -11,6 +11,8 @@ import pytest
 from distributed import Client, Event, Worker, as_completed
 from distributed.utils_test import captured_logger
 from driving import (
+    ONE,
+    TWO,
     Fixed,
     assert_nothing_left,
     gen_cluster,
@@ -24,8 +26,6 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
 
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 STEPS = 30
 
 

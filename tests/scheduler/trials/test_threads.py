@@ -13,20 +13,11 @@ import pytest
 from distributed import Event, worker_client
 from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.utils_test import slowinc
-from driving import (
-    Fixed,
-    assert_nothing_left,
-    tasks_of,
-    until,
-    wait_for,
-    with_plugin,
-)
+from driving import ONE, TWO, Fixed, assert_nothing_left, tasks_of, until, wait_for, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
 
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
 #: Seconds after which a search counts as stuck. Each of these takes one or two.
 STUCK = 15
