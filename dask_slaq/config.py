@@ -115,12 +115,21 @@ def _or_null(read: Callable[[Any], Any], null: Callable[[], Any] = lambda: None)
     return lambda value: null() if value is None else read(value)
 
 
-def _setting(read: Any, allowed: str, option: type | None = None, *, shown: bool = True) -> Any:
+def _setting(
+    read: Any,
+    allowed: str,
+    option: type | None = None,
+    *,
+    of_machine: bool = False,
+    shown: bool = True,
+) -> Any:
     """Return the row of a setting: its reader, and the allowed values in words.
 
-    `option` is the type of its option of ``--preload dask_slaq``, if it has one.
+    `option` is the type of its option of ``--preload dask_slaq``, if it has one. A setting that is
+    `of_machine` cannot be changed by clients where the scheduler's machine sets it.
     """
-    return field(metadata={"read": read, "allowed": allowed, "option": option}, repr=shown)
+    row = {"read": read, "allowed": allowed, "option": option, "of_machine": of_machine}
+    return field(metadata=row, repr=shown)
 
 
 # Upper bounds are far above any practical value. They reject durations that exceed timers and sizes
@@ -150,34 +159,39 @@ class Settings:
     repairs: frozenset[str] = _setting(_repairs, f"true, false or a list of {', '.join(REPAIRS)}")
     history: int = _setting(_whole(1, 1_000_000), "a whole number from 1 to 1000000", int)
     bindings: int = _setting(_whole(0, 10_000_000), "a whole number from 0 to 10000000", int)
-    memory: str | None = _setting(_or_null(_file), _PATH, Path)
-    log: str | None = _setting(_or_null(_file), _PATH, Path)
+    memory: str | None = _setting(_or_null(_file), _PATH, Path, of_machine=True)
+    log: str | None = _setting(_or_null(_file), _PATH, Path, of_machine=True)
     log_size: int = _setting(
         _whole(10_000, 10**12, parse_bytes), "a size from 10 kB to 1 TB, such as 100 MiB", str
     )
     log_files: int = _setting(_whole(2, 10_000), "a whole number from 2 to 10000", int)
     owner: str | None = _setting(_or_null(_text), "a string of 1 to 256 characters, or null")
     identity: str | None = _setting(
-        _or_null(_one_of("tls")), "tls, or null to believe what clients say"
+        _or_null(_one_of("tls")), "tls, or null to believe what clients say", of_machine=True
     )
     owners: dict[str, OwnerTerms] | None = _setting(
         _or_null(check_owners),
         "a mapping of owner to weight, max-threads, max-jobs and latest, or null",
+        of_machine=True,
     )
     limits: dict[str, int] = _setting(
         _or_null(check_limits, dict),
         "a mapping of label to the number of its tasks at once, or null",
+        of_machine=True,
     )
     notify: dict[str, NoticeTerms] = _setting(
         _or_null(check_notify, dict),
         "a mapping of owner to a webhook or a command, or null",
+        of_machine=True,
         shown=False,
     )
     half_life: float | None = _setting(
-        _or_null(_time(60, 3650 * _DAY)), "a time from 1 minute to 10 years, such as 7d, or null"
+        _or_null(_time(60, 3650 * _DAY)),
+        "a time from 1 minute to 10 years, such as 7d, or null",
+        of_machine=True,
     )
-    operators: tuple[str, ...] = _setting(_names, "a list of owners")
-    lock: bool = _setting(_flag, _FLAG)
+    operators: tuple[str, ...] = _setting(_names, "a list of owners", of_machine=True)
+    lock: bool = _setting(_flag, _FLAG, of_machine=True)
     require_plugin: bool = _setting(_flag, _FLAG)
     strict: bool = _setting(_flag, _FLAG, bool)
 

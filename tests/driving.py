@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,16 @@ from dask_slaq.core.settings import ALERT_TOPIC
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
 
+#: One worker of a thread, and two, for `gen_cluster`.
+ONE = [("127.0.0.1", 1)]
+TWO = ONE * 2
+
 #: A test on a scheduler and workers of this process.
 gen_cluster = functools.partial(utils_test.gen_cluster, timeout=PATIENCE)
 
+
+#: Arguments of `with_plugin` that are of the cluster.
+OF_CLUSTER = ("config", "scheduler_kwargs", "worker_kwargs", "client_kwargs", "Worker")
 
 #: Settings with which a task is sent only when a thread is free for it.
 LATE: dict[str, Any] = {"ahead": 0}
@@ -72,6 +80,37 @@ async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) ->
     if not isinstance(policy, str):
         plugin.engine.set_policy(policy)
     return plugin
+
+
+def with_plugin(nthreads: list[Any], **settings: Any) -> Callable[..., Any]:
+    """A test on a scheduler and workers of this process, with the plugin.
+
+    It is called with the client, the scheduler, the plugin and the workers. Nothing of the plugin's
+    may be left at its end.
+
+    Parameters
+    ----------
+    nthreads : list
+        See `distributed.utils_test.gen_cluster`.
+    **settings
+        See `start_plugin`; or of the cluster, those in `OF_CLUSTER`.
+    """
+    of_cluster = {name: settings.pop(name) for name in OF_CLUSTER if name in settings}
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(test)
+        async def run(c: Client, s: Scheduler, *workers: Any, **given: Any) -> None:
+            plugin = await start_plugin(c, s, **settings)
+            await test(c, s, plugin, *workers, **given)
+            await until(lambda: not plugin.jobs.reports, 20)
+            assert_nothing_left(s, plugin)
+
+        signature = inspect.signature(test)
+        kept = [each for each in signature.parameters.values() if each.name != "plugin"]
+        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        return gen_cluster(client=True, nthreads=nthreads, **of_cluster)(run)
+
+    return decorate
 
 
 def on_virtual_clock(
@@ -164,7 +203,7 @@ def assert_nothing_left(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
     """No job, no task in a pool, no restriction of ours."""
     assert plugin.pools.left_over() == []
     assert not plugin.engine.jobs
-    assert not plugin.timer.is_running
+    assert not plugin.timer.is_running()
     assert restricted_by_us(scheduler, plugin) == []
 
 

@@ -266,14 +266,16 @@ async def plugin_registered_twice(fault: Fault, stage: Stage) -> None:
     before = stage.plugin
     if before is None:
         return
-    jobs = not before.failed and before.jobs.names()
+    jobs = not before.failed and list(before.jobs.reports)
     try:
         await stage.register()
     except Exception as error:
         assert "must end before" in str(error), error
         assert stage.plugin is before or stage.plugin is None, "the plugin was replaced"
     else:
-        assert not jobs or before.jobs.names() != jobs or before.failed, "replaced beside jobs"
+        assert not jobs or list(before.jobs.reports) != jobs or before.failed, (
+            "replaced beside jobs"
+        )
 
 
 async def plugin_unregistered(fault: Fault, stage: Stage) -> None:
@@ -332,7 +334,7 @@ async def report_for_another(fault: Fault, stage: Stage) -> None:
     if not name or plugin is None:
         return
     client = stage.clients[name]
-    others = [j for j in plugin.jobs.names() if plugin.pools.pools[j].client != client.id]
+    others = [j for j in plugin.jobs.reports if plugin.pools.pools[j].client != client.id]
     for job in others:
         runs, before = plugin.jobs.owned(job, ""), plugin.jobs.epochs
         losses = plugin.engine.jobs[job].loss

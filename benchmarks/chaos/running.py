@@ -261,7 +261,7 @@ def _left_over(stage: Stage) -> list[str]:
     for plugin in stage.plugins:
         found += plugin.pools.left_over()
         found += [f"job {name} in the engine" for name in plugin.engine.jobs]
-        if plugin.timer.is_running:
+        if plugin.timer.is_running():
             found.append("the timer of epochs")
         if plugin is stage.plugin and not plugin.failed:
             plugin.pools.check()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import localtime, monotonic, strftime, time
@@ -17,18 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.usage import DAY, EARLIER, OUTCOMES, Ledger, Usage, decayed, sum_by
+from dask_slaq.core.usage import DAY, EARLIER, OTHERS, OUTCOMES, Ledger, Usage, decayed, sum_by
 from dask_slaq.memory import safely, usage_as_dicts
-from dask_slaq.scheduler.views import UsageByOwner
 
 if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import TaskState
 
     from dask_slaq.memory import RunStore
-    from dask_slaq.scheduler.pools import Pool, Pools
+    from dask_slaq.scheduler.pools import Pool, TaskTracker
 
-__all__ = ["Accounts"]
+__all__ = ["Accounts", "UnownedUsage", "UsageByOwner"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +37,39 @@ PERIOD = 5.0
 MOST_TASKS = 10_000
 #: Days of which usage is in memory, for the board.
 RECENT = 14
+#: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
+MOST_OWNERS = 1000
+
+
+class UsageByOwner(dict[str, Usage]):
+    """Mapping of owner to `Usage`, bounded in size."""
+
+    def of(self, owner: str) -> Usage:
+        """Return the usage of an owner, to be added to."""
+        if owner not in self and len(self) >= MOST_OWNERS:
+            owner = OTHERS
+        return self.setdefault(owner, Usage())
+
+
+class UnownedUsage:
+    """Core-seconds of tasks outside jobs, in the newest epochs. They count only while jobs run.
+
+    `epochs` has the Unix seconds of each, and the core-seconds used until then; `ended` is what
+    the tasks that have ended used.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.ended = 0.0
+        self.epochs: deque[tuple[float, float]] = deque(maxlen=most)
+        self._seen = 0.0
+
+    def record(self, now: float, running: float, threads: int) -> None:
+        """Add an epoch: Unix seconds, core-seconds of tasks that run, threads of the cluster."""
+        before, total = self.epochs[-1] if self.epochs else (now, 0.0)
+        # Tasks that ran before the first job bring seconds of earlier epochs with them.
+        grown = min(max(self.ended + running - self._seen, 0.0), threads * (now - before))
+        self._seen = self.ended + running
+        self.epochs.append((now, total + grown))
 
 
 class Accounts:
@@ -47,29 +79,22 @@ class Accounts:
     the owner, kind and job that pay for the pool of a name, and `owner_of` the owner of the work of
     a client outside of jobs. After `half_life` seconds half of what was used no longer counts as
     used lately.
-
-    Attributes
-    ----------
-    loaded : bool
-        Whether the usage in the store is part of it.
-    broken : str or None
-        The error that ended the accounts.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
-        pools: Pools,
+        tracker: TaskTracker,
         store: RunStore | None,
         payer_of: Callable[[str], tuple[str, str, str]],
         owner_of: Callable[[str], str],
-        half_life: float | None = None,
+        half_life: float | None,
     ) -> None:
-        self._scheduler, self._tracker, self._store = scheduler, pools.tracker, store
+        self._scheduler, self._tracker, self._store = scheduler, tracker, store
         self._payer_of, self._owner_of = payer_of, owner_of
-        self.broken: str | None = None
+        self.broken: str | None = None  # the error that ended the accounts
         self._totals = UsageByOwner()
-        self.loaded = store is None
+        self.loaded = store is None  # whether the usage in the store is part of it
         self._begin = self._faded = time()
         self.half_life = half_life
         self._lately: defaultdict[str, float] = defaultdict(float)

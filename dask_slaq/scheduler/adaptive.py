@@ -6,12 +6,13 @@ and above the limits of jobs and owners. Between two iterations it closes worker
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+from dask_slaq.scheduler.hooks import replace
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -26,16 +27,16 @@ logger = logging.getLogger(__name__)
 
 def add_scaling(scheduler: Scheduler) -> None:
     """Limit what `Scheduler.adaptive_target` asks for. Repeated calls install it once."""
-    plain = getattr(scheduler.adaptive_target, "limited", scheduler.adaptive_target)
 
-    @functools.wraps(plain)
-    def limited(target_duration: Any = None) -> int:
-        target: int = plain(target_duration)
-        plugin = scheduler.plugins.get("slaq")
-        scaling: Scaling | None = getattr(plugin, "scaling", None)
-        return target if scaling is None else scaling.limit(target)
+    def around(plain: Callable[..., int]) -> Callable[..., int]:
+        def limited(target_duration: Any = None) -> int:
+            target = plain(target_duration)
+            scaling: Scaling | None = getattr(scheduler.plugins.get("slaq"), "scaling", None)
+            return target if scaling is None else scaling.limit(target)
 
-    limited.limited = plain  # type: ignore[attr-defined]
+        return limited
+
+    limited = replace(scheduler.adaptive_target, around)
     scheduler.adaptive_target = limited  # type: ignore[method-assign]
     scheduler.handlers["adaptive_target"] = limited  # what `Adaptive` calls
 

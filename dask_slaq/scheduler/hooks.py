@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["follow", "guarded", "precede", "surround"]
+__all__ = ["follow", "guarded", "precede", "replace", "screen", "surround"]
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,32 +29,41 @@ def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def replace(plain: Any, make: Callable[[Any], Any]) -> Any:
+    """Return `make(plain)` to be used instead of a function of Dask.
+
+    If `plain` is what an earlier plugin used instead of one, it is replaced in turn.
+    """
+    plain = getattr(plain, "replaced", plain)
+    new: Any = functools.wraps(plain)(make(plain))
+    new.replaced = plain
+    return new
+
+
 def surround(
     scheduler: Scheduler, op: str, context: Callable[..., contextlib.AbstractContextManager[None]]
 ) -> None:
     """Call the stream handler `op` within a context manager, which is made with its message.
 
-    That of an earlier plugin is replaced. The handler may be a coroutine function.
+    The handler may be a coroutine function.
     """
-    handlers = scheduler.stream_handlers
-    handler = getattr(handlers[op], "surrounded", handlers[op])
 
-    if inspect.iscoroutinefunction(handler):
+    def around(handler: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.iscoroutinefunction(handler):
 
-        @functools.wraps(handler)
-        async def surrounded(**message: Any) -> None:
-            with context(**message):
-                await handler(**message)
+            async def wait_for(**message: Any) -> None:
+                with context(**message):
+                    await handler(**message)
 
-    else:
+            return wait_for
 
-        @functools.wraps(handler)
-        def surrounded(**message: Any) -> None:
+        def call(**message: Any) -> None:
             with context(**message):
                 handler(**message)
 
-    surrounded.surrounded = handler  # type: ignore[attr-defined]
-    handlers[op] = surrounded
+        return call
+
+    scheduler.stream_handlers[op] = replace(scheduler.stream_handlers[op], around)
 
 
 def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
@@ -68,14 +77,28 @@ def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
     surround(scheduler, op, context)
 
 
+def screen(scheduler: Scheduler, op: str, passes: Callable[..., bool]) -> None:
+    """Call the stream handler `op` only with messages that pass."""
+
+    def around(handler: Callable[..., Any]) -> Callable[..., Any]:
+        def call(**message: Any) -> None:
+            if passes(**message):
+                handler(**message)
+
+        return call
+
+    scheduler.stream_handlers[op] = replace(scheduler.stream_handlers[op], around)
+
+
 def precede(scheduler: Scheduler, name: str, first: Callable[[], None]) -> None:
-    """Call `first` before the periodic callback `name`. That of an earlier plugin is replaced."""
+    """Call `first` before the periodic callback `name`."""
+
+    def around(callback: Callable[[], Any]) -> Callable[[], None]:
+        def call() -> None:
+            first()
+            callback()
+
+        return call
+
     periodic = scheduler.periodic_callbacks[name]
-    callback = getattr(periodic.callback, "preceded", periodic.callback)
-
-    def preceded() -> None:
-        first()
-        callback()
-
-    preceded.preceded = callback  # type: ignore[attr-defined]
-    periodic.callback = preceded
+    periodic.callback = replace(periodic.callback, around)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time
@@ -22,10 +22,10 @@ from dask_slaq.core.memory import Kind, kind_of_name
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import ALERT_TOPIC, STEER_TOPIC, check_job_settings, shown
 from dask_slaq.memory import Memory
-from dask_slaq.scheduler.accounts import Accounts
+from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pools import Pool
-from dask_slaq.scheduler.views import UnownedUsage, etas, status_of_jobs, values_of_jobs
+from dask_slaq.scheduler.views import etas, status_of_jobs, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from dask_slaq.config import Settings
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
+    from dask_slaq.scheduler.accounts import UsageByOwner
     from dask_slaq.scheduler.pools import Pools
-    from dask_slaq.scheduler.views import UsageByOwner
 
 __all__ = ["ScheduledJobs"]
 
@@ -109,7 +109,12 @@ class ScheduledJobs:
         self._settings, self._changed, self.memory = settings, changed, memory
         self._name_of = name_of
         self.accounts = Accounts(
-            scheduler, pools, memory.store, self._payer_of, self.owner_of, settings.half_life
+            scheduler,
+            pools.tracker,
+            memory.store,
+            self._payer_of,
+            self.owner_of,
+            settings.half_life,
         )
 
     @property
@@ -177,11 +182,9 @@ class ScheduledJobs:
         terms = OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
         if terms.max_jobs == math.inf:
             return 0, math.inf
-        count = (self.owner[n] == owner and not self._is_nested(n) for n in self._admitted())
-        return sum(count), terms.max_jobs
-
-    def _admitted(self) -> Iterator[str]:
-        return (name for name in self.reports if name not in self.queued)
+        admitted = (name for name in self.reports if name not in self.queued)
+        count = sum(self.owner[n] == owner and not self._is_nested(n) for n in admitted)
+        return count, terms.max_jobs
 
     def _is_nested(self, name: str) -> bool:
         outer = self._within.get(name)
@@ -212,6 +215,11 @@ class ScheduledJobs:
         if not isinstance(name, str) or name not in self.reports:
             return False
         return run is None or run == self._runs[name]
+
+    def unknown(self, name: object) -> UnknownJob:
+        """Return the error for a job that does not run, which names those that do."""
+        running = ", ".join(map(repr, sorted(self.reports)[:20])) or "none"
+        return UnknownJob(f"no job named {shown(name)} is running; running are: {running}")
 
     def owned(self, name: Any, client: object, run: object = None) -> str:
         """Return the identifier of the job's block, if the job belongs to the client.
@@ -444,7 +452,7 @@ class ScheduledJobs:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
         self.accounts.count_waits(filter(self._is_waiting, self.reports))
-        names, now = self.names(), time()
+        names, now = list(self.reports), time()
         running = self.accounts.running()
         self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
@@ -468,10 +476,6 @@ class ScheduledJobs:
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:
         return values_of_jobs(self.engine, self.pools.pools, names, running)
-
-    def names(self) -> list[str]:
-        """Return the names of the running jobs."""
-        return list(self.reports)
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Return the status of every job and of unowned tasks. See `status_of_jobs`."""

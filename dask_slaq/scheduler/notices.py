@@ -38,9 +38,6 @@ class Notices:
         self._terms = terms
         self._ways: dict[tuple[str, str], _Way] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._terms)
-
     def tell(self, alert: object) -> None:
         """Tell the owner of an alert, if it is to be told of such. Does not wait, never raises."""
         if not isinstance(alert, dict):

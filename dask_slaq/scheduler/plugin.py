@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from distributed.diagnostics.plugin import SchedulerPlugin
+from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
@@ -26,7 +27,6 @@ from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.decision_timer import DecisionTimer
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import follow, guarded, precede, surround
 from dask_slaq.scheduler.identity import Identity
@@ -41,6 +41,7 @@ from dask_slaq.scheduler.registration import (
 )
 from dask_slaq.scheduler.requests import Messages
 from dask_slaq.scheduler.spares import Spares
+from dask_slaq.scheduler.timers import Soon
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics, add_web_pages
 
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
 logger = logging.getLogger(__name__)
+
+#: Rest after a decision, per second that it took, and at least in seconds; and seconds of rests
+#: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
+#: crowd together.
+REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 
 
 class SlaqPlugin(SchedulerPlugin):
@@ -158,7 +164,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.searches = Searches(
             scheduler,
             self.engine,
-            self.pools,
+            self.pools.pools,
+            self.pools.tracker,
             report=self.jobs.report,
             stopping=self.jobs.stopping,
             end_job=self.end_job,
@@ -172,7 +179,8 @@ class SlaqPlugin(SchedulerPlugin):
             is_contended=lambda: self.jobs.contended,
             fail=self.fall_back,
         )
-        self.timer = DecisionTimer(self.run_once, self.reallocate, chosen.epoch)
+        self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
+        self.soon = Soon(self.reallocate, REST, least=LEAST_REST, burst=BURST)
         self.scaling = Scaling(
             self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
         )
@@ -253,10 +261,7 @@ class SlaqPlugin(SchedulerPlugin):
     def stop(self) -> None:
         """Give all tasks back to plain Dask and end all jobs."""
         self._started_on = None
-        self.timer.stop()
-        self.task_owners.cancel()
-        self.searches.release_all()
-        self.spares.stop()
+        self._rest()
         self.pools.hold(False)
         self.pools.set_limits({})
         self.jobs.accounts.stop()
@@ -268,13 +273,22 @@ class SlaqPlugin(SchedulerPlugin):
 
     async def close(self) -> None:
         """Stop timers, close the event log and the memory when the scheduler closes."""
-        self.timer.stop()
-        self.searches.release_all()
-        self.spares.stop()
+        self._rest()
         self.jobs.accounts.stop()
         await self.memory.close()
         await self.notices.close()
         self._close_journal()
+
+    def _rest(self) -> None:
+        """Make no further decision, let all trials train on, and drop all copies of tasks."""
+        self._stop_timers()
+        self.searches.release_all()
+        self.spares.stop()
+
+    def _stop_timers(self) -> None:
+        self.timer.stop()
+        self.soon.cancel()
+        self.task_owners.cancel()
 
     def _close_journal(self) -> None:
         if self.journal is not None:
@@ -290,10 +304,7 @@ class SlaqPlugin(SchedulerPlugin):
                 self.failed,
                 exc_info=error,
             )
-            self.timer.stop()
-            self.task_owners.cancel()
-            self.searches.release_all()
-            self.spares.stop()
+            self._rest()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
             self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
@@ -304,7 +315,8 @@ class SlaqPlugin(SchedulerPlugin):
         if self.failed is not None:
             logger.warning("job %s runs under plain Dask: %s", name, self.failed)
         else:
-            self.timer.start()
+            if not self.timer.is_running():
+                self.timer.start()
             if len(self.jobs.reports) == 1:
                 self.task_owners.adopt_all()
         self.changed()
@@ -324,13 +336,11 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded
     def reallocate(self) -> None:
         """Pass task counts to the engine, decide, and apply the grants to the pools."""
-        self.timer.cancel()
-        begin = monotonic()
-        for name in self.jobs.observe_demand():
-            self.end_job(name)
-        self.pools.hold(self.jobs.contended)
-        self.jobs.decide()
-        self.timer.decided(begin)
+        with self.soon.work():
+            for name in self.jobs.observe_demand():
+                self.end_job(name)
+            self.pools.hold(self.jobs.contended)
+            self.jobs.decide()
 
     def end_job(self, name: str, outcome: str | None = None) -> None:
         """Forget the job `name`; its running tasks continue under plain Dask.
@@ -343,9 +353,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
         if not self.jobs.reports:
-            self.task_owners.cancel()
             self.jobs.forget_all()
-            self.timer.stop()
+            self._stop_timers()
         self.changed()
 
     @guarded
@@ -357,7 +366,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Decide soon, because a job or worker came, went or changed."""
         self.pools.hold(self.failed is None and self.jobs.contended)
         if self.failed is None:
-            self.timer.soon()
+            self.soon.ask()
 
     # What Dask calls
 

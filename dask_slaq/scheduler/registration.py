@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.core import error_message
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_slaq.config import Settings, settings
+from dask_slaq.config import ROWS, Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.scheduler.board import add_pages
@@ -25,11 +25,6 @@ __all__ = ["NotStarted", "forget_failure", "others_to_replace", "watch", "with_s
 
 logger = logging.getLogger(__name__)
 
-#: Settings in which the scheduler's machine has the last word, where they are set there.
-OF_MACHINE = (
-    *("owners", "half_life", "identity", "limits", "notify", "operators", "memory", "log", "lock"),
-)
-
 
 def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[SlaqPlugin]:
     """Return the failed or idle plugins of class `kind` that a new one on `scheduler` replaces.
@@ -39,12 +34,12 @@ def others_to_replace(scheduler: Scheduler, kind: type[SlaqPlugin]) -> list[Slaq
     others = [p for p in scheduler.plugins.values() if isinstance(p, kind)]
     if (before := current_plugin(scheduler)) is not None and before not in others:
         before.stop()  # it was unregistered and has not noticed yet
-    if jobs := [name for p in others if p.failed is None for name in p.jobs.names()]:
+    if jobs := [name for p in others if p.failed is None for name in p.jobs.reports]:
         raise InvalidSetting(
             "the scheduler runs jobs under a SlaqPlugin already, and they must end "
             "before another one is registered: " + ", ".join(jobs)
         )
-    if left := [name for p in others for name in p.jobs.names()]:
+    if left := [name for p in others for name in p.jobs.reports]:
         logger.warning(
             "a SlaqPlugin that failed is replaced; its jobs continue as unowned work until "
             "they are opened again: %s",
@@ -65,7 +60,8 @@ def with_settings_of_machine(scheduler: Scheduler, given: Settings) -> tuple[Set
             "clients may not register SlaqPlugin on this scheduler (slaq.lock): who runs it does, "
             "by --preload dask_slaq"
         )
-    ours = {name: value for name in OF_MACHINE if (value := getattr(machine, name))}
+    has_last_word = (name for name, row in ROWS.items() if row["of_machine"])
+    ours = {name: value for name in has_last_word if (value := getattr(machine, name))}
     return replace(given, **ours), machine
 
 

@@ -7,10 +7,6 @@ tasks, before Dask reads the message. If the copy fails or its worker is lost, n
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import heapq
-import logging
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -19,14 +15,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools import TaskControl, input_bytes, load
+from dask_slaq.scheduler.hooks import screen
+from dask_slaq.scheduler.pools import TaskControl, group_of, input_bytes, load, supplies
+from dask_slaq.scheduler.timers import Alarm
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 __all__ = ["ANNOTATION", "Spares"]
-
-logger = logging.getLogger(__name__)
 
 #: Annotation of tasks that may get a copy.
 ANNOTATION = "slaq_spare"
@@ -82,11 +78,9 @@ class Spares:
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
         self._times: dict[tuple[str, int], deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
-        self._due: list[tuple[float, int, Any]] = []
-        self._count = 0
-        self._timer: asyncio.TimerHandle | None = None
-        for op, first in (("task-finished", self._finished), ("task-erred", self._erred)):
-            _filter(scheduler, op, first)
+        self._alarm = Alarm(self._rang)
+        screen(scheduler, "task-finished", self._finished)
+        screen(scheduler, "task-erred", self._erred)
 
     def stop(self) -> None:
         """Drop all copies."""
@@ -94,8 +88,7 @@ class Spares:
             self._drop(key, running)
         self.running.clear()
         self._on.clear()
-        self._due.clear()
-        self._set_timer()
+        self._alarm.cancel()
 
     def transition(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
         """Follow one transition of any task; `kwargs` are those of the plugin's hook."""
@@ -111,7 +104,7 @@ class Spares:
             ts = self.scheduler.tasks[key]
             ws = ts.processing_on
             if ws is not None and not ts.actor and (ts.annotations or {}).get(ANNOTATION):
-                times = self._times[ts.prefix.name, input_bytes(ts).bit_length() // 2]
+                times = self._times[group_of(ts, input_bytes(ts))]
                 now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
                 starts = None if ahead > 0 else now
                 self.running[key] = running = _Running(ws.address, times, now, ahead, starts)
@@ -133,23 +126,12 @@ class Spares:
 
     def _look_at(self, key: Any, when: float) -> None:
         if when < math.inf:
-            self._count += 1
-            heapq.heappush(self._due, (when, self._count, key))
-            self._set_timer()
+            self._alarm.set(when, key)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._due:
-            delay = max(self._due[0][0] - monotonic(), 0.0) + 1e-6
-            self._timer = asyncio.get_running_loop().call_later(delay, self._rang)
-
-    def _rang(self) -> None:
-        self._timer, now = None, monotonic()
+    def _rang(self, keys: list[Any]) -> None:
+        now = monotonic()
         try:
-            while self._due and self._due[0][0] <= now:
-                _, _, key = heapq.heappop(self._due)
+            for key in keys:
                 running = self.running.get(key)
                 if running is None or running.copied:
                     continue
@@ -163,7 +145,6 @@ class Spares:
                     self._look_at(key, now + LOOK)
         except Exception as error:
             self._fail(error)
-        self._set_timer()
 
     def _copy(self, ts: TaskState, running: _Running) -> bool:
         """Send a copy of a late task to an idle thread. Returns whether there was one."""
@@ -181,9 +162,10 @@ class Spares:
         """Yield workers with a thread for a task, except those with late tasks of their own."""
         slow = {running.worker for running in self.running.values() if running.copied}
         allowed = self._control.allowed(ts)
+        needs = (ts.resource_restrictions or {}).items()
         for ws in self.scheduler.running if allowed is None else allowed:
             free = ws.nthreads - load(ws) - self._on[ws.address]
-            if free > 0 and ws.address not in {*slow, there} and _supplies(ws, ts):
+            if free > 0 and ws.address not in {*slow, there} and supplies(ws, needs):
                 yield ws
 
     def _drop(self, key: Any, running: _Running) -> None:
@@ -237,25 +219,3 @@ class Spares:
 
 def _bytes_there(ts: TaskState, ws: WorkerState) -> int:
     return sum(dep.nbytes for dep in ts.dependencies if ws in (dep.who_has or ()))
-
-
-def _supplies(ws: WorkerState, ts: TaskState) -> bool:
-    """Return whether a worker has the resources of a task free."""
-    return all(
-        ws.resources.get(name, 0) - ws.used_resources.get(name, 0) >= needed
-        for name, needed in (ts.resource_restrictions or {}).items()
-    )
-
-
-def _filter(scheduler: Scheduler, op: str, first: Callable[..., bool]) -> None:
-    """Call a stream handler only if `first` returns True. Replaces an earlier plugin's."""
-    handlers = scheduler.stream_handlers
-    handler = getattr(handlers[op], "filtered", handlers[op])
-
-    @functools.wraps(handler)
-    def filtered(**message: Any) -> None:
-        if first(**message):
-            handler(**message)
-
-    filtered.filtered = handler  # type: ignore[attr-defined]
-    handlers[op] = filtered

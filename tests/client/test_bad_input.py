@@ -255,7 +255,7 @@ async def test_malformed_messages_are_logged_and_dropped(c, s, a):
             for message in MALFORMED:
                 c._send_to_scheduler({"op": "slaq-report", **message})
                 a.batched_stream.send({"op": "slaq-report", **message})
-            plugin.messages.report(job="a", loss=10**400)
+            s.stream_handlers["slaq-report"](job="a", loss=10**400)
             job.report(2.0)
             dropped = 2 * len(MALFORMED) + 1
             await until(lambda: plugin.engine.jobs["a"].iteration == 1)

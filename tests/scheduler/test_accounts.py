@@ -12,6 +12,8 @@ from distributed import Client, Event
 from distributed.utils_test import captured_logger, inc
 from driving import (
     LATE,
+    ONE,
+    TWO,
     gen_cluster,
     jobs,
     on_virtual_clock,
@@ -20,6 +22,7 @@ from driving import (
     tasks_of,
     until,
     wait_for,
+    with_plugin,
     work,
 )
 
@@ -28,7 +31,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory import RunStore, read_usage
 
-TWO = [("127.0.0.1", 1)] * 2
 VALIDATED = {"distributed.scheduler.validate": True}
 
 
@@ -45,9 +47,8 @@ def by(found, name):
     return {row[name]: row for row in found["rows"]}
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
-async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO, config=VALIDATED)
+async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, plugin, a, b):
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))  # before the first job
     async with jobs(c, "svm-1", "svm-2", owner="ann@desk") as (one, two):
         for job in (one, two):
@@ -109,9 +110,8 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     assert not plugin.jobs.accounts._ahead
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
-async def test_a_task_that_outlives_its_job_counts_once(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO, config=VALIDATED)
+async def test_a_task_that_outlives_its_job_counts_once(c, s, plugin, a, b):
     async with slaq.job("other", client=c), slaq.job("a", client=c, owner="ann") as job:
         job.report(1.0)
         with tasks_of("a"):
@@ -151,21 +151,8 @@ async def test_searches_and_what_seceded_count(c, s, a, b):
     assert found["bob"]["core_seconds"] > 0.02
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
-async def test_tasks_that_no_client_wants_are_of_the_client_that_needs_them(c, s, a, b):
-    await start_plugin(c, s)
-    async with slaq.job("a", client=c, owner="ann"):
-        pass
-    value = dask.delayed(0)
-    for _ in range(5):
-        value = dask.delayed(inc)(value)
-    assert await c.compute(value) == 5
-    assert by(await slaq.usage(client=c), "owner").keys() == {"ann"}
-
-
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)], config=VALIDATED)
-async def test_waits_and_ends_of_jobs_count(c, s, a):
-    plugin = await start_plugin(c, s, **LATE)
+@with_plugin(ONE, config=VALIDATED, **LATE)
+async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
     async with jobs(c, "a", "b", owner="ann") as (one, _):
         one.report(1.0)
         futures = []
@@ -251,9 +238,8 @@ async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b,
     assert sum(u.core_seconds for u in plugin.jobs.accounts.counters().values()) > 0
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
-async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO, config=VALIDATED)
+async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin, a, b):
     plugin.jobs.accounts._owner_of = lambda client: 1 / 0
     with captured_logger("dask_slaq") as log:
         assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
@@ -266,9 +252,8 @@ async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, a, b):
     assert "ZeroDivisionError" in (await slaq.usage(client=c))["note"]
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
-async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO, config=VALIDATED)
+async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
         for client, owner in ((c, "ann"), (other, "bob")):
             plugin.jobs.introduce(client.id, owner)
@@ -299,9 +284,8 @@ async def test_few_clients_that_left_are_remembered(c, s, a, b, monkeypatch):
     assert plugin.jobs.owner_of(c.id) == "ann"
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_what_cannot_be_asked_is_said(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_what_cannot_be_asked_is_said(c, s, plugin, a, b):
     for bad in ("soon", -1, math.nan, True):
         with pytest.raises(InvalidSetting, match="since must be a time"):
             await slaq.usage(bad, client=c)
@@ -353,9 +337,8 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
     assert shares["status"]["ann"]["factor"] == pytest.approx(0.25, rel=0.01)
 
 
-@gen_cluster(client=True, nthreads=TWO, config=VALIDATED)
-async def test_what_was_used_lately_fades(c, s, a, b):
-    plugin = await start_plugin(c, s, half_life="1m")
+@with_plugin(TWO, config=VALIDATED, half_life="1m")
+async def test_what_was_used_lately_fades(c, s, plugin, a, b):
     accounts = plugin.jobs.accounts
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
     (owner,) = accounts.totals

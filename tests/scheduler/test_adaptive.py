@@ -9,14 +9,21 @@ import pytest
 from distributed import Event, LocalCluster
 
 import dask_slaq as slaq
-from tests.driving import PATIENCE, gen_cluster, jobs, start_plugin, tasks_of, until, wait_for
+from tests.driving import (
+    ONE,
+    PATIENCE,
+    gen_cluster,
+    jobs,
+    start_plugin,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+)
 
-ONE = [("127.0.0.1", 1)]
 
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_paused_job_asks_for_no_workers(c, s, a):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(ONE, ahead=0)
+async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a"):
         plugin.jobs.pause("a", True)
         with tasks_of("a"):
@@ -29,9 +36,8 @@ async def test_a_paused_job_asks_for_no_workers(c, s, a):
         await c.gather(futures)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, a):
-    plugin = await start_plugin(c, s, ahead=0, lend=False)
+@with_plugin(ONE, ahead=0, lend=False)
+async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", max_share=2):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 30, pure=False)
@@ -41,9 +47,8 @@ async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, a):
         await c.gather(futures)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, a):
-    await start_plugin(c, s, ahead=0)
+@with_plugin(ONE, ahead=0)
+async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})

@@ -8,7 +8,7 @@ import dask
 import pytest
 from click.testing import CliRunner
 from distributed.utils_test import captured_logger, gen_cluster
-from driving import alerts_of, start_plugin, until
+from driving import ONE, alerts_of, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
@@ -16,16 +16,13 @@ from dask_slaq.core.errors import NotAllowed, UnknownJob
 from dask_slaq.core.settings import AUDIT_TOPIC
 from dask_slaq.memory import RunStore, read_audit, usage_rows
 
-ONE = [("127.0.0.1", 1)]
-
 
 async def told(client):
     return [event for _, event in await client.get_events(AUDIT_TOPIC)]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_changes_and_refusals_are_a_line_each(c, s, a):
-    await start_plugin(c, s, operators=["root"])
+@with_plugin(ONE, operators=["root"])
+async def test_changes_and_refusals_are_a_line_each(c, s, plugin, a):
     alerts = await alerts_of(c, s)
     with captured_logger("distributed.core") as of_dask, captured_logger("dask_slaq") as log:
         async with slaq.job("a", client=c, owner="ann"):
@@ -82,9 +79,8 @@ async def test_a_locked_plugin_stays(c, s, a):
         assert (await slaq.status(c))["jobs"]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_what_a_client_says_stays_in_its_line(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_what_a_client_says_stays_in_its_line(c, s, plugin, a):
     hostile = {"job": "b\nx" * 999, "what": "pause\nroot asked", "client": c.id, "by": "eve\nann"}
     with captured_logger("dask_slaq") as log, pytest.raises(UnknownJob):
         await c.scheduler.slaq_steer(**hostile)

@@ -12,20 +12,19 @@ from dataclasses import replace
 import pytest
 from distributed import Event
 from distributed.utils_test import inc
-from driving import gen_cluster, jobs, start_plugin, tasks_of, until, wait_for
+from driving import ONE, gen_cluster, jobs, start_plugin, tasks_of, until, wait_for, with_plugin
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
 from dask_slaq.core.usage import DAY
+from dask_slaq.scheduler.accounts import UnownedUsage
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board import data as data_module
 from dask_slaq.scheduler.board.colors import UNOWNED, color_of
 from dask_slaq.scheduler.board.data import MOST_SHOWN, data_of
-from dask_slaq.scheduler.views import UnownedUsage
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 
-ONE = [("127.0.0.1", 1)]
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
 PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
 
@@ -161,9 +160,8 @@ async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_beh
     assert colors._of_schedulers[s].cache_info().currsize == colors.REMEMBERED
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
-async def test_threads_count_tasks_that_still_run(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_threads_count_tasks_that_still_run(c, s, plugin, a):
     async with slaq.job("a", client=c):
         tasks = [c.submit(wait_for, "go", k) for k in range(2)]
         await until(lambda: a.state.executing_count == 2)
@@ -186,9 +184,8 @@ async def test_threads_count_tasks_that_still_run(c, s, a):
         assert later == pytest.approx(plugin.engine.jobs["a"].runtime.attained)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
-async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, plugin, a):
 
     def train(_):
         while True:
@@ -226,9 +223,8 @@ async def report(plugin, job, losses):
         plugin.run_once()
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
-async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE, scheduler_kwargs=PAGES)
+async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, plugin, a):
     async with slaq.job("goes on", client=c) as other:
         async with slaq.job("<i>b</i>", client=c, owner="ann") as job:
             await report(plugin, job, (1.0, 0.5, 0.3))
@@ -258,9 +254,8 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
     assert last(data, "goes on")[0] < 0  # the time goes on without jobs
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=PAGES)
-async def test_lines_and_areas_are_interrupted_while_no_epoch_was_recorded(c, s, a):
-    plugin = await start_plugin(c, s, epoch="1h")
+@with_plugin(ONE, scheduler_kwargs=PAGES, epoch="1h")
+async def test_lines_and_areas_are_interrupted_while_no_epoch_was_recorded(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         await report(plugin, job, (1.0, 0.5, 0.3, 0.2))
         epochs = plugin.jobs.epochs._kept
@@ -271,9 +266,8 @@ async def test_lines_and_areas_are_interrupted_while_no_epoch_was_recorded(c, s,
     assert last(data, "a") == (0, True)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], scheduler_kwargs=PAGES)
-async def test_unowned_tasks_are_an_area_and_a_bar_of_their_own(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 2)], scheduler_kwargs=PAGES)
+async def test_unowned_tasks_are_an_area_and_a_bar_of_their_own(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         with tasks_of("b"):  # there is no such job
             tasks = [c.submit(wait_for, "go", k) for k in range(2)]

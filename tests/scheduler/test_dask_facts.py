@@ -16,12 +16,10 @@ from dask import delayed
 from distributed import Client, Event, Worker, get_worker, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
-from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import captured_logger, inc
-from driving import gen_cluster, state_of, until, wait_for, where
+from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
 
 NOWHERE = frozenset({"slaq://held"})
-TWO = [("127.0.0.1", 1)] * 2
 
 
 class Watch(SchedulerPlugin):
@@ -54,17 +52,6 @@ class Watch(SchedulerPlugin):
 
     def of(self, kind):
         return [entry[1:] for entry in self.seen if entry[0] == kind]
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_an_empty_restriction_means_every_worker(c, s, a, b):
-    Watch(s, restrict=set())
-    future = c.submit(inc, 1)
-    assert await future == 2
-    ts = s.tasks[future.key]
-    assert s.valid_workers(ts) is None
-    ts.worker_restrictions = NOWHERE
-    assert s.valid_workers(ts) == set()
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -175,18 +162,6 @@ async def test_keys_that_exist_are_not_annotated_again(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_resource_annotations_become_resource_restrictions(c, s, a, b):
-    with dask.annotate(resources={"GPU": 1}):
-        future = c.submit(where, key="g")
-    await state_of(s, future, "no-worker")
-    assert s.tasks["g"].resource_restrictions == {"GPU": 1}
-    async with Worker(s.address, resources={"GPU": 1}) as w:
-        assert s.workers[w.address].resources == {"GPU": 1}
-        assert await future == w.address
-        assert s.workers[w.address].used_resources == {"GPU": 0}
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
     watch = Watch(s, restrict=NOWHERE)
     future = c.submit(inc, 1, key="held")
@@ -236,17 +211,6 @@ async def test_stealing_respects_restrictions(c, s, a, b):
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_no_workers_timeout_errs_tasks_that_wait_in_no_worker(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
-    future = c.submit(inc, 1, key="held")
-    await state_of(s, future, "no-worker")
-    s.no_workers_timeout = 1e-6
-    s.periodic_callbacks["no-workers-timeout"].callback()
-    with pytest.raises(NoValidWorkerError):
-        await future
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b):
     Watch(s, restrict=NOWHERE)
     future = c.submit(inc, 1, key="held")
@@ -268,20 +232,6 @@ async def test_worker_loss_reassigns_tasks_before_the_remove_worker_hook(c, s, a
     assert kinds[0] == ("transition", "bound", "processing", "released")
     assert watch.of("remove_worker") == [(b.address, {"bound": "no-worker"})]
     assert watch.seen[-1][0] == "remove_worker"
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_p2p_shuffles_are_known_by_their_barrier(c, s, a, b):
-    import dask.dataframe as dd
-    import pandas as pd
-
-    watch = Watch(s)
-    with dask.config.set({"dataframe.shuffle.method": "p2p"}):
-        frame = dd.from_pandas(pd.DataFrame({"x": range(100)}), npartitions=4).shuffle("x")
-        assert await c.compute(frame.x.sum()) == 4950
-    keys = {key for key, *_ in watch.of("graph")}
-    barriers = [k for k in keys if isinstance(k, str) and k.startswith("shuffle-barrier-")]
-    assert len(barriers) == 1
 
 
 @gen_cluster(client=True, nthreads=TWO)
@@ -307,7 +257,7 @@ async def test_a_p2p_shuffle_puts_its_outputs_where_its_barrier_may_run(c, s, a,
     assert outputs and placed <= {b.address}
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     watch = Watch(s)
 
@@ -326,7 +276,7 @@ async def test_seceded_tasks_are_long_running_and_no_hook_tells(c, s, a):
     await future
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_a_worker_status_change_comes_by_a_stream_handler(c, s, a):
     seen = []
     handler = s.stream_handlers["worker-status-change"]
@@ -336,7 +286,7 @@ async def test_a_worker_status_change_comes_by_a_stream_handler(c, s, a):
     assert seen[0]["worker"] == a.address
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
     got = []
     s.stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
@@ -347,7 +297,7 @@ async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
     assert {"x": 2, "worker": a.address} in got
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)], client_kwargs={"timeout": 2})
+@gen_cluster(client=True, nthreads=ONE, client_kwargs={"timeout": 2})
 async def test_an_exception_in_a_stream_handler_ends_the_connection(c, s, a):
     def fails(**kwargs):
         raise ZeroDivisionError
@@ -359,7 +309,7 @@ async def test_an_exception_in_a_stream_handler_ends_the_connection(c, s, a):
         await until(lambda: s.client_comms.get(c.id) is not connection)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
     async def fails(x):
         raise KeyError(f"no {x}")
@@ -369,14 +319,14 @@ async def test_errors_of_request_handlers_are_raised_at_the_caller(c, s, a):
         await c.scheduler.test_op(x="z")
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_metadata_that_is_not_there_is_answered_by_the_default(c, s, a):
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) is None
     s.task_metadata["slaq"] = {"policy": "fair"}
     assert await c.scheduler.get_metadata(keys=["slaq"], default=None) == {"policy": "fair"}
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_transitions_to_memory_carry_compute_seconds_and_the_worker(c, s, a):
     watch = Watch(s)
     await c.submit(inc, 1, key="k")
@@ -386,7 +336,7 @@ async def test_transitions_to_memory_carry_compute_seconds_and_the_worker(c, s, 
     assert compute["stop"] >= compute["start"] > 1e9
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, s, a):
     calls = []
 
@@ -411,7 +361,7 @@ async def test_registering_calls_start_first_and_unregistering_calls_nothing(c, 
     assert len(calls) == 2
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_exceptions_in_hooks_are_only_logged(c, s, a):
     class Fails(SchedulerPlugin):
         def update_graph(self, *args, **kwargs):
@@ -437,24 +387,6 @@ async def test_restart_clears_tasks_and_metadata_before_the_restart_hook(c, s, a
 
 
 @gen_cluster(client=True, nthreads=TWO)
-async def test_adaptive_scaling_counts_no_worker_tasks(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
-    futures = c.map(inc, range(50), key="held")
-    await until(lambda: len(s.unrunnable) == len(futures))
-    assert s.adaptive_target(target_duration=0.5) > 2
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_priorities_sort_tasks_lowest_first(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
-    low = c.submit(inc, 1, priority=-5, key="low")
-    high = c.submit(inc, 1, priority=5, key="high")
-    await state_of(s, low, "no-worker")
-    await state_of(s, high, "no-worker")
-    assert s.tasks["high"].priority < s.tasks["low"].priority
-
-
-@gen_cluster(client=True, nthreads=TWO)
 async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a, b):
     told = []
 
@@ -471,12 +403,3 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
     assert told[0][0] == other.id
     await Event("go").set()
     await until(lambda: "held" not in s.tasks)
-
-
-def test_preloads_find_a_click_command_named_dask_setup():
-    import click
-
-    import dask_slaq
-
-    assert isinstance(dask_slaq.dask_setup, click.Command)
-    assert {p.name for p in dask_slaq.dask_setup.params} >= {"policy", "epoch", "lend"}

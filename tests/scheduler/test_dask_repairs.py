@@ -7,11 +7,10 @@ import inspect
 import pytest
 from distributed import Event, Scheduler, Worker, secede
 from distributed.utils_test import captured_logger, inc
-from driving import gen_cluster, start_plugin, tasks_of, until
+from driving import ONE, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 
-ONE = [("127.0.0.1", 1)]
 CONFIG = {"distributed.scheduler.validate": False}
 
 
@@ -42,9 +41,8 @@ async def leave_a_count_behind(c, s, worker):
     "run_id" not in inspect.signature(Scheduler.handle_long_running).parameters,
     reason="this Dask's own occupancy fails already when a secession is told twice",
 )
-@gen_cluster(client=True, nthreads=ONE, config=CONFIG)
-async def test_counts_that_outlive_a_restart_are_dropped(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE, config=CONFIG)
+async def test_counts_that_outlive_a_restart_are_dropped(c, s, plugin, a):
     with captured_logger("dask_slaq") as log:
         await leave_a_count_behind(c, s, a)
     assert "give_up_slot" in log.getvalue()
@@ -54,9 +52,8 @@ async def test_counts_that_outlive_a_restart_are_dropped(c, s, a):
     assert plugin.failed is None
 
 
-@gen_cluster(client=True, nthreads=ONE, config=CONFIG)
-async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, a):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(ONE, config=CONFIG, ahead=0)
+async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a):
     async with slaq.job("a", client=c), slaq.job("b", client=c):
         await slaq.pause("a", client=c)
         with tasks_of("a"):

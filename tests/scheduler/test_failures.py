@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 
 import dask
 import pytest
-from distributed import Client, Event, Nanny, Variable, Worker
+from distributed import Client, Event, Variable, Worker
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    ONE,
+    TWO,
     assert_nothing_left,
-    gen_cluster,
     jobs,
     start_plugin,
     state_of,
@@ -20,47 +19,15 @@ from driving import (
     until,
     wait_for,
     where,
+    with_plugin,
 )
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError
 
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 
-
-@pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO, Worker=Nanny)
-async def test_a_killed_worker_and_a_closed_client_lose_nothing_of_others(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="100ms")
-    other = await Client(s.address, asynchronous=True, set_as_default=False)
-    pids = await c.run(os.getpid)
-    async with jobs(c, "a", "b"):
-        futures = {}
-        for name in "ab":
-            with tasks_of(name):
-                held = c.map(wait_for, ["go"] * 6, range(6), pure=False)
-                futures[name] = c.submit(sum, held)
-        async with slaq.job("c", client=other):
-            gone = other.map(wait_for, ["go"] * 6, pure=False)
-            await until(lambda: len(s.tasks) == 20)
-            await until(lambda: sum(len(ws.processing) for ws in s.workers.values()) >= 2)
-            victim = next(ws.address for ws in s.workers.values() if ws.processing)
-            os.kill(pids[victim], signal.SIGKILL)
-            await until(lambda: victim not in s.workers)
-            await other.close()
-        await until(lambda: "c" not in plugin.pools.pools)
-        assert not {future.key for future in gone} & set(plugin.pools.tracker.owner)
-        await Event("go", client=c).set()
-        assert await c.gather(futures) == {"a": 15, "b": 15}
-    del futures, held
-    await until(lambda: not s.tasks)
-    assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(TWO, ahead=0)
+async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 4, range(4), pure=False)
@@ -71,12 +38,10 @@ async def test_tasks_bound_to_a_worker_that_leaves_go_back_to_their_pool(c, s, a
         assert len(pool.ready) == 3
         await Event("go").set()
         assert await c.gather(futures) == [0, 1, 2, 3]
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(TWO, ahead=0)
+async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             x = c.submit(inc, 1, key="x", workers=[a.address, b.address])
@@ -91,12 +56,10 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
         await Event("go").set()
         assert await later == 3
         await c.gather(busy)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_jobs_outlive_the_loss_of_all_workers(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_jobs_outlive_the_loss_of_all_workers(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             future = c.submit(wait_for, "go", 1)
@@ -109,9 +72,8 @@ async def test_jobs_outlive_the_loss_of_all_workers(c, s, a):
     assert plugin.failed is None
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(TWO, ahead=0)
+async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         s.handle_worker_status_change("paused", a.address, "test")
         with tasks_of("a"):
@@ -131,9 +93,8 @@ async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, a, b):
         await busy
 
 
-@gen_cluster(client=True, nthreads=[])
-async def test_jobs_outlive_a_restart_of_the_cluster(c, s):
-    plugin = await start_plugin(c, s)
+@with_plugin([])
+async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
     async with jobs(c, "a", "b") as (job, _):
         with tasks_of("a"):
             held = c.map(inc, range(6))
@@ -148,12 +109,10 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s):
             await until(lambda: plugin.engine.jobs["a"].iteration == 1)
             assert (await slaq.status(c))["jobs"]["a"]["iteration"] == 1
     assert plugin.failed is None
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_an_exception_in_the_block_ends_the_job_and_goes_on(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_an_exception_in_the_block_ends_the_job_and_goes_on(c, s, plugin, a, b):
     with pytest.raises(ZeroDivisionError):
         async with jobs(c, "a", "b"):
             with tasks_of("a"):
@@ -169,9 +128,8 @@ def fail() -> None:
     raise ZeroDivisionError("on purpose")
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_task_that_errs_frees_its_slot_and_ends_its_dependents(c, s, a):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(ONE, ahead=0)
+async def test_a_task_that_errs_frees_its_slot_and_ends_its_dependents(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             bad = c.submit(fail)
@@ -182,7 +140,6 @@ async def test_a_task_that_errs_frees_its_slot_and_ends_its_dependents(c, s, a):
         assert await c.gather(good) == [1, 2, 3, 4]
         pool = plugin.pools.pools["a"]
         assert not pool.running and not pool.ready and not pool.unfinished
-    assert_nothing_left(s, plugin)
 
 
 def fail_first(counter: str) -> int:
@@ -194,9 +151,8 @@ def fail_first(counter: str) -> int:
     return n
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, a):
     for name in ("tries", "again"):
         await Variable(name).set(0)
     async with jobs(c, "a", "b"):
@@ -210,12 +166,10 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, a):
     keys = [binding.key for binding in plugin.pools.bindings]
     assert keys == ["tries", "tries", "again", "again"]
     assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_cancelled_tasks_leave_their_pool(c, s, a):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(ONE, ahead=0)
+async def test_cancelled_tasks_leave_their_pool(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             futures = c.map(wait_for, ["go"] * 6, pure=False)
@@ -232,9 +186,8 @@ async def test_cancelled_tasks_leave_their_pool(c, s, a):
             assert await c.submit(inc, 1) == 2
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_task_released_and_submitted_again_at_once_runs(c, s, a):
-    await start_plugin(c, s, ahead=0)
+@with_plugin(ONE, ahead=0)
+async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             busy = c.submit(wait_for, "go")
@@ -249,9 +202,8 @@ async def test_a_task_released_and_submitted_again_at_once_runs(c, s, a):
         await busy
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True, set_as_default=False) as other:
         mine = slaq.job("a", client=other)
         await mine.__aenter__()
@@ -275,9 +227,8 @@ async def test_a_job_whose_client_reconnects_leaves_one_of_its_name_alone(c, s, 
             await mine.__aexit__(None, None, None)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_job_waits_for_its_client_to_connect_again(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True, set_as_default=False) as other:
         connect, may_connect = other._ensure_connected, asyncio.Event()
 
@@ -298,9 +249,8 @@ async def test_a_job_waits_for_its_client_to_connect_again(c, s, a, b):
         await job.__aexit__(None, None, None)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s, plugin, a, b):
     with dask.config.set({"slaq.owner": "ann", "distributed.client.preload": ["dask_slaq"]}):
         other = await Client(s.address, asynchronous=True, set_as_default=False)
     async with other:
@@ -312,9 +262,8 @@ async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s,
         await until(lambda: plugin.jobs.owner_of(other.id) == "ann")
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(TWO, ahead=0)
+async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a, b):
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     async with slaq.job("mine", client=c):
         with tasks_of("mine"):
@@ -331,12 +280,10 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, a, b):
         assert not {future.key for future in theirs} & set(plugin.pools.tracker.owner)
         await Event("go").set()
         assert await c.gather(mine) == [0, 1, 2, 3]
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_retired_workers_hand_their_data_over_and_get_no_more_tasks(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_retired_workers_hand_their_data_over_and_get_no_more_tasks(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             x = c.submit(inc, 1, workers=[a.address], key="x")

@@ -8,12 +8,10 @@ import contextlib
 import pytest
 from distributed import Client, Event
 from distributed.utils_test import inc
-from driving import alerts_of, gen_cluster, start_plugin, tasks_of, until, wait_for
+from driving import TWO, alerts_of, tasks_of, until, wait_for, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
-
-TWO = [("127.0.0.1", 1)] * 2
 
 
 async def reports(plugin, job, losses):
@@ -25,9 +23,8 @@ async def reports(plugin, job, losses):
         plugin.run_once()
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_job_stops_at_its_target(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="1h")
+@with_plugin(TWO, epoch="1h")
+async def test_a_job_stops_at_its_target(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with slaq.job("a", client=c, target=0.3, stop=True) as job:
         with pytest.raises(slaq.StopTraining):
@@ -40,9 +37,8 @@ async def test_a_job_stops_at_its_target(c, s, a, b):
     assert seen[0]["message"].startswith("a: reached its target 0.3 with a loss of 0.")
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_job_that_is_good_enough_shrinks(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="1h")
+@with_plugin(TWO, epoch="1h")
+async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
     async with (
         slaq.job("a", client=c, target=0.9, target_kind="reduction") as job,
         slaq.job("b", client=c),
@@ -65,9 +61,8 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, a, b):
         await c.gather(tasks)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="1h")
+@with_plugin(TWO, epoch="1h")
+async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
     seen = await alerts_of(c, s)
     async with (
         slaq.job("flat", client=c) as flat,
@@ -88,9 +83,8 @@ async def test_alerts_come_once_and_say_what_happened(c, s, a, b):
     assert sorted(kinds["never"]) == ["done", "late", "stalled"]
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, a, b):
-    await start_plugin(c, s, epoch="1h")
+@with_plugin(TWO, epoch="1h")
+async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     async with slaq.job("stopped", client=c, owner="ann"):
         await slaq.stop("stopped", client=c)

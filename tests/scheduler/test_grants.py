@@ -110,11 +110,7 @@ def quiet(client: Client, plugin: slaq.SlaqPlugin) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "policy"),
-    [
-        *((work, "fair") for work in KINDS),
-        *((work, policy) for work in (arrays, futures) for policy in ("max-total", "max-min")),
-    ],
+    ("work", "policy"), [*((work, "fair") for work in KINDS), (futures, "max-total")]
 )
 def test_each_task_runs_on_a_worker_held_or_lent(client, work, policy):
     with dask.config.set({"dataframe.shuffle.method": "p2p"}):

@@ -10,7 +10,7 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 from distributed.utils_test import captured_logger, inc
-from driving import gen_cluster, start_plugin, until
+from driving import ONE, gen_cluster, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
@@ -88,7 +88,7 @@ def test_the_certificate_says_who_a_client_is(security):
     test()
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_without_tls_the_plugin_is_refused(c, s, a):
     with pytest.raises(InvalidSetting, match=r"can be reached without a certificate, at tcp://"):
         await start_plugin(c, s, identity="tls")

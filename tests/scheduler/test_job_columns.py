@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from driving import gen_cluster, start_plugin, until
+from driving import ONE, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import jobs_table
@@ -14,29 +14,10 @@ from dask_slaq.scheduler.views.metrics import FAMILIES
 
 #: Keys that programs read; metrics that dashboards query; variables of files that people kept.
 STATUS = {
-    *(
-        "age",
-        "iteration",
-        "max_iter",
-        "loss",
-        "normalized_loss",
-        "predicted",
-        "share",
-        "index",
-        "workers",
-    ),
-    *(
-        "running",
-        "ready",
-        "attained",
-        "reports",
-        "weight",
-        "min_share",
-        "max_share",
-        "target",
-        "eta",
-    ),
-    *("latest", "ends", "owner", "state", "kind", "like_runs", "why", "reason", "position"),
+    *("age", "iteration", "max_iter", "loss", "normalized_loss", "predicted", "share", "index"),
+    *("workers", "running", "ready", "attained", "reports", "weight", "min_share", "max_share"),
+    *("target", "eta", "latest", "ends", "owner", "state", "kind", "like_runs", "why", "reason"),
+    "position",
 }
 METRICS = {"normalized_loss", "share", "running", "ready", "iteration"}
 HISTORY = {"iteration", "loss", "normalized_loss", "predicted", "share", "running", "core_seconds"}
@@ -46,9 +27,8 @@ def names(condition):
     return [column.name for column in JOB_COLUMNS if condition(column)]
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_everything_that_shows_jobs_follows_the_table(c, s, a):
-    plugin = await start_plugin(c, s, epoch="1h")
+@with_plugin(ONE, epoch="1h")
+async def test_everything_that_shows_jobs_follows_the_table(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
         await until(lambda: plugin.engine.jobs["a"].iteration == 1)
@@ -67,7 +47,7 @@ async def test_everything_that_shows_jobs_follows_the_table(c, s, a):
     assert re.findall("<th [^>]*>(.*?)</th>", status._repr_html_()) == titles
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+@gen_cluster(client=True, nthreads=ONE)
 async def test_the_board_follows_the_table(c, s, a):
     pytest.importorskip("bokeh", reason="bokeh is not installed")
     from dask_slaq.scheduler.board.pages import Jobs

@@ -6,18 +6,15 @@ import asyncio
 import logging
 from time import monotonic
 
-import dask
 import pytest
 from distributed import Client, Scheduler
 from distributed.utils_test import gen_test
-from driving import gen_cluster, start_plugin, until
+from driving import ONE, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.memory import Kind
 from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
-
-small = gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
 
 
 def curve(n, scale=1.0):
@@ -41,9 +38,8 @@ async def reported(client, name, iterations):
         await asyncio.sleep(0.005)
 
 
-@small
-async def test_within_its_life_without_any_setting(c, s, a):
-    plugin = await start_plugin(c, s, policy="max-total")
+@with_plugin(ONE, policy="max-total")
+async def test_within_its_life_without_any_setting(c, s, plugin, a):
     first = await train(c, "net-lr0.1", curve(30))
     assert (first["kind"], first["like_runs"]) == ("net", 0)
     async with slaq.job("net-lr0.2", client=c):
@@ -59,9 +55,8 @@ async def test_within_its_life_without_any_setting(c, s, a):
     assert plugin.memory.broken is None
 
 
-@small
-async def test_losses_that_are_refused_are_not_remembered(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_losses_that_are_refused_are_not_remembered(c, s, plugin, a):
     async with slaq.job("net", client=c) as job:
         for loss in (3.0, float("nan"), 2.0, float("inf"), 1e305, 1.0):
             c._send_to_scheduler({"op": "slaq-report", "job": "net", "loss": loss})
@@ -73,9 +68,8 @@ async def test_losses_that_are_refused_are_not_remembered(c, s, a):
     assert run.loss.tolist() == [3.0, 2.0, 1.0, 0.5] and plugin.memory.broken is None
 
 
-@small
-async def test_outcomes(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_outcomes(c, s, plugin, a):
     with pytest.raises(ZeroDivisionError):
         async with slaq.job("failed", client=c) as job:
             [job.report(loss) for loss in curve(5)]
@@ -96,9 +90,8 @@ async def test_outcomes(c, s, a):
     assert runs["done"].iterations == 5 and runs["done"].loss.tolist() == curve(5)
 
 
-@small
-async def test_a_kind_that_a_user_states(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_kind_that_a_user_states(c, s, plugin, a):
     await train(c, "one", curve(5), kind={"name": "resnet", "lr": 0.01})
     (run,) = plugin.memory.runs
     assert run.kind == Kind("resnet", (("lr", -2.0),))
@@ -111,9 +104,8 @@ async def test_a_kind_that_a_user_states(c, s, a):
     assert not plugin.jobs.reports
 
 
-@small
-async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, plugin, a):
     from dask_slaq.adapters.observing import describe
 
     async def fit(name, told, **settings):
@@ -134,9 +126,8 @@ async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, a):
     assert runs["two"].loss.tolist() == curve(9) and runs["three"].kind == Kind("mine")
 
 
-@small
-async def test_bad_messages_about_kinds_are_dropped(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_bad_messages_about_kinds_are_dropped(c, s, plugin, a):
     async with slaq.job("mine", client=c) as job:
         for kind in (3, {"name": ""}, {"name": "a", "x": float("nan")}, "x" * 999):
             c._send_to_scheduler({"op": "slaq-kind", "job": "mine", "kind": kind})
@@ -252,25 +243,8 @@ async def test_a_training_that_begins_from_scratch_begins_anew(tmp_path):
     assert found == [(10, "done"), (40, "failed")]
 
 
-@small
-async def test_a_lost_client_that_comes_back_goes_on_without_a_file_too(c, s, a):
-    plugin = await start_plugin(c, s)
-    other = await Client(s.address, asynchronous=True)
-    async with slaq.job("net", client=other) as job:
-        [job.report(loss) for loss in curve(40)]
-        await reported(c, "net", 40)
-        await other.close()
-        await until(lambda: not plugin.jobs.reports)
-    assert len(plugin.memory.runs) == 0
-    found = await train(c, "net", curve(50)[40:])
-    assert found["iteration"] >= 40
-    (run,) = plugin.memory.runs
-    assert run.iterations == 50
-
-
-@small
-async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, plugin, a):
     other = await Client(s.address, asynchronous=True)
     async with slaq.job("net", client=other) as job:
         [job.report(loss) for loss in curve(40)]
@@ -279,7 +253,7 @@ async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, a)
         before = (await slaq.status(c))["jobs"]["net"]["normalized_loss"]
         await other.close()
         await until(lambda: not plugin.jobs.reports)
-    plugin.timer._rested = monotonic() + 0.5  # the next decision must rest, as on a busy cluster
+    plugin.soon._rested = monotonic() + 0.5  # the next decision must rest, as on a busy cluster
     async with slaq.job("net", client=c) as job:
         found = (await slaq.status(c))["jobs"]["net"]
         assert found["iteration"] == 40
@@ -289,10 +263,9 @@ async def test_a_job_that_goes_on_shows_what_it_had_done_from_the_start(c, s, a)
         assert shown[-1] < 0.5
 
 
-@small
-async def test_a_lost_client_that_does_not_come_back_has_failed(c, s, a, monkeypatch):
+@with_plugin(ONE)
+async def test_a_lost_client_that_does_not_come_back_has_failed(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr("dask_slaq.memory.following.LAPSE", 0.0)
-    plugin = await start_plugin(c, s)
     other = await Client(s.address, asynchronous=True)
     async with slaq.job("net", client=other) as job:
         [job.report(loss) for loss in curve(40)]
@@ -334,12 +307,3 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         assert plugin.failed is None and "broken" in plugin.memory.broken
         assert (await slaq.status(client))["memory"]["failed"] == plugin.memory.broken
     assert caplog.text.count("past runs are no longer remembered") == 1
-
-
-@gen_test()
-async def test_the_setting_is_read_from_the_configuration(tmp_path):
-    with dask.config.set({"slaq.memory": str(tmp_path / "runs.db")}):
-        assert slaq.SlaqPlugin().settings.memory == str(tmp_path / "runs.db")
-    assert slaq.SlaqPlugin().settings.memory is None
-    with pytest.raises(InvalidSetting, match=r"slaq\.memory must be the name of a file"):
-        slaq.SlaqPlugin(memory=3)

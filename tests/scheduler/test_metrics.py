@@ -8,7 +8,7 @@ import math
 import dask
 import pytest
 from distributed.utils_test import inc
-from driving import gen_cluster, start_plugin, tasks_of
+from driving import ONE, gen_cluster, start_plugin, tasks_of, with_plugin
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -16,7 +16,6 @@ from dask_slaq.scheduler.views.metrics import FAMILIES
 
 prometheus_parser = pytest.importorskip("prometheus_client.parser")
 
-ONE = [("127.0.0.1", 1)]
 WITH_PAGES = {
     "distributed.scheduler.http.routes": [
         "distributed.http.scheduler.prometheus",
@@ -24,6 +23,7 @@ WITH_PAGES = {
         "distributed.http.health",
     ]
 }
+SERVED = {"scheduler_kwargs": {"dashboard": True}, "config": WITH_PAGES}
 
 
 async def get(scheduler, path):
@@ -41,9 +41,8 @@ async def scrape(scheduler):
     return found
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"dashboard": True}, config=WITH_PAGES)
-async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, a):
-    await start_plugin(c, s, owners={"default": {"weight": 1}})
+@with_plugin(ONE, **SERVED, owners={"default": {"weight": 1}})
+async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
     assert not (await scrape(s))["jobs"][0].value
     for n in range(100):
         async with slaq.job(f"short-{n}", client=c, owner="ann") as job:
@@ -64,16 +63,15 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, a):
     assert seconds["ann"] > 0
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"dashboard": True}, config=WITH_PAGES)
-async def test_an_error_in_a_metric_leaves_the_others(c, s, a):
-    plugin = await start_plugin(c, s)
-    plugin.jobs.names = lambda: 1 / 0
+@with_plugin(ONE, **SERVED)
+async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a):
+    plugin.jobs.status = lambda: 1 / 0
     text = await get(s, "/metrics")
     assert "dask_scheduler_workers" in text
     assert "dask_slaq_jobs" not in text
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"dashboard": True}, config=WITH_PAGES)
+@gen_cluster(client=True, nthreads=ONE, **SERVED)
 async def test_the_status_is_served_as_strict_json(c, s, a):
     def no_constant(name):
         raise AssertionError(f"{name} is not JSON")

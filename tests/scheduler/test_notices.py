@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 from distributed.utils_test import captured_logger, inc
-from driving import gen_cluster, jobs, start_plugin, until
+from driving import ONE, gen_cluster, jobs, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.scheduler import notices
 
-ONE = [("127.0.0.1", 1)]
 SECRET = "token-4711"
 
 

@@ -21,6 +21,7 @@ from driving import (
     tasks_of,
     until,
     wait_for,
+    with_plugin,
     work,
 )
 
@@ -59,9 +60,8 @@ async def elsewhere(client, name, make=slaq.job, **settings):
         await end()
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_a_further_job_waits_until_one_of_its_owner_ends(c, s, a, b):
-    plugin = await start_plugin(c, s, owners={"ann": {"max-jobs": 2}})
+@with_plugin(FOUR, owners={"ann": {"max-jobs": 2}})
+async def test_a_further_job_waits_until_one_of_its_owner_ends(c, s, plugin, a, b):
     async with (
         elsewhere(c, "first") as first,
         elsewhere(c, "second"),
@@ -90,18 +90,16 @@ async def test_a_further_job_waits_until_one_of_its_owner_ends(c, s, a, b):
     assert not plugin.jobs.queued
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_a_job_within_another_one_does_not_wait_for_it(c, s, a, b):
-    await start_plugin(c, s, owners=ONE_JOB)
+@with_plugin(FOUR, owners=ONE_JOB)
+async def test_a_job_within_another_one_does_not_wait_for_it(c, s, plugin, a, b):
     async with slaq.job("outer", owner="ann", client=c):
         async with slaq.job("inner", owner="ann", client=c):
             assert await c.submit(inc, 1, pure=False) == 2
         assert await c.submit(inc, 2, pure=False) == 3
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_a_job_within_one_that_waits_waits_with_it(c, s, a, b):
-    plugin = await start_plugin(c, s, owners=ONE_JOB)
+@with_plugin(FOUR, owners=ONE_JOB)
+async def test_a_job_within_one_that_waits_waits_with_it(c, s, plugin, a, b):
     async with (
         elsewhere(c, "busy") as busy,
         slaq.job("outer", owner="ann", client=c),
@@ -124,20 +122,17 @@ def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):
         assert future.result() == 2
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_searches_count_as_jobs(c, s, a, b):
-    plugin = await start_plugin(c, s, owners=ONE_JOB)
+@with_plugin(FOUR, owners=ONE_JOB)
+async def test_searches_count_as_jobs(c, s, plugin, a, b):
     async with elsewhere(c, "a"):
         async with slaq.search("grid", owner="ann", client=c):
             futures = c.map(inc, range(4), pure=False)
         await until(lambda: ready(plugin, "grid") == 4)
     assert await c.gather(futures) == [1, 2, 3, 4]
-    await until(lambda: not plugin.jobs.reports)
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_a_waiting_job_can_be_steered_and_lost(c, s, a, b):
-    plugin = await start_plugin(c, s, owners=ONE_JOB)
+@with_plugin(FOUR, owners=ONE_JOB)
+async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
     async with elsewhere(c, "a"):
         async with (
             Client(s.address, asynchronous=True) as other,
@@ -197,9 +192,8 @@ def test_several_jobs_stay_within_the_limit_of_their_owner_together():
     assert max(seen) == 2
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, a, b):
-    plugin = await start_plugin(c, s, owners={"ann": {"max-threads": 1}})
+@with_plugin(FOUR, owners={"ann": {"max-threads": 1}})
+async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b):
     async with slaq.job("a", owner="ann", client=c):
         plugin.run_once()
         assert await c.submit(inc, 1) == 2
@@ -207,9 +201,8 @@ async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, a, b):
     assert not plugin.pools.holding and "is_rootish" not in vars(s)
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, a, b, monkeypatch):
-    plugin = await start_plugin(c, s, owners=ONE_JOB)
+@with_plugin(FOUR, owners=ONE_JOB)
+async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin, a, b, monkeypatch):
     counted = []
     count = plugin.jobs.jobs_at_once
     monkeypatch.setattr(plugin.jobs, "jobs_at_once", lambda o: counted.append(o) or count(o))

@@ -8,9 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -19,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, Scheduler
 from distributed.utils_test import captured_logger, gen_test
-from driving import PATIENCE, gen_cluster
+from driving import ONE, PATIENCE, gen_cluster
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -28,82 +26,6 @@ from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.settings import NOT_STARTED
 
 DASK = [sys.executable, "-m", "dask"]
-
-
-@contextlib.contextmanager
-def running(*command: str) -> Iterator[None]:
-    """A process for the time of the block."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-DRIVER = """
-    import json, sys, threading
-    from distributed import Client
-    import dask_slaq as slaq
-
-    with Client(scheduler_file=sys.argv[1]) as client:
-        client.wait_for_workers(2)
-
-        def train(name, start):
-            with slaq.job(name, client=client) as job:
-                for k in range(1, 9):
-                    squares = client.map(pow, range(6), [2] * 6, pure=False)
-                    total = client.submit(sum, squares, pure=False).result()
-                    job.report(start / k)
-            totals[name] = total
-
-        totals = {}
-        threads = [threading.Thread(target=train, args=(f"job-{n}", n)) for n in (1.0, 2.0)]
-        for thread in threads:
-            thread.start()
-        status = slaq.status(client)
-        for thread in threads:
-            thread.join()
-        history = slaq.history(client)
-        print(json.dumps({
-            "totals": totals,
-            "policy": status["policy"],
-            "epoch": status["epoch"],
-            "jobs": sorted(map(str, history.job.values)),
-            "left": sorted(slaq.status(client)["jobs"]),
-        }))
-"""
-
-
-@pytest.mark.slow
-def test_jobs_under_a_preloaded_scheduler(tmp_path: Path) -> None:
-    place = str(tmp_path / "scheduler.json")
-    scheduler = [*DASK, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", place]
-    worker = [*DASK, "worker", "--scheduler-file", place, "--nthreads", "1", "--no-nanny"]
-    worker += ["--no-dashboard", "--local-directory", str(tmp_path)]
-    with (
-        running(*scheduler, "--preload", "dask_slaq", "--policy", "fair", "--epoch", "500ms"),
-        running(*worker),
-        running(*worker),
-    ):
-        told = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(DRIVER), place],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout) == {
-        "totals": {"job-1.0": 55, "job-2.0": 55},
-        "policy": "fair",
-        "epoch": 0.5,
-        "jobs": ["job-1.0", "job-2.0"],
-        "left": [],
-    }
 
 
 @pytest.mark.slow
@@ -185,7 +107,7 @@ async def test_wrong_values_are_usage_errors() -> None:
         assert "slaq" not in scheduler.plugins
 
 
-@gen_cluster(nthreads=[("127.0.0.1", 1)])
+@gen_cluster(nthreads=ONE)
 async def test_preloading_on_a_worker_does_nothing_but_say_so(s, a):
     await setup(a)
     assert "slaq" not in s.plugins

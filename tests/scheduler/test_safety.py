@@ -10,6 +10,7 @@ from distributed import Client, Event
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    TWO,
     assert_nothing_left,
     gen_cluster,
     jobs,
@@ -18,12 +19,11 @@ from driving import (
     tasks_of,
     until,
     wait_for,
+    with_plugin,
 )
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin
-
-TWO = [("127.0.0.1", 1)] * 2
 
 
 def broken(*args, **kwargs):
@@ -38,9 +38,8 @@ async def held_tasks(c, plugin, n=8):
     return futures
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_without_jobs_there_is_no_effect(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="1ms")
+@with_plugin(TWO, epoch="1ms")
+async def test_without_jobs_there_is_no_effect(c, s, plugin, a, b):
     seen = []
 
     class Watch(SchedulerPlugin):
@@ -50,30 +49,26 @@ async def test_without_jobs_there_is_no_effect(c, s, a, b):
     s.add_plugin(Watch(), name="watch")
     assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
     assert seen and set(seen) == {None}
-    assert not plugin.timer.is_running
+    assert not plugin.timer.is_running()
     assert not plugin.pools.bindings and not plugin.jobs.epochs
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_after_the_last_job_there_is_no_effect(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="10ms")
+@with_plugin(TWO, epoch="10ms")
+async def test_after_the_last_job_there_is_no_effect(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
-        assert plugin.timer.is_running
+        assert plugin.timer.is_running()
         with tasks_of("a"):
             await c.submit(inc, 1)
     n = len(plugin.pools.bindings)
     assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
     assert len(plugin.pools.bindings) == n
-    assert_nothing_left(s, plugin)
 
 
 @pytest.mark.parametrize(
     "part", ["reallocate", "predictor", "dispatch", "tick", "hold", "charge", "new pool"]
 )
-@gen_cluster(client=True, nthreads=TWO)
-async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, part):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(TWO, ahead=0)
+async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, a, b, part):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
             futures = await held_tasks(c, plugin)
@@ -99,7 +94,7 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, pa
             assert plugin.failed == "ZeroDivisionError: on purpose"
             await until(lambda: not plugin.pools.holding)
             plugin.run_once()
-            assert not plugin.timer.is_running
+            assert not plugin.timer.is_running()
             assert restricted_by_us(s, plugin) == []
             assert (await slaq.status(c))["failed"] == plugin.failed
             await Event("go").set()
@@ -107,12 +102,10 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, a, b, pa
             with tasks_of("b"):
                 assert await c.submit(inc, 3) == 4
     assert log.getvalue().count("dask_slaq failed") == 1
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)])
-async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 2)])
+async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
             follow = plugin.pools.tracker.transition
@@ -132,12 +125,10 @@ async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, a):
             assert len(sent) == 1
             assert plugin.failed == "ZeroDivisionError: on purpose"
     assert log.getvalue().count("dask_slaq failed") == 1
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_jobs_that_start_after_a_failure_are_told(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_jobs_that_start_after_a_failure_are_told(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         plugin.fall_back(ZeroDivisionError("on purpose"))
         async with jobs(c, "a", "b"):
@@ -150,9 +141,8 @@ async def test_jobs_that_start_after_a_failure_are_told(c, s, a, b):
         assert (await slaq.status(c))["failed"] is None
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugin, a, b):
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     with captured_logger("dask_slaq", propagate=False):
         async with slaq.job("a", client=other):
@@ -161,24 +151,20 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, a, b)
             await until(lambda: not plugin.engine.jobs)
         async with slaq.job("a", client=c):
             pass
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(TWO, ahead=0)
+async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "b", "a"):  # "a" ends first
             futures = await held_tasks(c, plugin)
             plugin.fall_back(ZeroDivisionError("on purpose"))
             await Event("go").set()
             assert await c.gather(futures) == [*range(8)]
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_unregistering_mid_run_gives_everything_back(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0, epoch="20ms")
+@with_plugin(TWO, ahead=0, epoch="20ms")
+async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b") as (job, _):
             futures = await held_tasks(c, plugin)
@@ -193,9 +179,8 @@ async def test_unregistering_mid_run_gives_everything_back(c, s, a, b):
     assert log.getvalue().count("was unregistered") == 1
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_job_after_unregistering_is_told_that_there_is_no_plugin(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_job_after_unregistering_is_told_that_there_is_no_plugin(c, s, plugin, a, b):
     await c.unregister_scheduler_plugin("slaq")
     for _ in range(2):
         required = dask.config.set({"slaq.require-plugin": True})
@@ -236,9 +221,8 @@ async def test_a_plugin_registered_under_another_name_works_and_is_replaced(c, s
         assert set(plugin.engine.jobs) == {"a"}
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_registering_again_while_jobs_run_is_refused(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0)
+@with_plugin(TWO, ahead=0)
+async def test_registering_again_while_jobs_run_is_refused(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin)
         with (
@@ -250,12 +234,10 @@ async def test_registering_again_while_jobs_run_is_refused(c, s, a, b):
         assert set((await slaq.status(c))["jobs"]) == {"a", "b"}
         await Event("go").set()
         assert await c.gather(futures) == list(range(8))
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_errors_raised_at_a_caller_are_no_failure_of_the_plugin(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_errors_raised_at_a_caller_are_no_failure_of_the_plugin(c, s, plugin, a, b):
     async with jobs(c, "a"):
         with captured_logger("distributed", propagate=False), pytest.raises(DuplicateJob):
             async with slaq.job("a", client=c):
@@ -264,19 +246,8 @@ async def test_errors_raised_at_a_caller_are_no_failure_of_the_plugin(c, s, a, b
         assert set(plugin.engine.jobs) == {"a"}
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_left_by_an_ended_job_run_on_without_it(c, s, a, b):
-    plugin = await start_plugin(c, s, ahead=0)
-    async with jobs(c, "a", "b"):
-        futures = await held_tasks(c, plugin)
-    assert_nothing_left(s, plugin)
-    await Event("go").set()
-    assert await c.gather(futures) == list(range(8))
-
-
-@gen_cluster(client=True, nthreads=TWO, scheduler_kwargs={"transition_counter_max": 500_000})
-async def test_many_jobs_come_and_go_and_nothing_of_them_stays(c, s, a, b):
-    plugin = await start_plugin(c, s, epoch="5ms")
+@with_plugin(TWO, scheduler_kwargs={"transition_counter_max": 500_000}, epoch="5ms")
+async def test_many_jobs_come_and_go_and_nothing_of_them_stays(c, s, plugin, a, b):
 
     async def run(i):
         async with slaq.job(f"job-{i}", client=c) as job:
@@ -289,4 +260,3 @@ async def test_many_jobs_come_and_go_and_nothing_of_them_stays(c, s, a, b):
     await until(lambda: not s.tasks)
     assert plugin.failed is None
     assert not plugin.jobs.resources and not plugin.jobs.reports and not plugin.engine.grants
-    assert_nothing_left(s, plugin)

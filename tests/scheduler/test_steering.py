@@ -9,35 +9,26 @@ import dask
 import pytest
 from distributed import Client, Event, as_completed
 from distributed.utils_test import inc
-from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+from driving import (
+    ONE,
+    TWO,
+    jobs,
+    on_virtual_clock,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+)
 
 import dask_slaq as slaq
-from benchmarks import virtual
 from dask_slaq.client import introduce
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
 from dask_slaq.core.policies import POLICIES
 
-TWO = [("127.0.0.1", 1)] * 2
-
-
-def on_virtual_clock(scenario, workers=(2, 2), **settings):
-    """Run ``scenario(cluster, plugin)`` with a plugin of these settings."""
-
-    async def run():
-        async with virtual.Cluster(list(workers)) as cluster, cluster.client() as client:
-            await client.register_plugin(slaq.SlaqPlugin(**settings))
-            return await scenario(cluster, cluster.scheduler.plugins["slaq"])
-
-    return virtual.run(run)
-
 
 def used(plugin):
     return {owner: usage.core_seconds for owner, usage in plugin.jobs.usage.items()}
-
-
-async def many_tasks(client, name, seconds, count):
-    with dask.annotate(slaq_job=name):
-        return client.map(asyncio.sleep, [seconds] * count, pure=False)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +37,7 @@ async def many_tasks(client, name, seconds, count):
 def test_owners_get_what_they_deserve(policy, min_share):
     owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
 
-    async def scenario(cluster, plugin):
+    async def scenario(client, cluster, plugin):
         async with (
             cluster.client() as one,
             cluster.client() as two,
@@ -56,8 +47,11 @@ def test_owners_get_what_they_deserve(policy, min_share):
             slaq.job("b1", owner="bob@y", client=two) as b1,
         ):
             futures = []
-            for client, name in ((one, "a1"), (one, "a2"), (one, "a3"), (two, "b1")):
-                futures += await many_tasks(client, name, 0.5, 260)
+            for client, name, count in (
+                *((one, name, 80) for name in ("a1", "a2", "a3")),
+                (two, "b1", 230),
+            ):
+                futures += many_tasks(client, name, 0.5, count)
             for i in range(10):  # ann's job improves, bob's does not
                 a1.report(0.5**i)
                 b1.report(1.0 - 0.001 * i)
@@ -68,7 +62,7 @@ def test_owners_get_what_they_deserve(policy, min_share):
             del futures
             return {owner: after[owner] - before.get(owner, 0.0) for owner in after}
 
-    got = on_virtual_clock(scenario, policy=policy, owners=owners)
+    got = on_virtual_clock(scenario, [2, 2], policy=policy, owners=owners)
     assert sum(got.values()) == pytest.approx(120, rel=0.03)
     assert got["bob@y"] == pytest.approx(90, rel=0.05)
 
@@ -99,7 +93,7 @@ async def boosting(client, workers, owner, seconds, stop):
 
 @pytest.mark.parametrize("gangs", ["ann", "bob"])
 def test_gangs_and_unowned_tasks_share_by_the_weights_of_their_owners(gangs):
-    async def scenario(cluster, plugin):
+    async def scenario(client, cluster, plugin):
         stop = asyncio.Event()
         async with cluster.client() as one, cluster.client() as two:
             await introduced(two, "ann" if gangs == "bob" else "bob")
@@ -108,15 +102,20 @@ def test_gangs_and_unowned_tasks_share_by_the_weights_of_their_owners(gangs):
             work = [asyncio.create_task(each) for each in work]
             await asyncio.sleep(5)
             before = used(plugin)
-            await asyncio.sleep(60)
+            await asyncio.sleep(30)
             after = used(plugin)
             stop.set()
             await asyncio.gather(*work)
             return {owner: after[owner] - before.get(owner, 0.0) for owner in after}
 
     owners = {"ann": {"weight": 1}, "bob": {"weight": 3}}
-    got = on_virtual_clock(scenario, (1,) * 4, policy="first-to-target", owners=owners)
+    got = on_virtual_clock(scenario, [1] * 4, policy="first-to-target", owners=owners)
     assert got["bob"] / sum(got.values()) == pytest.approx(0.75, rel=0.05)
+
+
+def many_tasks(client, name, seconds, count):
+    with tasks_of(name):
+        return client.map(asyncio.sleep, [seconds] * count, pure=False)
 
 
 async def introduced(client, owner):
@@ -128,26 +127,26 @@ def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
     owners = {"ann": {"max-threads": 1}, "default": {"weight": 2}}
     seen = []
 
-    async def scenario(cluster, plugin):
+    async def scenario(client, cluster, plugin):
         async with (
             cluster.client() as one,
             cluster.client() as two,
             slaq.job("a", owner="ann", client=one),
         ):
-            alone = await many_tasks(one, "a", 0.1, 400)
+            alone = many_tasks(one, "a", 0.1, 150)
             await asyncio.sleep(3)
             seen.append(used(plugin)["ann"])
             reason = (await slaq.status(one))["jobs"]["a"]["reason"]
             assert reason.endswith(": its owner is at its limit of max-threads (1)")
             async with slaq.job("b", owner="bob", client=two):
-                more = await many_tasks(two, "b", 0.1, 300)
+                more = many_tasks(two, "b", 0.1, 270)
                 await asyncio.sleep(8)
                 seen.append(used(plugin)["bob"])
                 standing = (await slaq.status(one))["owners"]
             del alone, more
             return standing
 
-    standing = on_virtual_clock(scenario, policy="max-total", owners=owners)
+    standing = on_virtual_clock(scenario, [2, 2], policy="max-total", owners=owners)
     alone, bob = seen
     assert alone == pytest.approx(3, abs=0.3)
     assert bob == pytest.approx(24, abs=1.5)
@@ -155,32 +154,8 @@ def test_an_owner_stays_within_its_limit_and_takes_what_others_leave():
     assert standing["bob"]["deserved"] == pytest.approx(3, abs=0.1)
 
 
-def test_a_paused_job_gets_nothing_until_it_is_resumed():
-    async def scenario(cluster, plugin):
-        client = cluster.default_client()
-        async with slaq.job("a", client=client) as a:
-            futures = await many_tasks(client, "a", 0.1, 200)
-            await asyncio.sleep(1)
-            await a.pause()
-            await asyncio.sleep(0.5)
-            before = used(plugin)[plugin.jobs.owner["a"]]
-            await asyncio.sleep(5)
-            assert used(plugin)[plugin.jobs.owner["a"]] == before
-            assert (await slaq.status(client))["jobs"]["a"]["state"] == "paused"
-            await a.resume()
-            await asyncio.wait_for(client.gather(futures), 10)
-
-    async def with_client(cluster, plugin):
-        async with cluster.client() as client:
-            cluster.default_client = lambda: client
-            await scenario(cluster, plugin)
-
-    on_virtual_clock(with_client, policy="fair")
-
-
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_stopped_job_ends_at_its_next_report(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_stopped_job_ends_at_its_next_report(c, s, plugin, a, b):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
         await slaq.stop("a", client=c)
@@ -194,9 +169,8 @@ async def test_a_stopped_job_ends_at_its_next_report(c, s, a, b):
         job.report(1.0)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a, b):
     async with slaq.job("a", client=c, min_share=0.5) as job:
         await job.set(weight=3, max_share=1)
         status = (await slaq.status(c))["jobs"]["a"]
@@ -214,9 +188,8 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, a, b):
             await slaq.pause("x", client=c)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_only_owners_and_operators_steer(c, s, a, b):
-    plugin = await start_plugin(c, s, operators=["root"])
+@with_plugin(TWO, operators=["root"])
+async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
     async with (
         Client(s.address, asynchronous=True, set_as_default=False) as other,
         slaq.job("a", client=c, owner="ann@x"),
@@ -236,9 +209,8 @@ async def test_only_owners_and_operators_steer(c, s, a, b):
         assert (await slaq.status(c))["policy"] == "fair"
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_the_reason_says_what_a_job_waits_for(c, s, a):
-    await start_plugin(c, s, ahead=0)
+@with_plugin(ONE, ahead=0)
+async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
             first = c.submit(wait_for, "go", key="first")
@@ -260,16 +232,14 @@ async def test_the_reason_says_what_a_job_waits_for(c, s, a):
             await slaq.explain("c", client=c)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_limits_are_told_before_anybody_has_a_job(c, s, a, b):
-    await start_plugin(c, s, owners={"ann": {"max-threads": 1}})
+@with_plugin(TWO, owners={"ann": {"max-threads": 1}})
+async def test_limits_are_told_before_anybody_has_a_job(c, s, plugin, a, b):
     (ann,) = (await slaq.status(c))["owners"].values()
     assert (ann["max_threads"], ann["jobs"], ann["deserved"]) == (1, 0, None)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_outside_jobs_belong_to_somebody(c, s, a, b):
-    plugin = await start_plugin(c, s, owners={"unknown": {"max-threads": 1}})
+@with_plugin(TWO, owners={"unknown": {"max-threads": 1}})
+async def test_tasks_outside_jobs_belong_to_somebody(c, s, plugin, a, b):
     with dask.config.set({"distributed.client.preload": ["dask_slaq"], "slaq.owner": "eve"}):
         says = await Client(s.address, asynchronous=True)
     async with (
@@ -293,9 +263,8 @@ async def test_tasks_outside_jobs_belong_to_somebody(c, s, a, b):
         await asyncio.gather(*(future.result() for future in futures))
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, a):
-    plugin = await start_plugin(c, s, owners={"ann": {"weight": 2}})
+@with_plugin(ONE, owners={"ann": {"weight": 2}})
+async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, plugin, a):
 
     async def deserved():
         return (await slaq.status(c))["owners"]["ann"]["deserved"]
@@ -310,9 +279,8 @@ async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, a):
     assert await deserved() is None
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
-async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
 
     async def counts():
         found = await slaq.explain("a", client=c)
@@ -334,9 +302,8 @@ async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, a):
         await c.gather(futures)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_policy_changes_without_a_restart(c, s, a, b):
-    await start_plugin(c, s, policy="max-total")
+@with_plugin(TWO, policy="max-total")
+async def test_the_policy_changes_without_a_restart(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         await slaq.set_policy("fair", client=c)
         with tasks_of("a"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from distributed import Event
 from distributed.utils_test import inc
-from driving import gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
+from driving import ONE, gen_cluster, jobs, start_plugin, state_of, tasks_of, until, wait_for
 from tornado.httpclient import AsyncHTTPClient
 
 NAME = "<i>a</i>"
@@ -15,7 +15,7 @@ NAME = "<i>a</i>"
 def test_the_page_of_a_held_task_says_why_it_waits(prefix):
     kwargs = {"http_prefix": prefix, "dashboard_address": "127.0.0.1:0"}
 
-    @gen_cluster(client=True, nthreads=[("127.0.0.1", 1)], scheduler_kwargs=kwargs)
+    @gen_cluster(client=True, nthreads=ONE, scheduler_kwargs=kwargs)
     async def check(c, s, a):
         async def page(future):
             url = f"http://127.0.0.1:{s.http_server.port}{prefix}/info/task/{future.key}.html"

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import assert_nothing_left, gen_cluster, jobs, start_plugin, tasks_of, until
+from driving import (
+    ONE,
+    assert_nothing_left,
+    gen_cluster,
+    jobs,
+    start_plugin,
+    tasks_of,
+    until,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
@@ -16,40 +25,21 @@ from dask_slaq.core.errors import InvalidSetting, UnknownJob
 from dask_slaq.core.settings import LONGEST_NAME, shown
 from dask_slaq.scheduler.requests import validation as edge
 
-ONE = [("127.0.0.1", 1)]
 HUGE = "x" * 2_000_000
 
 WRONG = [
-    {"name": 3},
-    {"name": ["b"]},
-    {"name": ""},
-    {"name": "other:me"},
-    {"name": HUGE},
-    {"client": 3},
-    {"client": ["b"]},
-    {"client": None},
-    {"client": "Client-of-nobody"},
-    {"client": HUGE},
-    {"resources": "GPU"},
-    {"resources": {"GPU": "1"}},
-    {"resources": {"GPU": -1}},
-    {"resources": [HUGE]},
-    {"weight": HUGE},
-    {"max_share": "1"},
-    {"max_iter": b"3"},
-    {"gang": "yes"},
-    {"gang": 1},
-    {"run": 3},
-    {"run": HUGE},
-    {"reports": False},
-    {"more": 1},
-    {HUGE: 1},
+    *({"name": name} for name in (3, ["b"], "", "other:me", HUGE)),
+    *({"client": client} for client in (3, ["b"], None, "Client-of-nobody", HUGE)),
+    *({"resources": given} for given in ("GPU", {"GPU": "1"}, {"GPU": -1}, [HUGE])),
+    *({"gang": gang} for gang in ("yes", 1)),
+    *({"run": run} for run in (3, HUGE)),
+    *({"weight": HUGE}, {"max_share": "1"}, {"max_iter": b"3"}),
+    *({"reports": False}, {"more": 1}, {HUGE: 1}),
 ]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s, plugin, a):
     async with jobs(c, "a") as (job,):
         for wrong in WRONG:
             with (
@@ -66,12 +56,10 @@ async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s,
         job.report(1.0)
         with tasks_of("a"):
             assert await c.submit(inc, 1) == 2
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_what_may_be_given_is_taken(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_what_may_be_given_is_taken(c, s, plugin, a):
     given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
     await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
     (name,) = plugin.engine.jobs
@@ -81,7 +69,6 @@ async def test_what_may_be_given_is_taken(c, s, a):
     async with slaq.job("gang", gang=True, client=c), slaq.job("none", client=c):
         pools = plugin.pools.pools
         assert [pools[name].gang for name in ("gang", "none")] == [True, False]
-    assert_nothing_left(s, plugin)
 
 
 @pytest.mark.parametrize("gang", [1, "yes", None])
@@ -90,9 +77,8 @@ def test_a_gang_is_one_or_not(gang):
         slaq.job("a", gang=gang)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_client_has_no_say_in_the_job_of_another(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_client_has_no_say_in_the_job_of_another(c, s, plugin, a):
     async with (
         Client(s.address, asynchronous=True, set_as_default=False) as other,
         slaq.job("a", client=c, max_iter=9) as job,
@@ -140,9 +126,8 @@ async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
     assert_nothing_left(s, second)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_bad_reports_are_counted_and_said_now_and_then(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edge, "PAUSE", 0.5)
         async with slaq.job("a", client=c) as job:
@@ -178,9 +163,8 @@ def test_what_is_shown_is_short(value):
     assert len(shown(value)) <= 100
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, a):
-    plugin = await start_plugin(c, s, policy="max-total")
+@with_plugin(ONE, policy="max-total")
+async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, plugin, a):
     decisions = []
     reallocate = plugin.engine.reallocate
 
@@ -199,12 +183,10 @@ async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, a):
     names = {"first", *(f"j{i}" for i in range(300))}
     await asyncio.gather(*(request(c, "slaq_close", name=name, client=c.id) for name in names))
     assert set((await slaq.history(c)).job.values) == names
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
     async with slaq.job("b", client=c):
         for loss in (3.0, 2.0):
             async with slaq.job("a", client=c) as job:
@@ -213,13 +195,12 @@ async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, a):
     assert [loss for loss in losses if loss == loss] == [3.0, 2.0]
 
 
-@gen_cluster(client=True, nthreads=ONE, scheduler_kwargs={"idle_timeout": "300 ms"})
-async def test_a_cluster_with_a_job_is_not_idle(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE, scheduler_kwargs={"idle_timeout": "300 ms"})
+async def test_a_cluster_with_a_job_is_not_idle(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
-        for k in range(20):  # the driver computes
+        for k in range(8):  # the driver computes
             await asyncio.sleep(0.1)
             job.report(1.0 / (k + 1))
         assert s.status.name == "running"
-        await until(lambda: plugin.jobs.reports == {"a": 20})
+        await until(lambda: plugin.jobs.reports == {"a": 8})
     await until(lambda: s.status.name != "running")

@@ -128,7 +128,7 @@ def _without_plugin(scheduler: Scheduler) -> BoardData:
 
 
 def _data(plugin: SlaqPlugin) -> BoardData:
-    status, running = plugin.messages.status_now(), plugin.jobs.names()
+    status, running = plugin.messages.status(), list(plugin.jobs.reports)
     data = BoardData(capacity=status["capacity"])
     jobs = "1 job" if len(running) == 1 else f"{len(running)} jobs"
     data.head = f"Policy {status['policy']}, {data.capacity} threads, {jobs}."

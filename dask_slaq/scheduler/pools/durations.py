@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 NEWEST, TRIVIAL = 0.5, BETWEEN_MESSAGES / 2
 
 
+def group_of(ts: TaskState, nbytes: int) -> tuple[str, int]:
+    """Return the group of the tasks that are similar to one with `nbytes` of inputs."""
+    return ts.prefix.name, nbytes.bit_length() // 2
+
+
 @dataclass(slots=True)
 class Like:
     """Compute times of similar tasks of one job: running mean in seconds, and mean deviation."""
@@ -73,7 +78,7 @@ class Durations:
 
     def like(self, ts: TaskState, nbytes: int) -> Like:
         """Return the compute times of tasks similar to one with `nbytes` of inputs."""
-        return self._like((ts.prefix.name, nbytes.bit_length() // 2))
+        return self._like(group_of(ts, nbytes))
 
     def _like(self, group: tuple[str, int]) -> Like:
         found = self._groups.get(group)

@@ -19,7 +19,7 @@ from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.pools.constants import AFTER_JOBS
 from dask_slaq.scheduler.pools.durations import Like
 from dask_slaq.scheduler.pools.ready import ANY, Entry, Ready
-from dask_slaq.scheduler.pools.wakeups import Steps
+from dask_slaq.scheduler.timers import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState

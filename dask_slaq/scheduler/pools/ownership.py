@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.wakeups import Steps
+from dask_slaq.scheduler.timers import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState

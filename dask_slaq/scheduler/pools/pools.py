@@ -1,9 +1,10 @@
 """Task pools: tasks of jobs are bound to workers as late as possible.
 
-While several jobs have tasks, ready tasks wait in the pool of their job, in state ``no-worker``.
-When a slot is free, one of them is sent to the slot's worker. Nothing is sent early, so a worker
-can be reclaimed as soon as its running task ends. On any error all held tasks are given back to
-Dask, and the error is logged once.
+While several jobs have tasks, `Seam` keeps ready ones in state ``no-worker``, and `TaskTracker`
+files them in the `Pool` of their job. When a slot is free, `Wakeups` calls `Pools.dispatch`:
+`Dispatcher` chooses a task and its worker, `TaskTracker` records it, and `TaskControl` sends it. So
+a worker can be reclaimed as soon as its running task ends. On any error all held tasks are given
+back to Dask, and the error is logged once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.sent import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
-from dask_slaq.scheduler.pools.wakeups import Steps, Wakeups
+from dask_slaq.scheduler.pools.wakeups import Wakeups
+from dask_slaq.scheduler.timers import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState

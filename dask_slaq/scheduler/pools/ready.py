@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES, LOOKED_AT
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
     from dask_slaq.scheduler.pools.durations import Like
     from dask_slaq.scheduler.pools.pool import Pool
+
+
+def supplies(ws: WorkerState, needs: Iterable[tuple[str, float]]) -> bool:
+    """Return whether enough of each resource is free on a worker."""
+    have, used = ws.resources, ws.used_resources
+    return all(have.get(name, 0) - used.get(name, 0) >= amount for name, amount in needs)
 
 
 class Kind(NamedTuple):
@@ -31,9 +37,7 @@ class Kind(NamedTuple):
 
     def suits(self, ws: WorkerState) -> bool:
         """Return whether the task may run on a worker now: enough of each resource is free."""
-        return self.allows(ws) and all(
-            ws.resources[r] - ws.used_resources.get(r, 0) >= n for r, n in self.resources or ()
-        )
+        return self.allows(ws) and supplies(ws, self.resources or ())
 
 
 ANY = Kind(None, None)

@@ -7,7 +7,7 @@ an exception would end the sender's connection.
 from __future__ import annotations
 
 import asyncio
-import functools
+import inspect
 import logging
 import math
 from collections.abc import Callable
@@ -38,96 +38,80 @@ logger = logging.getLogger(__name__)
 # in a request.
 _LAST_REPORTS = 2.0
 
-
-#: Requests that change something, and those that need no registered plugin.
-AUDITED = ("slaq_steer", "slaq_policy", "slaq_owner", "slaq_limit")
-ALWAYS = ("slaq_introduce", "slaq_close", "slaq_left")
-
-
-def _dropping(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make a stream handler that drops invalid messages, which are `what`, and logs that."""
-
-    def decorate(handle: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(handle)
-        def follow(self: Messages, /, **message: Any) -> None:
-            try:
-                handle(self, **message)
-            except Exception as error:
-                sender = message.get("client") or message.get("worker", "")
-                self._dropped.add(what, sender, error)
-
-        return follow
-
-    return decorate
+#: Requests, each by the name of its method; those that change something; and those that need no
+#: registered plugin.
+REQUESTS = (
+    *("introduce", "open", "close", "trials", "left", "status", "history", "bindings", "curve"),
+    *("explain", "usage", "audit", "ended", "steer", "policy", "owner", "limit"),
+)
+AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left")
+#: Messages of streams, each by the name of its method, and what they are in words.
+MESSAGES = {
+    "report": "report",
+    "expect": "number of iterations",
+    "kind": "kind",
+    "trial": "trial",
+    "leave": "end of a block",
+}
 
 
 class Messages:
     """Scheduler handlers of one plugin.
 
-    Stream handlers accept any keyword, because unknown ones would end the sender's connection.
+    Messages of streams may have further arguments, which are of other releases.
     """
 
     def __init__(self, plugin: SlaqPlugin) -> None:
         self.plugin = plugin
         self._dropped = Dropped()
-        requests: dict[str, Callable[..., Any]] = {
-            "slaq_introduce": self.introduce,
-            "slaq_open": self.open_job,
-            "slaq_close": self.close_job,
-            "slaq_trials": self.trials,
-            "slaq_left": self.left,
-            "slaq_status": self.status,
-            "slaq_history": self.history,
-            "slaq_bindings": self.bindings,
-            "slaq_curve": self.curve,
-            "slaq_explain": self.explain,
-            "slaq_usage": self.usage,
-            "slaq_audit": self.audit,
-            "slaq_ended": self.ended,
-            "slaq_steer": self.steer,
-            "slaq_policy": self.policy,
-            "slaq_owner": self.owner,
-            "slaq_limit": self.limit,
-        }
-        self._requests = {name: self._answer(name, handle) for name, handle in requests.items()}
+        self._requests = {f"slaq_{name}": self._answer(name) for name in REQUESTS}
 
     def register(self) -> None:
         """Install the handlers, replacing those of an earlier plugin."""
         scheduler = self.plugin.scheduler
         scheduler.handlers.update(self._requests)
-        scheduler.stream_handlers.update(
-            {
-                "slaq-report": self.report,
-                "slaq-expect": self.expect,
-                "slaq-kind": self.kind,
-                "slaq-trial": self.trial,
-                "slaq-leave": self.leave,
-            }
-        )
+        for name, what in MESSAGES.items():
+            scheduler.stream_handlers[f"slaq-{name}"] = self._follow(name, what)
 
-    def _answer(self, name: str, handle: Callable[..., Any]) -> Callable[..., Any]:
+    def _answer(self, name: str) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""
+        handle, operation = getattr(self, name), f"slaq_{name}"
 
         async def answer(comm: Comm, **message: Any) -> Any:
             refused, found = None, None
             try:
-                message = self.plugin.identity.check(name, comm, message)
+                message = self.plugin.identity.check(operation, comm, message)
                 if name not in ALWAYS:
                     self.plugin.check_registered()
-                found = await handle(**message)
+                found = handle(**message)
+                if inspect.isawaitable(found):
+                    found = await found
             except SlaqError as error:
                 refused = error
                 found = error_message(error, status="uncaught-error")  # the client raises it
             if name in AUDITED:
-                asked, scheduler = in_words(name, message), self.plugin.scheduler
+                asked, scheduler = in_words(operation, message), self.plugin.scheduler
                 by, where, job = message.get("by"), comm.peer_address, message.get("job")
                 audit(scheduler, asked, by=by, where=where, job=job, refused=refused)
             elif refused is not None:
-                logger.info("%s from %s was refused: %s", name, comm.peer_address, refused)
+                logger.info("%s from %s was refused: %s", operation, comm.peer_address, refused)
             return found
 
         answer.plugin = self.plugin  # type: ignore[attr-defined]
         return answer
+
+    def _follow(self, name: str, what: str) -> Callable[..., None]:
+        """Return the handler of a stream message: an invalid one is dropped, and that is logged."""
+        handle = getattr(self, name)
+
+        def follow(**message: Any) -> None:
+            try:
+                handle(**message)
+            except Exception as error:
+                sender = message.get("client") or message.get("worker", "")
+                self._dropped.add(what, sender, error)
+
+        return follow
 
     @property
     def current(self) -> bool:
@@ -135,11 +119,13 @@ class Messages:
         handler = self.plugin.scheduler.handlers.get("slaq_open")
         return bool(handler == self._requests["slaq_open"])
 
-    async def introduce(self, client: str, owner: str) -> None:
+    # Jobs
+
+    def introduce(self, client: str, owner: str) -> None:
         """Record the owner of a client's tasks outside jobs."""
         self.plugin.jobs.introduce(client, check_owner(owner))
 
-    async def open_job(self, name: str, client: str, **given: Any) -> None:
+    async def open(self, name: str, client: str, **given: Any) -> None:
         """Begin a job of a client; see `check_opening` for its settings."""
         connected = self.plugin.scheduler.client_comms.__contains__
         checked, memory = check_opening(name, client, given, connected), self.plugin.memory
@@ -155,23 +141,17 @@ class Messages:
         self.plugin.began(name)
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
             self.plugin.changed()
-            await self._await_decision(name, resumed)
+            # Until it is judged by what it had done, it would look as if nothing was done.
+            await _wait_while(lambda: self._is_undecided(name, resumed))
 
-    async def _await_decision(self, name: str, iterations: int) -> None:
-        """Wait until a job is judged by what it had done, or for two seconds.
-
-        Until then it would look as if nothing was done.
-        """
+    def _is_undecided(self, name: str, iterations: int) -> bool:
+        """Return whether a running job has not been judged by its first `iterations` yet."""
         plugin = self.plugin
+        grant = plugin.engine.grants.get(name)
+        decided = grant is not None and grant.iteration >= iterations
+        return name in plugin.jobs.reports and plugin.failed is None and not decided
 
-        def is_awaited() -> bool:
-            grant = plugin.engine.grants.get(name)
-            decided = grant is not None and grant.iteration >= iterations
-            return name in plugin.jobs.reports and plugin.failed is None and not decided
-
-        await _wait_while(is_awaited)
-
-    async def close_job(
+    async def close(
         self,
         name: str,
         client: str,
@@ -192,7 +172,7 @@ class Messages:
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
 
-    async def trials(self, run: Any) -> list[dict[str, Any]]:
+    def trials(self, run: Any) -> list[dict[str, Any]]:
         """Return the trials of a search by the identifier of its block; see `Search.trials`."""
         return self.plugin.searches.trials(run)
 
@@ -200,13 +180,12 @@ class Messages:
         """Wait until the end of a search's block has arrived on the stream, or for two seconds."""
         await _wait_while(lambda: self.plugin.searches.is_open(run))
 
-    async def status(self) -> dict[str, Any]:
-        """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
-        return self.status_now()
+    # What people look at
 
-    def status_now(self) -> dict[str, Any]:
-        """Return the same to pages of the dashboard, also after the plugin was unregistered."""
-        plugin, places = self.plugin, positions(self.plugin)
+    def status(self) -> dict[str, Any]:
+        """Return the state of the scheduler and of every job; see `JOB_COLUMNS`."""
+        plugin, places = self.plugin, positions(self.plugin.pools)
+        trials, failed = plugin.searches.describe, plugin.failed is not None
         return {
             "policy": plugin.settings.policy,
             "epoch": plugin.settings.epoch,
@@ -216,7 +195,7 @@ class Messages:
             "jobs": {
                 name: {
                     **job,
-                    "reason": reason(plugin, name, places),
+                    "reason": reason(plugin.jobs, name, places, trials, failed),
                     "position": places.get(name),
                 }
                 for name, job in plugin.jobs.status().items()
@@ -226,7 +205,7 @@ class Messages:
             "memory": plugin.memory.about(),
         }
 
-    async def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
+    def ended(self, seconds: float = 86_400.0) -> list[dict[str, Any]]:
         """Return the jobs that ended in the last `seconds`, oldest first."""
         since = time() - seconds
         return [job for job in self.plugin.jobs.ended if job["ended"] >= since]
@@ -242,30 +221,48 @@ class Messages:
             raise InvalidSetting(f"usage is of a number of seconds >= 0, not {shown(seconds)}")
         return await self.plugin.jobs.accounts.query(check_by(by), seconds)
 
-    async def explain(self, job: Any) -> dict[str, Any]:
+    def explain(self, job: Any) -> dict[str, Any]:
         """Return why a job has what it has, or waits. See `explain`."""
-        return explain(self.plugin, job)
+        plugin = self.plugin
+        return explain(plugin.jobs, job, plugin.searches.describe, plugin.failed is not None)
 
-    async def steer(self, job: Any, client: Any, what: Any, by: Any = "", **settings: Any) -> None:
+    def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
+        """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
+        return self.plugin.jobs.epochs.read(time(), start, stop)
+
+    def curve(self, job: Any) -> dict[str, Any] | None:
+        """Return the predicted curve of a job, None if there is none; see `CurveToCome`."""
+        known = isinstance(job, str) and job in self.plugin.jobs.reports
+        curve = curves_to_come(self.plugin.jobs, [job]).get(job) if known else None
+        return None if curve is None else curve.as_dict()
+
+    def bindings(self) -> list[list[Any]]:
+        """Return the remembered task bindings, oldest first, as lists of `Binding` fields."""
+        bindings = self.plugin.pools.bindings
+        return [[b.time, str(b.key), b.job, b.worker, b.reason, b.why] for b in bindings]
+
+    # What the user `by` of a client changes
+
+    def steer(self, job: Any, client: Any, what: Any, by: Any = "", **settings: Any) -> None:
         """Change, pause, resume or stop a job. See `steer`."""
         plugin = self.plugin
         operators = plugin.settings.operators
         steer(plugin.jobs, job, what, settings, client=client, by=by, operators=operators)
         plugin.changed()
 
-    async def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
-        """Change the policy, for the user `by` of a `client`."""
+    def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
+        """Change the policy."""
         check_operator(self.plugin.settings.operators, by, "change the policy")
         self.plugin.set_policy(str(policy))
 
-    async def owner(self, owner: Any, client: Any = "", by: Any = "", **settings: Any) -> None:
-        """Change settings of an owner, for the user `by` of a `client`. See `set_owner`."""
+    def owner(self, owner: Any, client: Any = "", by: Any = "", **settings: Any) -> None:
+        """Change settings of an owner. See `set_owner`."""
         check_operator(self.plugin.settings.operators, by, "change the settings of owners")
         set_owner(self.plugin.jobs, owner, settings)
         self.plugin.changed()
 
-    async def limit(self, label: Any, most: Any, client: Any = "", by: Any = "") -> None:
-        """Change the limit of a label, for the user `by` of a `client`. See `set_limit`."""
+    def limit(self, label: Any, most: Any, client: Any = "", by: Any = "") -> None:
+        """Change the limit of a label. See `set_limit`."""
         check_operator(self.plugin.settings.operators, by, "change the limits of labels")
         if self.plugin.failed is not None:
             raise InvalidSetting(
@@ -274,64 +271,34 @@ class Messages:
         set_limit(self.plugin.jobs, label, most)
         self.plugin.changed()
 
-    async def history(self, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-        """Return a piece of the remembered epochs, oldest first; see `Epochs.read`."""
-        return self.plugin.jobs.epochs.read(time(), start, stop)
+    # Messages of streams, by a client or, with an empty `client`, by a worker
 
-    async def curve(self, job: Any) -> dict[str, Any] | None:
-        """Return the predicted curve of a job, None if there is none; see `CurveToCome`."""
-        known = isinstance(job, str) and job in self.plugin.jobs.reports
-        curve = curves_to_come(self.plugin.jobs, [job]).get(job) if known else None
-        return None if curve is None else curve.as_dict()
-
-    async def bindings(self) -> list[list[Any]]:
-        """Return the remembered task bindings, oldest first, as lists of `Binding` fields."""
-        bindings = self.plugin.pools.bindings
-        return [[b.time, str(b.key), b.job, b.worker, b.reason, b.why] for b in bindings]
-
-    @_dropping("report")
     def report(
-        self, /, job: Any = None, loss: Any = None, client: str = "", run: Any = None, **other: Any
+        self, job: Any = None, loss: Any = None, client: str = "", run: Any = None, **_: Any
     ) -> None:
         """Record the loss of one iteration; see `ScheduledJobs.report`."""
         self.plugin.jobs.report(job, loss, client, run)
 
-    @_dropping("number of iterations")
     def expect(
-        self,
-        /,
-        job: Any = None,
-        iterations: Any = None,
-        client: str = "",
-        run: Any = None,
-        **other: Any,
+        self, job: Any = None, iterations: Any = None, client: str = "", run: Any = None, **_: Any
     ) -> None:
         """Record the maximum number of remaining iterations; see `ScheduledJobs.expect`."""
         self.plugin.jobs.expect(job, iterations, client, run)
 
-    @_dropping("kind")
     def kind(
-        self, /, job: Any = None, kind: Any = None, client: str = "", run: Any = None, **other: Any
+        self, job: Any = None, kind: Any = None, client: str = "", run: Any = None, **_: Any
     ) -> None:
-        """Set the `kind` of a `job` of a `client`, named by a fit in its block `run`."""
+        """Set the `kind` of a `job`, named by a fit in its block `run`."""
         self.plugin.jobs.owned(job, client, run)
         if (known := read_kind(kind)) is not None:
             self.plugin.memory.set_kind(job, known)
 
-    @_dropping("trial")
-    def trial(self, /, key: Any = None, worker: str = "", **message: Any) -> None:
+    def trial(self, key: Any = None, worker: str = "", **message: Any) -> None:
         """Follow the message of a trial; see `Searches.message`."""
         self.plugin.searches.message(key, worker, **message)
 
-    @_dropping("end of a block")
     def leave(
-        self,
-        /,
-        job: Any = None,
-        client: str = "",
-        run: Any = None,
-        failed: Any = False,
-        **other: Any,
+        self, job: Any = None, client: str = "", run: Any = None, failed: Any = False, **_: Any
     ) -> None:
         """Record that the block of a search was left; see `Searches.leave`."""
         self.plugin.jobs.owned(job, client, run)

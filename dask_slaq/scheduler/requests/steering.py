@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownJob
+from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.owners import Owners, OwnerTerms, check_owners
 from dask_slaq.core.settings import check_limits, check_owner, shown
 from dask_slaq.scheduler.requests.validation import plain
@@ -82,8 +82,7 @@ def steer(
     `NotAllowed` or `InvalidSetting`.
     """
     if not jobs.runs(job):
-        running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"
-        raise UnknownJob(f"no job named {shown(job)} is running; running are: {running}")
+        raise jobs.unknown(job)
     name = str(job)
     if what not in ACTIONS:
         raise InvalidSetting(f"{shown(what)} cannot be done to a job; allowed are: {ACTIONS}")

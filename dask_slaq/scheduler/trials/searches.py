@@ -19,13 +19,14 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.trials import EXPLORE, Account, Room, SearchSettings, Trials, choose
 from dask_slaq.scheduler.pools import blocked, load
+from dask_slaq.scheduler.timers import Soon
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.core.engine import Engine
     from dask_slaq.core.recording import Recorder
-    from dask_slaq.scheduler.pools import Pool, Pools
+    from dask_slaq.scheduler.pools import Pool, TaskTracker
 
 __all__ = ["Searches"]
 
@@ -91,7 +92,8 @@ class Searches:
         self,
         scheduler: Scheduler,
         engine: Engine | Recorder,
-        pools: Pools,
+        pools: Mapping[str, Pool],
+        tracker: TaskTracker,
         *,
         report: Callable[[str, float], None],
         stopping: Collection[str],
@@ -99,14 +101,15 @@ class Searches:
         is_active: Callable[[], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
-        self._scheduler, self._engine, self._pools = scheduler, engine, pools
+        self._scheduler, self._engine = scheduler, engine
+        self._pools, self._tracker = pools, tracker
         self._report, self._stopping, self._end_job = report, stopping, end_job
         self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
         self.ended: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
         self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
-        self._next: asyncio.Handle | None = None
-        self._rested = self._decided = 0.0
+        self._soon = Soon(self._decide_if_active, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
+        self._decided = 0.0
         # What each worker was sent, and when.
         self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
         # Threads that each search may use by the choice that is being made.
@@ -118,7 +121,7 @@ class Searches:
 
     def begin(self, name: str, run: str, settings: SearchSettings) -> None:
         """Begin a search whose job was opened; `run` is the identifier of its block."""
-        self.running[name] = Search(self._pools.pools[name], run, settings)
+        self.running[name] = Search(self._pools[name], run, settings)
         self._beat.start()
 
     def leave(self, name: str, outcome: str) -> None:
@@ -170,12 +173,11 @@ class Searches:
 
         Otherwise tasks that they submit and wait for might find no worker.
         """
-        tracker = self._pools.tracker
         alive: list[Any] = list(search.trials.alive)
         for key in alive:
             ts = self._scheduler.tasks.get(key)
-            if ts is not None and key in tracker.seceded_at:
-                tracker.rested(ts)
+            if ts is not None and key in self._tracker.seceded_at:
+                self._tracker.rested(ts)
 
     def trials(self, run: str) -> list[dict[str, Any]]:
         """Return the trials of a search that runs or ended lately, as of `Trials.as_dicts`."""
@@ -211,7 +213,7 @@ class Searches:
         `computed` and `waited` are seconds since the message before, `at` is the worker's Unix
         time, and `run_id` Dask's number of the run of the task.
         """
-        tracker, ts = self._pools.tracker, self._scheduler.tasks.get(key)
+        tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if ts is None or pool is None or search is None:
@@ -240,14 +242,14 @@ class Searches:
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
         if what != "reports" or not trial.in_turn or worker not in self._told:
-            self._soon()
+            self._soon.ask()
 
     def transition(self, key: Any, start: str, finish: str) -> None:
         """Follow the transition of a task. Call it before the pool forgets the task."""
-        pool = self._pools.tracker.owner.get(key)
+        pool = self._tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if search is None:
-            self._soon()  # it may leave a thread to trials, or take one
+            self._soon.ask()  # it may leave a thread to trials, or take one
             return
         if finish == "processing":
             ts = self._scheduler.tasks[key]
@@ -260,7 +262,7 @@ class Searches:
                 search.pool.waiting = search.trials.waiting
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
-        self._soon()
+        self._soon.ask()
 
     def _end_if_over(self, search: Search) -> None:
         name = search.pool.name
@@ -268,11 +270,6 @@ class Searches:
             self._end_job(name, search.outcome)
 
     # Choices
-
-    def _soon(self) -> None:
-        if self._next is None and self.running:
-            delay = max(self._rested - monotonic(), PAUSE)
-            self._next = asyncio.get_running_loop().call_later(delay, self._decide_if_active)
 
     def _decide_if_active(self) -> None:
         try:
@@ -285,12 +282,13 @@ class Searches:
 
     def _decide(self) -> None:
         """Choose the trials that train on every worker, and tell the workers."""
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
-        begin = monotonic()
-        turns: dict[str, list[dict[str, Any]]] = {}
-        pools = self._pools.pools.values()
+        with self._soon.work():
+            self._tell(self._choose())
+
+    def _choose(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the turns of the trials on every worker where some are alive."""
+        now = monotonic()
+        pools = self._pools.values()
         wanting = {pool.name for pool in pools if pool.ready and not pool.paused}
         for name, search in self.running.items():
             if search.trials.waiting and not search.pool.paused:
@@ -300,15 +298,14 @@ class Searches:
         self._planned.clear()
         for name, search in self.running.items():
             self._bound(name, search)
-            rooms = self._rooms(search, bool(wanting - {name}), begin - self._decided)
+            rooms = self._rooms(search, bool(wanting - {name}), now - self._decided)
             rooms_of[name] = rooms
             self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
         self._lend(rooms_of)
+        turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self.running.items():
-            rooms = rooms_of[name]
             unstarted = 0 if search.pool.paused else self._unstarted(search)
-            stop = name in self._stopping
-            for worker, chosen in choose(search.trials, rooms, unstarted).items():
+            for worker, chosen in choose(search.trials, rooms_of[name], unstarted).items():
                 if plain and not search.pool.paused:
                     chosen.width, chosen.explored = len(chosen.order), 0
                 turn = {
@@ -318,22 +315,24 @@ class Searches:
                     "explore": EXPLORE,
                     "explored": chosen.explored,
                     "prune": chosen.pruned,
-                    "stop": stop,
+                    "stop": name in self._stopping,
                 }
                 turns.setdefault(worker, []).append(turn)
-        self._decided = begin
+        self._decided = now
+        return turns
+
+    def _tell(self, turns: Mapping[str, list[dict[str, Any]]]) -> None:
+        """Send workers their turns, unless they were sent the same a moment ago."""
+        now = monotonic()
         told, self._told = self._told, {}
         for worker in told.keys() - turns.keys():
             self._send(worker, [])
         for worker, some in turns.items():
-            before, since = told.get(worker, (None, begin))
-            if before == some and begin - since < REPEAT:
-                self._told[worker] = some, since
-            else:
+            before, since = told.get(worker, (None, now))
+            if before != some or now - since >= REPEAT:
                 self._send(worker, some)
-                self._told[worker] = some, begin
-        end = monotonic()
-        self._rested = end + max(PAUSE, PAUSE_PER_SECOND * (end - begin))
+                since = now
+            self._told[worker] = some, since
 
     def _bound(self, name: str, search: Search) -> None:
         """Set the number of reports that a search will make, if its trials have a bound."""
@@ -345,7 +344,7 @@ class Searches:
 
     def _unstarted(self, search: Search) -> int:
         """Return the number of ready tasks of a search that are on no worker."""
-        if self._pools.tracker.holding:
+        if self._tracker.holding:
             return len(search.pool.ready)
         tasks = search.pool.tasks
         return sum(ts in tasks for ts in self._scheduler.queued)
@@ -416,7 +415,7 @@ class Searches:
 
         What searches are due seldom adds up to all threads of a worker.
         """
-        pools = self._pools.pools.values()
+        pools = self._pools.values()
         if len(rooms_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
             return
         some = [s for s in self.running.values() if not s.pool.paused]

@@ -9,12 +9,9 @@ from dask_slaq.scheduler.views.status import (
     status_of_jobs,
     values_of_jobs,
 )
-from dask_slaq.scheduler.views.usage import UnownedUsage, UsageByOwner
 from dask_slaq.scheduler.views.web import add_web_pages
 
 __all__ = [
-    "UnownedUsage",
-    "UsageByOwner",
     "add_metrics",
     "add_web_pages",
     "curves_to_come",

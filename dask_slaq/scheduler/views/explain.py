@@ -4,57 +4,64 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.errors import UnknownJob
 from dask_slaq.core.job_columns import time_to_target
-from dask_slaq.core.settings import shown
 from dask_slaq.core.usage import DAY
 from dask_slaq.scheduler.views.forecasts import in_words
 from dask_slaq.scheduler.views.status import status_of_jobs
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.plugin import SlaqPlugin
-    from dask_slaq.scheduler.pools import Pool
+    from dask_slaq.scheduler.jobs import ScheduledJobs
+    from dask_slaq.scheduler.pools import Limits, Pool, Pools
 
 __all__ = ["explain", "positions", "reason"]
 
 
-def explain(plugin: SlaqPlugin, name: object) -> dict[str, Any]:
-    """Return why a job has the threads that it has, or waits; see `dask_slaq.explain`."""
-    jobs = plugin.jobs
+def explain(
+    jobs: ScheduledJobs, name: object, trials: Callable[[str], str | None], failed: bool
+) -> dict[str, Any]:
+    """Return why a job has the threads that it has, or waits; see `reason`."""
     if not isinstance(name, str) or name not in jobs.pools.pools:
-        running = ", ".join(map(repr, sorted(jobs.names())[:20])) or "none"
-        raise UnknownJob(f"no job named {shown(name)} is running; running are: {running}")
-    found, places = status_of_jobs(jobs, [name])[name], positions(plugin)
-    pools = jobs.pools.pools
-    gains = plugin.engine.next_thread()
+        raise jobs.unknown(name)
+    found, places = status_of_jobs(jobs, [name])[name], positions(jobs.pools)
+    pools, engine = jobs.pools.pools, jobs.engine
+    gains = engine.next_thread()
     mine = gains.pop(name, None)
     best = max(gains, key=gains.__getitem__, default=None)
     found.update(
         job=name,
-        policy=plugin.engine.policy.name,
-        epoch=plugin.engine.epoch,
-        reason=reason(plugin, name, places),
+        policy=engine.policy.name,
+        epoch=engine.epoch,
+        reason=reason(jobs, name, places, trials, failed),
         position=places.get(name),
-        next_slot=_next_slot(plugin),
+        next_slot=_next_slot(jobs.pools),
         next_thread=mine,
         rival=None if best is None else {"job": best, "next_thread": gains[best]},
         jobs=len(pools),
     )
-    found["yields"] = _yields(plugin, found["owner"])
+    found["yields"] = _yields(jobs, found["owner"])
     last = next(reversed(pools[name].running.values()), None)
     found["last_sent"] = None if last is None else last.why or "sent by Dask"
-    found["would_change"] = _would_change(plugin, found, pools[name])
+    found["would_change"] = _would_change(jobs, found, pools[name])
     found["text"] = _text(found)
     return found
 
 
-def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
-    """Return in one sentence what a job does or waits for, by the `positions` of all jobs."""
-    jobs, pool = plugin.jobs, plugin.jobs.pools.pools[name]
-    if plugin.failed is not None:
+def reason(
+    jobs: ScheduledJobs,
+    name: str,
+    places: Mapping[str, int],
+    trials: Callable[[str], str | None],
+    failed: bool,
+) -> str:
+    """Return in one sentence what a job does or waits for, by the `positions` of all jobs.
+
+    `trials` describes those of a search, and `failed` tells whether the plugin has failed.
+    """
+    pool = jobs.pools.pools[name]
+    if failed:
         return "plain Dask schedules its tasks: the plugin failed"
     if name in jobs.stopping:
         return "stops at its next report"
@@ -66,9 +73,9 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
         computing, _ = pool.counts(True)
         on = f"; {_tasks(computing)} that began before train on, and `stop` ends them"
         return "paused: resume it to start its tasks" + on * (computing > 0)
-    if (trials := plugin.searches.describe(name)) is not None:
-        return trials
-    if (full := _full_label(plugin, pool)) is not None:
+    if (of_search := trials(name)) is not None:
+        return of_search
+    if (full := _full_label(jobs.pools.limits, pool)) is not None:
         return full
     if not (pool.ready or pool.running):
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
@@ -77,12 +84,12 @@ def reason(plugin: SlaqPlugin, name: str, places: Mapping[str, int]) -> str:
         return "runs: no further task is ready"
     if not jobs.pools.tracker.holding:
         return "runs under plain Dask: no other job competes"
-    return _waits_for(plugin, pool, places.get(name))
+    return _waits_for(jobs, pool, places.get(name))
 
 
-def _full_label(plugin: SlaqPlugin, pool: Pool) -> str | None:
+def _full_label(limits: Limits, pool: Pool) -> str | None:
     """Return that all ready tasks of a pool wait for a label that is full, if they do."""
-    limits, kinds = plugin.pools.limits, pool.kinds
+    kinds = pool.kinds
     if not limits:
         return None
     labels = {kind.label for kind in kinds}
@@ -94,11 +101,11 @@ def _full_label(plugin: SlaqPlugin, pool: Pool) -> str | None:
     return f"{_doing(pool)}: {', '.join(full)}"
 
 
-def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
+def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
-    running = plugin.scheduler.running
-    for gang in plugin.pools.tracker.gangs.waiting(pool):
-        threads, limits = plugin.pools.dispatcher.threads_of(gang), plugin.pools.limits
+    pools, running = jobs.pools, jobs.scheduler.running
+    for gang in pools.tracker.gangs.waiting(pool):
+        threads, limits = pools.dispatcher.threads_of(gang), pools.limits
         for label, count in Counter(map(limits.label_of, gang.members)).items():
             if label is not None and count > limits.most[label]:
                 together = f"waits: {count} tasks labelled {label} start together"
@@ -110,13 +117,13 @@ def _waits_for(plugin: SlaqPlugin, pool: Pool, ahead: int | None) -> str:
         free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
         return f"waits until {free} (gang)"
     if pool.kinds and not any(kind.allows(ws) for kind in pool.kinds for ws in running):
-        needs = plugin.jobs.resources.get(pool.name)
+        needs = jobs.resources.get(pool.name)
         missing = f" with {_resources(needs)}" if needs else ""
         return f"waits for workers{missing}: none that runs may compute its tasks"
     if pool.group is not None and not pool.group.has_room():
         return f"{_doing(pool)}: its owner is at its limit of max-threads ({pool.group.most:g})"
     last = ahead or len(pool.running) >= pool.most
-    if last and plugin.jobs.goals.is_good_enough(pool.name):
+    if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
     if len(pool.running) >= pool.most:
         cap = f"max_share of {pool.most:g} threads while others wait"
@@ -137,31 +144,31 @@ def _tasks(count: int) -> str:
     return "1 task" if count == 1 else f"{count} tasks"
 
 
-def positions(plugin: SlaqPlugin) -> dict[str, int]:
+def positions(pools: Pools) -> dict[str, int]:
     """Return the number of jobs that are served before each job that has a ready task."""
-    key = plugin.pools.dispatcher.key
-    turns = ((key(pool), name) for name, pool in plugin.jobs.pools.pools.items() if pool.ready)
+    key = pools.dispatcher.key
+    turns = ((key(pool), name) for name, pool in pools.pools.items() if pool.ready)
     served = sorted(found for found in turns if found[0] is not None)
     return {name: i for i, (_, name) in enumerate(served)}
 
 
-def _next_slot(plugin: SlaqPlugin) -> float | None:
+def _next_slot(pools: Pools) -> float | None:
     """Return the expected seconds until any worker has a free thread; None if unknown."""
-    sent = plugin.pools.sent
-    soonest = min((sent.next_end(ws) for ws in plugin.scheduler.running), default=math.inf)
+    ends = map(pools.sent.next_end, pools.scheduler.running)
+    soonest = min(ends, default=math.inf)
     return soonest if math.isfinite(soonest) else None
 
 
-def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list[str]:
+def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> list[str]:
     """Return what would give the job more threads."""
-    if pool.name in plugin.jobs.queued:
+    if pool.name in jobs.queued:
         return ["a higher max-jobs of its owner, or the end of another job of the owner"]
     if pool.paused:
         return [f"slaq.resume({found['job']!r})"]
     if pool.group is not None and not pool.group.has_room():
         return ["a higher max-threads of its owner in slaq.owners, or fewer jobs of the owner"]
     hints = []
-    if len(pool.running) >= pool.most and plugin.jobs.goals.is_good_enough(pool.name):
+    if len(pool.running) >= pool.most and jobs.goals.is_good_enough(pool.name):
         hints.append(f"slaq.set({found['job']!r}, max_share=...): it reached its target")
     elif len(pool.running) >= pool.most:
         hints.append(f"a higher max_share: slaq.set({found['job']!r}, max_share=...)")
@@ -174,9 +181,9 @@ def _would_change(plugin: SlaqPlugin, found: dict[str, Any], pool: Pool) -> list
     return hints
 
 
-def _yields(plugin: SlaqPlugin, owner: str) -> str | None:
+def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
     """Return in one phrase how the weight of an owner counts because of its recent use."""
-    half_life, grant = plugin.jobs.accounts.half_life, plugin.engine.grants.owners.get(owner)
+    half_life, grant = jobs.accounts.half_life, jobs.engine.grants.owners.get(owner)
     if half_life is None or grant is None or grant.factor == 1.0:
         return None
     return (

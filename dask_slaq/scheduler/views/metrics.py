@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
-from dask_slaq.scheduler.views.status import owners_of_jobs
-from dask_slaq.scheduler.views.usage import in_short
+from dask_slaq.scheduler.views.status import in_short, owners_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -69,7 +68,7 @@ def add_metrics(scheduler: Scheduler) -> None:
 
         def _families(self, plugin: SlaqPlugin) -> Iterator[Any]:
             jobs = plugin.jobs
-            yield self._gauge("jobs", "Running jobs", len(jobs.names()))
+            yield self._gauge("jobs", "Running jobs", len(jobs.reports))
             yield self._gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)
             yield self._gauge("failed", "Whether plain Dask schedules", plugin.failed is not None)
             status = {name: job for name, job in jobs.status().items() if job["reports"]}

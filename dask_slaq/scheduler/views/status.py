@@ -15,7 +15,6 @@ from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.usage import Usage
 from dask_slaq.scheduler.views.forecasts import ends_of
-from dask_slaq.scheduler.views.usage import in_short
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
@@ -103,7 +102,7 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     unless ``slaq.half-life`` is configured).
     """
     engine, usage = jobs.engine, jobs.usage
-    running = Counter(jobs.owner[name] for name in jobs.names())
+    running = Counter(jobs.owner[name] for name in jobs.reports)
     found = {}
     known = {**usage, **running}
     without_host = {owner.partition("@")[0] for owner in known}
@@ -133,6 +132,15 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
             **in_short(usage.get(owner, Usage())),
         }
     return found
+
+
+def in_short(usage: Usage) -> dict[str, float]:
+    """Return core-seconds, jobs that ended, and the losses' normalized reduction."""
+    return {
+        "core_seconds": usage.core_seconds,
+        "finished_jobs": usage.jobs,
+        "loss_reduction": usage.loss_reduction,
+    }
 
 
 def values_of_jobs(

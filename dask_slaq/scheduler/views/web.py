@@ -34,7 +34,7 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
         plugin = self.server.plugins.get("slaq")
         found: dict[str, Any] = {"registered": plugin is not None}
         if plugin is not None:
-            found.update(plugin.messages.status_now())
+            found.update(plugin.messages.status())
         self.set_header("Content-Type", "application/json")
         self.write(json.dumps(without_nan(found), allow_nan=False))
 
@@ -82,7 +82,9 @@ def why_it_waits(plugin: SlaqPlugin, key: Any) -> str:
         return whose
     others = len(pool.ready) - 1
     among = f" ({others} other ready tasks of it wait as well)" if others else ""
-    return f"{whose}: {reason(plugin, pool.name, positions(plugin))}{among}"
+    trials, failed = plugin.searches.describe, plugin.failed is not None
+    why = reason(plugin.jobs, pool.name, positions(pools), trials, failed)
+    return f"{whose}: {why}{among}"
 
 
 def add_web_pages(scheduler: Scheduler) -> None:

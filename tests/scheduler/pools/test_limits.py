@@ -22,6 +22,7 @@ from driving import (
     until,
     wait_for,
     where,
+    with_plugin,
     work,
 )
 
@@ -60,9 +61,8 @@ def held(scheduler):
     return [ts for ts in scheduler.tasks.values() if ts.state == "no-worker"]
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, a, b):
-    plugin = await start_plugin(c, s, limits=LIMITS)
+@with_plugin(FOUR, limits=LIMITS)
+async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plugin, a, b):
     peak = Peak(s)
     with labelled():
         futures = c.map(wait_for, ["go"] * 10, range(10), pure=False)
@@ -84,9 +84,8 @@ async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, a, b
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_jobs_and_other_tasks_share_the_limit(c, s, a, b, names):
-    plugin = await start_plugin(c, s, limits=LIMITS, **LATE)
+@with_plugin(FOUR, limits=LIMITS, **LATE)
+async def test_jobs_and_other_tasks_share_the_limit(c, s, plugin, a, b, names):
     peak = Peak(s)
     async with jobs(c, *names):
         futures = []
@@ -115,9 +114,8 @@ def fail_after(event):
 
 @pytest.mark.parametrize("contended", [False, True])
 @pytest.mark.parametrize("how", ["end", "err", "are cancelled", "lose their worker"])
-@gen_cluster(client=True, nthreads=FOUR, config={"distributed.scheduler.allowed-failures": 9})
-async def test_others_follow_when_tasks(c, s, a, b, how, contended):
-    plugin = await start_plugin(c, s, limits=LIMITS)
+@with_plugin(FOUR, config={"distributed.scheduler.allowed-failures": 9}, limits=LIMITS)
+async def test_others_follow_when_tasks(c, s, plugin, a, b, how, contended):
     peak = Peak(s)
     async with jobs(c, *("ab" if contended else "")):
         with labelled(), tasks_of("a"):
@@ -141,23 +139,8 @@ async def test_others_follow_when_tasks(c, s, a, b, how, contended):
     assert peak.most["database"] == 2
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_waiting_tasks_that_are_cancelled_leave_nothing(c, s, a, b):
-    plugin = await start_plugin(c, s, limits=LIMITS)
-    with labelled():
-        first = c.map(wait_for, ["go"] * 2, pure=False)
-        others = c.map(inc, range(5), pure=False)
-        await until(lambda: len(held(s)) == 5)
-        await c.cancel(others[:4])
-        await until(lambda: plugin.pools.limits.waiting == 1)
-        await Event("go").set()
-        assert await others[4] == 5
-        await c.gather(first)
-
-
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_tasks_that_dask_places_are_limited_too(c, s, a, b):
-    plugin = await start_plugin(c, s, limits=LIMITS)
+@with_plugin(FOUR, limits=LIMITS)
+async def test_tasks_that_dask_places_are_limited_too(c, s, plugin, a, b):
     peak = Peak(s)
     async with jobs(c, "a", "b"):
         with labelled(workers=[a.address], allow_other_workers=True):
@@ -171,9 +154,8 @@ async def test_tasks_that_dask_places_are_limited_too(c, s, a, b):
     assert peak.most["database"] == 2
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, a, b):
-    plugin = await start_plugin(c, s, limits={"licence": 1})
+@with_plugin(FOUR, limits={"licence": 1})
+async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         with labelled("licence"):
             first = c.submit(wait_for, "go", key="first")
@@ -188,9 +170,8 @@ async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, a, b):
     assert order[:6].count("pinned") == order[:6].count("held") == 3
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_tasks_that_no_worker_may_run_keep_no_other_waiting(c, s, a, b):
-    plugin = await start_plugin(c, s, limits={"licence": 1})
+@with_plugin(FOUR, limits={"licence": 1})
+async def test_tasks_that_no_worker_may_run_keep_no_other_waiting(c, s, plugin, a, b):
     with labelled("licence"):
         first = c.submit(wait_for, "go", key="first")
         await state_of(s, first, "processing")
@@ -232,9 +213,8 @@ async def test_an_unknown_label_is_no_limit_and_said_once(c, s, a, b):
 
 
 @pytest.mark.parametrize("how", ["unregistered", "removed", "failed"])
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_without_the_plugin_all_go_to_dask(c, s, a, b, how):
-    plugin = await start_plugin(c, s, limits={"licence": 1})
+@with_plugin(FOUR, limits={"licence": 1})
+async def test_without_the_plugin_all_go_to_dask(c, s, plugin, a, b, how):
     with labelled("licence"):
         futures = c.map(wait_for, ["go"] * 4, pure=False)
     await until(lambda: len(held(s)) == 3)
@@ -250,9 +230,8 @@ async def test_without_the_plugin_all_go_to_dask(c, s, a, b, how):
     await c.gather(futures)
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_no_limit_is_put_into_force_after_a_failure(c, s, a, b):
-    plugin = await start_plugin(c, s, limits={"licence": 1})
+@with_plugin(FOUR, limits={"licence": 1})
+async def test_no_limit_is_put_into_force_after_a_failure(c, s, plugin, a, b):
     plugin.fall_back(ValueError("as it should"))
     with pytest.raises(InvalidSetting, match=r"no limit is in force, because .* as it should"):
         await slaq.set_limit("licence", 1, client=c)
@@ -260,22 +239,9 @@ async def test_no_limit_is_put_into_force_after_a_failure(c, s, a, b):
         assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_tasks_from_before_the_limit_count(c, s, a, b):
-    with labelled("licence"):
-        first = c.map(wait_for, ["go"] * 12, range(12), pure=False)
-    await until(lambda: s.queued)
-    there = sum(len(ws.processing) for ws in s.workers.values())
-    await start_plugin(c, s, limits={"licence": 1})
-    await until(lambda: len(held(s)) == 12 - there)
-    await Event("go").set()
-    assert await c.gather(first) == list(range(12))
-
-
 @pytest.mark.parametrize("contended", [False, True])
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_limits_change_while_tasks_wait(c, s, a, b, contended):
-    plugin = await start_plugin(c, s, **LATE)
+@with_plugin(FOUR, **LATE)
+async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):
     limits = plugin.pools.limits
     async with jobs(c, *("ab" if contended else "")):
         with labelled("licence"), tasks_of("a"):
@@ -296,9 +262,8 @@ async def test_limits_change_while_tasks_wait(c, s, a, b, contended):
             assert "is_rootish" not in vars(s)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 4)])
-async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all(c, s, a):
-    plugin = await start_plugin(c, s, limits={"database": 3}, **LATE)
+@with_plugin([("127.0.0.1", 4)], limits={"database": 3}, **LATE)
+async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all(c, s, plugin, a):
     peak = Peak(s)
     async with slaq.job("a", client=c, gang=True), slaq.job("b", client=c):
         with tasks_of("b"), labelled():
@@ -317,9 +282,8 @@ async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all
     assert peak.most["database"] == 3
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_a_gang_above_the_limit_of_its_label_is_said_to_be(c, s, a, b):
-    await start_plugin(c, s, limits={"licence": 1})
+@with_plugin(FOUR, limits={"licence": 1})
+async def test_a_gang_above_the_limit_of_its_label_is_said_to_be(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         gang = {"slaq_gang": "g", "slaq_gang_size": 2}
         with labelled("licence", **gang), tasks_of("a"):
@@ -358,9 +322,8 @@ def test_random_work_keeps_to_its_limits_and_ends(seed):
     assert {label: most[label] for label in LIMITS} == LIMITS
 
 
-@gen_cluster(client=True, nthreads=FOUR)
-async def test_a_restart_leaves_no_task_counted(c, s, a, b):
-    plugin = await start_plugin(c, s, limits={"licence": 1})
+@with_plugin(FOUR, limits={"licence": 1})
+async def test_a_restart_leaves_no_task_counted(c, s, plugin, a, b):
     with labelled("licence"):
         futures = c.map(wait_for, ["go"] * 4, pure=False)
     await until(lambda: len(held(s)) == 3)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from distributed import Event, Worker
+from distributed import Event
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
     LATE,
+    TWO,
     Fixed,
     assert_nothing_left,
     gen_cluster,
@@ -22,11 +23,11 @@ from driving import (
     until,
     wait_for,
     where,
+    with_plugin,
 )
 
 pytest.importorskip("dask_slaq.scheduler.pools.seam")
 
-TWO = [("127.0.0.1", 1)] * 2
 #: The methods of Dask's scheduler that are overridden while tasks are held.
 OVERRIDDEN = {"is_rootish", "decide_worker_non_rootish"}
 
@@ -43,9 +44,8 @@ async def held_tasks(c, plugin, n=8):
     return futures
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, a, b):
-    plugin = await start_plugin(c, s, **LATE)
+@with_plugin(TWO, **LATE)
+async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plugin, a, b):
     both = {a.address, b.address}
     async with jobs(c, "a", "b"):
         busy = await held_tasks(c, plugin, 2)
@@ -62,13 +62,11 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, a, b
         await c.gather([*busy, plain, chosen])
         assert s.tasks["plain"].worker_restrictions is None
         assert s.tasks["chosen"].worker_restrictions == both
-    assert_nothing_left(s, plugin)
 
 
 @pytest.mark.parametrize("end", ["jobs end", "stop", "unregister", "fall back", "hold no more"])
-@gen_cluster(client=True, nthreads=TWO)
-async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, a, b, end):
-    plugin = await start_plugin(c, s, **LATE)
+@with_plugin(TWO, **LATE)
+async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a, b, end):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "a", "b"):
             futures = await held_tasks(c, plugin)
@@ -88,32 +86,10 @@ async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, a, b, end
     assert not s.unrunnable
     await Event("go").set()
     assert await c.gather(futures) == list(range(8))
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_are_held_and_run_after_a_restart(c, s, a, b):
-    plugin = await start_plugin(c, s, **LATE)
-    async with jobs(c, "a", "b"):
-        before = await held_tasks(c, plugin)
-        await Event("go").set()
-        with captured_logger("distributed", propagate=False):
-            await c.restart(wait_for_workers=False)
-        del before
-        assert not s.tasks and not ready(plugin, "a") and not running(plugin, "a")
-        async with Worker(s.address, nthreads=1), Worker(s.address, nthreads=1):
-            await Event("go").clear()
-            futures = await held_tasks(c, plugin)
-            await Event("go").set()
-            assert await c.gather(futures) == list(range(8))
-    assert not overrides(s)
-    assert plugin.failed is None
-    assert_nothing_left(s, plugin)
-
-
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 3)
-async def test_workers_that_the_user_gave_are_kept_to_and_are_back_afterwards(c, s, a, b, d):
-    plugin = await start_plugin(c, s, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), **LATE)
+@with_plugin([("127.0.0.1", 1)] * 3, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), **LATE)
+async def test_workers_that_the_user_gave_are_kept_to_and_are_back(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
         plugin.run_once()
         both = set(s.workers) - set(plugin.pools.pools["a"].workers)
@@ -151,9 +127,8 @@ async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers,
     assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, a, b):
-    plugin = await start_plugin(c, s, **LATE)
+@with_plugin(TWO, **LATE)
+async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, b):
     moved = []
 
     class Watch(SchedulerPlugin):
@@ -176,4 +151,3 @@ async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, a, b):
             s.remove_plugin("watch")
             await Event("go").set()
             assert await c.gather(then) == list(range(1, 13))
-    assert_nothing_left(s, plugin)

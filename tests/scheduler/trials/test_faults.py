@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 
 import pytest
-from distributed import Client, Nanny, Status
+from distributed import Client, Status
 from distributed.utils_test import captured_logger
-from driving import assert_nothing_left, gen_cluster, start_plugin, until
+from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
 
-TWO = [("127.0.0.1", 1)] * 2
 STEPS = 40
 
 
@@ -43,9 +40,8 @@ async def check_all_go_on(client, futures, *workers):
 
 
 @pytest.mark.parametrize("what", ["failure", "failed choice", "unregistered", "silence"])
-@gen_cluster(client=True, nthreads=TWO)
-async def test_without_the_plugin_all_go_on(c, s, a, b, what):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
     search, futures = await begin(c, s, plugin)
     with captured_logger("dask_slaq") as log:
         if what == "failure":
@@ -58,12 +54,10 @@ async def test_without_the_plugin_all_go_on(c, s, a, b, what):
             plugin.searches._send = lambda *args: None
         await check_all_go_on(c, futures, a, b)
     assert ("every task is left to Dask" in log.getvalue()) == what.startswith("fail")
-    await until(lambda: not plugin.jobs.reports)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_block_is_left_by_an_exception(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_the_block_is_left_by_an_exception(c, s, plugin, a, b):
     with pytest.raises(ZeroDivisionError):
         async with slaq.search("grid", client=c):
             futures = c.map(train, range(8), pure=False)
@@ -71,25 +65,20 @@ async def test_the_block_is_left_by_an_exception(c, s, a, b):
             raise ZeroDivisionError
     await until(lambda: not plugin.searches.running)
     await check_all_go_on(c, futures, a, b)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_waiting_task_is_cancelled(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
     search, futures = await begin(c, s, plugin)
     waits = next(key for key, trial in search.trials.alive.items() if trial.waits)
     await next(f for f in futures if f.key == waits).cancel()
     await until(lambda: all(waits not in desk_of(w).seats for w in (a, b)))
     rest = [f for f in futures if f.key != waits]
     assert sorted(await c.gather(rest)) == sorted(i for i in range(8) if futures[i].key != waits)
-    await until(lambda: not plugin.searches.running)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_worker_is_paused(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_a_worker_is_paused(c, s, plugin, a, b):
     _, futures = await begin(c, s, plugin)
     a.status = Status.paused
     await until(lambda: not waiting(a), timeout=20)
@@ -97,33 +86,22 @@ async def test_a_worker_is_paused(c, s, a, b):
     assert await c.gather(futures) == list(range(8))
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_worker_is_retired(c, s, a, b):
-    plugin = await start_plugin(c, s)
-    _, futures = await begin(c, s, plugin)
-    await c.retire_workers([a.address])
-    assert await c.gather(futures) == list(range(8))
-    await until(lambda: not plugin.searches.running)
-    assert_nothing_left(s, plugin)
-
-
-@pytest.mark.slow
-@gen_cluster(client=True, nthreads=TWO, Worker=Nanny)
-async def test_a_worker_is_killed(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@pytest.mark.parametrize("how", ["retired", "lost"])
+@with_plugin(TWO)
+async def test_a_worker_leaves(c, s, plugin, a, b, how):
     search, futures = await begin(c, s, plugin)
-    pids = await c.run(os.getpid)
-    os.kill(pids[a.worker_address], signal.SIGKILL)
+    if how == "retired":
+        await c.retire_workers([a.address])
+    else:
+        await a.close(executor_wait=False)
     assert await c.gather(futures) == list(range(8))
     await until(lambda: not plugin.searches.running)
     done = [t for t in plugin.searches.ended[search.run] if t["state"] == "done"]
     assert [t["iteration"] for t in done] == [STEPS] * 8
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_client_leaves(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_the_client_leaves(c, s, plugin, a, b):
     other = await Client(s.address, asynchronous=True, set_as_default=False)
     await begin(other, s, plugin)
     await other.close()
@@ -133,9 +111,8 @@ async def test_the_client_leaves(c, s, a, b):
     assert await c.submit(sum, [1, 2]) == 3
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_plugin_is_registered_anew(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
     _, futures = await begin(c, s, plugin)
     plugin.failed = "test"  # a plugin that runs jobs and has not failed is not replaced
     new = await start_plugin(c, s)
@@ -143,9 +120,8 @@ async def test_the_plugin_is_registered_anew(c, s, a, b):
     assert_nothing_left(s, new)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_messages_that_make_no_sense_are_dropped(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_messages_that_make_no_sense_are_dropped(c, s, plugin, a, b):
     _, futures = await begin(c, s, plugin)
     stream = a.batched_stream
     with captured_logger("dask_slaq"):

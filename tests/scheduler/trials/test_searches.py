@@ -11,21 +11,21 @@ import pytest
 from distributed import Client, Event, Worker, as_completed
 from distributed.utils_test import captured_logger
 from driving import (
+    ONE,
+    TWO,
     Fixed,
     assert_nothing_left,
     gen_cluster,
     jobs,
-    start_plugin,
     tasks_of,
     until,
     wait_for,
+    with_plugin,
 )
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
 
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 STEPS = 30
 
 
@@ -57,9 +57,8 @@ async def order_of(futures) -> list[float]:
     return [result async for _, result in as_completed(futures, with_results=True)]
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s, plugin, a, b):
     offsets = [8, 3, 9, 5, 0, 7, 2, 6, 1, 4]
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(train, offsets, pure=False)
@@ -77,9 +76,8 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
     assert seconds >= 0.005 * STEPS * len(offsets)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_no_more_trials_train_than_there_are_threads(c, s, a, b):
-    await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(train, range(12), pure=False)
         seen = set()
@@ -95,19 +93,15 @@ async def test_no_more_trials_train_than_there_are_threads(c, s, a, b):
     await c.gather(futures)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 2)])
-async def test_all_as_a_goal_serves_the_steepest(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin([("127.0.0.1", 2)])
+async def test_all_as_a_goal_serves_the_steepest(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS, goal="all"):
         futures = c.map(train, range(6), pure=False)
     assert await c.gather(futures) == list(range(6))
-    await until(lambda: not plugin.searches.running)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_scores_to_maximize(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_scores_to_maximize(c, s, plugin, a):
     offsets = [3, 1, 0, 4, 2]
     async with slaq.search("grid", client=c, steps=STEPS, maximize=True) as search:
         futures = [c.submit(train, o, sign=-1.0, pure=False) for o in offsets]
@@ -117,9 +111,8 @@ async def test_scores_to_maximize(c, s, a):
         assert trial["loss"] < 0 and trial["low"] <= trial["predicted"] <= trial["high"]
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_few_enough_wait(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_few_enough_wait(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS, max_waiting=2):
         futures = c.map(train, [5, 4, 3, 2, 1, 0], pure=False)
     most = 0
@@ -131,9 +124,8 @@ async def test_few_enough_wait(c, s, a):
     assert await c.gather(futures) == [5, 4, 3, 2, 1, 0]
 
 
-@gen_cluster(client=True, nthreads=ONE, worker_kwargs={"memory_limit": "400 GB"})
-async def test_a_crowded_worker_lets_no_further_model_wait(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE, worker_kwargs={"memory_limit": "400 GB"})
+async def test_a_crowded_worker_lets_no_further_model_wait(c, s, plugin, a):
     s.workers[a.address].memory_limit = 1  # so everything is too much
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(train, [2, 1, 0], pure=False)
@@ -141,9 +133,8 @@ async def test_a_crowded_worker_lets_no_further_model_wait(c, s, a):
     assert sum(t["waited"] for t in await search.trials()) == 0
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_pause_resume_and_stop(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_pause_resume_and_stop(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(train_until_stopped, range(6), pure=False)
         running = plugin.searches.running["grid"]
@@ -163,9 +154,8 @@ async def test_pause_resume_and_stop(c, s, a, b):
     assert {why for why, _ in results} == {"stopped"}
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_models_without_hope_are_pruned(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_models_without_hope_are_pruned(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=10_000, prune=True) as search:
         hopeless = [c.submit(train_until_stopped, o, pure=False) for o in (50, 90)]
         good = c.submit(train, 0, 60, pure=False)
@@ -174,9 +164,8 @@ async def test_models_without_hope_are_pruned(c, s, a):
     assert sorted(t["state"] for t in await search.trials()) == ["done", "pruned", "pruned"]
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_two_searches_and_two_elastic_jobs_share_the_workers(c, s, a, b):
-    plugin = await start_plugin(c, s, policy="fair", epoch="50ms")
+@with_plugin(TWO, policy="fair", epoch="50ms")
+async def test_two_searches_and_two_elastic_jobs_share_the_workers(c, s, plugin, a, b):
     async with slaq.search("one", client=c), slaq.search("two", client=c):
         futures = []
         for name in ("one", "two"):
@@ -193,24 +182,18 @@ async def test_two_searches_and_two_elastic_jobs_share_the_workers(c, s, a, b):
         assert await c.gather(futures) == [*range(6), *range(6)]
     assert plugin.failed is None
     assert min(used["one"], used["two"]) > 0.1 * max(used.values())
-    await until(lambda: not plugin.searches.running)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_a_cap_and_a_search_that_is_left_alone(c, s, a, b):
-    plugin = await start_plugin(c, s, lend=False)
+@with_plugin(TWO, lend=False)
+async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, max_share=1):
         futures = c.map(train, range(4), pure=False)
     await until(lambda: len(plugin.searches.running["grid"].trials) > 1)
     assert await c.gather(futures) == list(range(4))
-    await until(lambda: not plugin.searches.running)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_model_that_diverges_comes_last(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_model_that_diverges_comes_last(c, s, plugin, a):
 
     def diverge():
         for _ in range(STEPS):
@@ -224,9 +207,8 @@ async def test_a_model_that_diverges_comes_last(c, s, a):
     assert len(await search.trials()) == 3
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_bad_reports_and_settings(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_bad_reports_and_settings(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         with pytest.raises(NonFiniteLoss, match="'low'"):
             await c.submit(report_once, "low")
@@ -255,9 +237,8 @@ async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_on
     assert await search.trials() == []
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_search_is_a_job_to_everybody_else(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
     async with slaq.search("grid", client=c, weight=2, owner="ann", steps=STEPS):
         futures = c.map(train, [1, 0, 2], pure=False)
         await until(lambda: plugin.searches.running["grid"].trials.waiting)
@@ -272,9 +253,8 @@ async def test_a_search_is_a_job_to_everybody_else(c, s, a):
     assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == 1
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_search_whose_models_wait_is_waiting(c, s, a):
-    plugin = await start_plugin(c, s, policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
+@with_plugin(ONE, policy=Fixed(other=(1.0, 1.0)), epoch="50ms")
+async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
 
     def train_long():
         while not Event("enough").is_set():
@@ -295,9 +275,8 @@ async def test_a_search_whose_models_wait_is_waiting(c, s, a):
         await c.gather([*held, future])
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, a):
-    await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, plugin, a):
 
     async def coroutine(offset):
         for k in range(12):
@@ -317,9 +296,8 @@ async def test_tasks_of_a_coroutine_or_without_a_thread_never_wait(c, s, a):
         assert sum(t["waited"] for t in await search.trials()) == 0
 
 
-@gen_cluster(client=True, nthreads=[])
-async def test_trials_of_a_search_whose_workers_come_later(c, s):
-    await start_plugin(c, s)
+@with_plugin([])
+async def test_trials_of_a_search_whose_workers_come_later(c, s, plugin):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(train, [1, 0], pure=False)
         assert {t["state"] for t in await search.trials()} <= {"ready"}
@@ -342,9 +320,8 @@ def test_blocks_of_one_name_follow_each_other(local_client):
             assert local_client.submit(int, k, pure=False).result() == k
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_nothing_waits_under_the_policy_none(c, s, a):
-    await start_plugin(c, s, policy="none")
+@with_plugin(ONE, policy="none")
+async def test_nothing_waits_under_the_policy_none(c, s, plugin, a):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(train, [2, 1, 0], pure=False)
         assert await c.gather(futures) == [2, 1, 0]

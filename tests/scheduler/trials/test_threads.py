@@ -13,21 +13,11 @@ import pytest
 from distributed import Event, worker_client
 from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.utils_test import slowinc
-from driving import (
-    Fixed,
-    assert_nothing_left,
-    gen_cluster,
-    start_plugin,
-    tasks_of,
-    until,
-    wait_for,
-)
+from driving import ONE, TWO, Fixed, assert_nothing_left, tasks_of, until, wait_for, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
 
-ONE = [("127.0.0.1", 1)]
-TWO = [("127.0.0.1", 1)] * 2
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
 #: Seconds after which a search counts as stuck. Each of these takes one or two.
 STUCK = 15
@@ -51,9 +41,8 @@ def train_with_tasks(offset: float, steps: int = 20) -> float:
     return offset
 
 
-@gen_cluster(client=True, nthreads=GPU)
-async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(GPU)
+async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, resources={"GPU": 1}):
         futures = c.map(train, range(6), pure=False)
     assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
@@ -63,13 +52,10 @@ async def test_trials_that_hold_a_resource_do_not_wait_for_tasks_that_need_it(c,
         futures = c.map(train, range(6), pure=False, resources={"GPU": 1})
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
         await c.gather(others)
-    await until(lambda: not plugin.searches.running)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, plugin, a, b):
     async with slaq.job("other", client=c), slaq.search("grid", client=c):  # tasks are held
         busy = c.submit(wait_for, "go", workers=[a.address])
         mine = c.map(train, range(3), pure=False, workers=[b.address])
@@ -78,12 +64,10 @@ async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, a, b):
         await asyncio.wait_for(c.gather(mine), STUCK)
         await Event("go").set()
         await c.gather([busy, *restricted])
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugin, a, b):
     async with slaq.search("grid", client=c):
         first = c.submit(train, 0, steps=2000, workers=[a.address], key="first")
         running = plugin.searches.running["grid"]
@@ -102,9 +86,8 @@ async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, a, b)
             await first
 
 
-@gen_cluster(client=True, nthreads=TWO)
-async def test_trials_submit_tasks_and_wait_for_them(c, s, a, b):
-    plugin = await start_plugin(c, s)
+@with_plugin(TWO)
+async def test_trials_submit_tasks_and_wait_for_them(c, s, plugin, a, b):
     async with slaq.search("grid", client=c), slaq.search("other", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
         with tasks_of("grid"):
@@ -115,9 +98,8 @@ async def test_trials_submit_tasks_and_wait_for_them(c, s, a, b):
     s.validate_state()
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
         running = plugin.searches.running["grid"]
@@ -127,9 +109,8 @@ async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, a):
     s.validate_state()
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_what_is_computed_before_the_first_report_is_charged(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_what_is_computed_before_the_first_report_is_charged(c, s, plugin, a):
 
     def report_late(loss):
         time.sleep(0.1)
@@ -141,9 +122,8 @@ async def test_what_is_computed_before_the_first_report_is_charged(c, s, a):
     assert plugin.jobs.usage.of("ann").core_seconds >= 0.3
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a):
     seen = []
     follow = s.stream_handlers["slaq-trial"]
     s.stream_handlers["slaq-trial"] = lambda **message: (seen.append(message), follow(**message))
@@ -180,22 +160,18 @@ def test_a_desk_does_not_keep_its_worker():
     assert known() is None
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_thread_that_no_search_is_due_is_lent(c, s, a):
-    plugin = await start_plugin(c, s, policy=Fixed(one=(0.0, 0.0), two=(0.0, 0.0)), epoch="50ms")
+@with_plugin(ONE, policy=Fixed(one=(0.0, 0.0), two=(0.0, 0.0)), epoch="50ms")
+async def test_a_thread_that_no_search_is_due_is_lent(c, s, plugin, a):
     async with slaq.search("one", client=c), slaq.search("two", client=c):
         futures = c.map(train, range(3), pure=False)
         with tasks_of("one"):
             futures += c.map(train, range(3), pure=False)
         expected = [*range(3), *range(3)]
         assert await asyncio.wait_for(c.gather(futures), STUCK) == expected
-    await until(lambda: not plugin.searches.running)
-    assert_nothing_left(s, plugin)
 
 
-@gen_cluster(client=True, nthreads=[("127.0.0.1", 4)])
-async def test_the_limit_of_an_owner_holds_for_trials_that_go_on(c, s, a):
-    plugin = await start_plugin(c, s, epoch="50ms", owners={"ann": {"max-threads": 1}})
+@with_plugin([("127.0.0.1", 4)], epoch="50ms", owners={"ann": {"max-threads": 1}})
+async def test_the_limit_of_an_owner_holds_for_trials_that_go_on(c, s, plugin, a):
     futures, seen = [], []
     for name in ("one", "two"):
         async with slaq.search(name, client=c, owner="ann"):
@@ -208,9 +184,8 @@ async def test_the_limit_of_an_owner_holds_for_trials_that_go_on(c, s, a):
     assert sorted(seen)[len(seen) // 2] == 1  # two only while one yields and another begins
 
 
-@gen_cluster(client=True, nthreads=ONE)
-async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, a):
-    plugin = await start_plugin(c, s)
+@with_plugin(ONE)
+async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
 
     def leave():
         slaq.report(1.0)

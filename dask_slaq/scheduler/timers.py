@@ -1,0 +1,149 @@
+"""Timers of the scheduler's event loop: soon and with rests, later, and in steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from time import monotonic, perf_counter
+from typing import Any
+
+
+class Soon:
+    """Calls `call` once for all who `ask`, after at least `delay` seconds, and rests after work.
+
+    A rest takes `per_second` times as long as the work, from `least` to `most` seconds. Work whose
+    rests add up to `burst` seconds may be done without a rest in between.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[], object],
+        per_second: float,
+        *,
+        least: float = 0.0,
+        most: float = math.inf,
+        burst: float = 0.0,
+        delay: float = 0.0,
+    ) -> None:
+        self._call, self._per_second, self._least, self._most = call, per_second, least, most
+        self._burst, self._delay = burst, delay
+        self._next: asyncio.Handle | None = None
+        self._rested = -math.inf  # monotonic seconds before which it rests
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a call is scheduled."""
+        return self._next is not None
+
+    def ask(self) -> None:
+        """Schedule a call, unless there is one."""
+        if self._next is None:
+            loop = asyncio.get_running_loop()
+            delay = max(self._rested - self._burst - monotonic(), self._delay)
+            later = delay > 0
+            self._next = loop.call_later(delay, self._run) if later else loop.call_soon(self._run)
+
+    def cancel(self) -> None:
+        """Cancel the scheduled call, if any."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    @contextlib.contextmanager
+    def work(self) -> Iterator[None]:
+        """Wrap the work, whoever calls for it: it serves all who have asked, and a rest follows."""
+        self.cancel()
+        begin = monotonic()
+        yield
+        end = monotonic()
+        rest = min(max(self._per_second * (end - begin), self._least), self._most)
+        self._rested = max(self._rested, end) + rest
+
+    def _run(self) -> None:
+        self._next = None
+        self._call()
+
+
+class Alarm:
+    """Calls `ring` with the values that are due, each at its time."""
+
+    def __init__(self, ring: Callable[[list[Any]], None]) -> None:
+        self._ring = ring
+        self._due: list[tuple[float, int, Any]] = []
+        self._count = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def set(self, when: float, value: Any) -> None:
+        """Ring at a time in monotonic seconds."""
+        heapq.heappush(self._due, (when, next(self._count), value))
+        self._set_timer()
+
+    def cancel(self) -> None:
+        """Ring for nothing that was set."""
+        self._due.clear()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            delay = max(self._due[0][0] - monotonic(), 0.0) + 1e-6
+            self._timer = asyncio.get_running_loop().call_later(delay, self._rang)
+
+    def _rang(self) -> None:
+        self._timer, now, values = None, monotonic(), []
+        while self._due and self._due[0][0] <= now:
+            values.append(heapq.heappop(self._due)[2])
+        self._set_timer()
+        self._ring(values)
+
+
+class Steps:
+    """Work on many tasks in steps of the event loop, each of which ends after some seconds."""
+
+    TOGETHER = 50  # tasks per part
+    PARTS = 10  # at most, per step: the clock may be virtual and stand still within one
+
+    def __init__(self, fail: Callable[[BaseException], None], seconds: float = 0.010) -> None:
+        self._fail, self._seconds = fail, seconds
+        self._work: Iterator[object] = iter(())
+        self._handle: asyncio.Handle | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is work left."""
+        return self._handle is not None
+
+    def begin(self, work: Iterator[object], *, now: bool = True) -> None:
+        """Do `work`, an iterator whose parts take little time. The first step may run `now`."""
+        self.cancel()
+        self._work = work
+        if now:
+            self._step()
+        else:
+            self._handle = asyncio.get_running_loop().call_soon(self._step)
+
+    def cancel(self) -> None:
+        """Leave the rest of the work."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _step(self) -> None:
+        self._handle, begin = None, perf_counter()
+        try:
+            for _ in range(self.PARTS):
+                if next(self._work, self) is self:
+                    return
+                if perf_counter() - begin > self._seconds:
+                    break
+        except Exception as error:
+            self._fail(error)
+            return
+        if self._handle is None:
+            self._handle = asyncio.get_running_loop().call_soon(self._step)
