@@ -1,13 +1,13 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
 from dask_slaq.scheduler.pools.durations import group_of
-from dask_slaq.scheduler.pools.limits import LABEL, Limits
+from dask_slaq.scheduler.pools.label_limits import LABEL, Limits
 from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.pools import Pools
 from dask_slaq.scheduler.pools.ready import input_bytes, supplies
 from dask_slaq.scheduler.pools.seam import drop_stale_counts
-from dask_slaq.scheduler.pools.sent import blocked, load
+from dask_slaq.scheduler.pools.slots import blocked, load
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
 

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LOOKED_AT, SLACK, WORTH
 from dask_slaq.scheduler.pools.durations import TRIVIAL
 from dask_slaq.scheduler.pools.ready import ANY
-from dask_slaq.scheduler.pools.sent import blocked, has_thread, load
+from dask_slaq.scheduler.pools.slots import blocked, has_thread, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
-    from dask_slaq.scheduler.pools.limits import Limits
+    from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.pool import Group, Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
-    from dask_slaq.scheduler.pools.sent import SentTasks
+    from dask_slaq.scheduler.pools.slots import SentTasks
 
 logger = logging.getLogger(__name__)
 

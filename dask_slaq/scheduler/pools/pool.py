@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.grants import Terms
-    from dask_slaq.scheduler.pools.sent import Sent
+    from dask_slaq.scheduler.pools.slots import Sent
 
 
 class Binding(NamedTuple):

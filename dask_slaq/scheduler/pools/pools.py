@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LINGER, LOOKED_AT, QUIET
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
-from dask_slaq.scheduler.pools.limits import Limits, label_given
+from dask_slaq.scheduler.pools.label_limits import Limits, label_given
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
 from dask_slaq.scheduler.pools.seam import Seam
-from dask_slaq.scheduler.pools.sent import SentTasks, has_thread
+from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
 from dask_slaq.scheduler.pools.wakeups import Wakeups

@@ -15,7 +15,7 @@ from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.ready import entry_of, input_bytes
 from dask_slaq.scheduler.pools.seam import is_direct
-from dask_slaq.scheduler.pools.sent import Sent
+from dask_slaq.scheduler.pools.slots import Sent
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.dispatcher import Choice
     from dask_slaq.scheduler.pools.durations import Like
     from dask_slaq.scheduler.pools.seam import Seam
-    from dask_slaq.scheduler.pools.sent import SentTasks
+    from dask_slaq.scheduler.pools.slots import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
     from dask_slaq.scheduler.pools.wakeups import Wakeups
 

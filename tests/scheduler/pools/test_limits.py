@@ -196,7 +196,7 @@ async def test_an_unknown_label_is_no_limit_and_said_once(c, s, a, b):
         said = []
         handler = logging.Handler()
         handler.emit = lambda record: said.append(record.getMessage())  # noqa: B023
-        logger = logging.getLogger("dask_slaq.scheduler.pools.limits")
+        logger = logging.getLogger("dask_slaq.scheduler.pools.label_limits")
         logger.addHandler(handler)
         with labelled("archive"):
             assert await c.gather(c.map(inc, range(9), pure=False)) == list(range(1, 10))
