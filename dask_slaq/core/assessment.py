@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast import Forecast, ending, quality, unreported
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Snapshot
 from dask_slaq.core.promises import still_reporting
@@ -17,7 +17,6 @@ from dask_slaq.core.runtime import Progress, Speeds
 
 __all__ = ["SnapshotBuilder"]
 
-FloatArray = NDArray[np.float64]
 
 #: Minimum threads of a job that has tasks, if jobs run only on the workers of their sets.
 LEAST = 0.05

@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.assessment import SnapshotBuilder
 from dask_slaq.core.ends import Ends
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.grants import Decision, Grants
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.jobs import Order
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import Allocation, Snapshot, with_efficiency_cap
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
 
 __all__ = ["DecisionMaker"]
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 
 class DecisionMaker:

@@ -9,15 +9,12 @@ all of them can be kept at once.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.policies import fair_fill
 
 __all__ = ["COLUMNS", "FairClock"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Ages of each job at which the clock remembers what it had received. When they are used up, every
 #: second one is dropped.

@@ -7,19 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.runtime import Runtimes
 
 __all__ = ["Job", "JobRuntime", "Jobs", "Order"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 class Order(NamedTuple):

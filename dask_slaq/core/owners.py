@@ -14,17 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.settings import check_latest, is_number, shown
 
 __all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Name of the settings for all owners that are not listed.
 DEFAULT = "default"

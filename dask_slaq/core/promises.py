@@ -8,14 +8,12 @@ any policy's index, make up for what it lacks of that, or of its own floor in th
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
 
 __all__ = ["credit_entitlement", "refill_tokens", "still_reporting"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: Epochs' worth of its fair share after which a job without a report counts as one that never
 #: reports. Otherwise it would come before all others for as long as it runs.

@@ -16,7 +16,7 @@ from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.like_curves import BETWEEN, at_iteration, concave, interpolate
 from dask_slaq.core.forecast.types import Status
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import (
     MIDDLES,
     MOST_LIKE,
@@ -31,8 +31,6 @@ from dask_slaq.core.memory import (
 
 __all__ = ["FromMemory"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])

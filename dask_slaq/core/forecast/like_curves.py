@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory import MIDDLES, N_BINS
 
 __all__ = ["BETWEEN", "at_iteration", "concave", "interpolate"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 def _place(iteration: FloatArray) -> tuple[IntArray, FloatArray]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory.kinds import Kind, distance
 
 __all__ = [
@@ -24,8 +24,6 @@ __all__ = [
     "thinned",
 ]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Maximum number of points kept of one loss curve.
 MOST_POINTS = 64

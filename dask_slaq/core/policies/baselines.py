@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.policies.base import with_forecasts
-from dask_slaq.core.policies.increments import FloatArray
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.policies.increments import FloatArray, IntArray
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 
 
 def concave_hull(threads: FloatArray, table: FloatArray) -> FloatArray:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.policies.increments import BoolArray, FloatArray, Gain, IntArray, rows_of
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.policies.increments import Gain, rows_of
 
 #: Fields of a snapshot with one value per job.
 ARRAYS = (

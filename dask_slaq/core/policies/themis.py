@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues, by_name, index_of
-from dask_slaq.core.policies.increments import BoolArray, FloatArray
 from dask_slaq.core.policies.snapshot import Snapshot
 from dask_slaq.core.policies.water_filling import hand_out
 
