@@ -96,8 +96,7 @@ class FairClock:
         # A job that is done there has received nothing since it was.
         until = np.where(left[:n] > 0, age - elapsed + spent[:n], column["fair_age"][rows])
         self._remember(rows, until, before, before + given[:n], step)
-        mine: FloatArray = threads[:n]
-        return mine
+        return threads[:n]
 
     def _remember(
         self, rows: IntArray, age: FloatArray, before: FloatArray, after: FloatArray, step: float

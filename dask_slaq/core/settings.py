@@ -116,6 +116,11 @@ def is_number(value: object) -> bool:
         return False
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Return whether a value is a whole number of at least `least`; booleans are not."""
+    return is_number(value) and least <= value == int(value)  # type: ignore[operator, call-overload]
+
+
 def check_latest(latest: float) -> None:
     """Raise `InvalidSetting` unless `latest` is a factor of the fair time."""
     number = isinstance(latest, int | float) and not isinstance(latest, bool)
@@ -165,7 +170,7 @@ def check_job_settings(
         check_latest(latest)
     if target is not None and not is_number(target):
         raise InvalidSetting(f"target must be a finite loss, not {shown(target)}")
-    if max_iter is not None and not (is_number(max_iter) and 1 <= max_iter == int(max_iter)):
+    if max_iter is not None and not is_whole(max_iter, 1):
         raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(max_iter)}")
     if not isinstance(gang, bool):
         raise InvalidSetting(f"gang must be True or False, not {shown(gang)}")

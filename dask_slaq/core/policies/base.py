@@ -24,14 +24,7 @@ class GreedyPolicy:
     any job are given to the jobs with the smallest shares for their weight, so that no thread is
     idle for lack of a forecast. The index is the worth of the first thread; new jobs have most to
     gain and come first, and jobs that never report come last.
-
-    Attributes
-    ----------
-    needs : frozenset of str
-        See `Policy`.
     """
-
-    needs: frozenset[str] = frozenset()
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the value of one thread to each job, in any unit.

@@ -27,8 +27,6 @@ class _InTurn:
     later, and -1 for jobs that never report.
     """
 
-    needs: frozenset[str] = frozenset()
-
     def key(self, snapshot: Snapshot) -> FloatArray:
         """Return the sort key of the jobs (n_jobs,), lowest first. It must not contain nan."""
         raise NotImplementedError

@@ -161,8 +161,7 @@ class MaxTotal(GreedyPolicy):
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the weighted gain per thread."""
         rise = snapshot.gain(stop) - snapshot.gain(start)
-        value: FloatArray = snapshot.weight * rise / (stop - start)
-        return value
+        return snapshot.weight * rise / (stop - start)
 
 
 class FirstToTarget(MaxTotal):

@@ -68,8 +68,7 @@ class FinishTimeFair(GreedyPolicy):
         """
         before, after = (_shared(snapshot, threads) for threads in (start, stop))
         fall = np.where(_in_sight(snapshot), np.log(before / after), 0.0)
-        value: FloatArray = snapshot.weight * fall / (stop - start)
-        return value
+        return snapshot.weight * fall / (stop - start)
 
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray

@@ -197,5 +197,4 @@ def _listed(
 
 def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
     """Return what each `cost` (n,) gets of a `budget` in order; the last one may get a part."""
-    given: FloatArray = np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
-    return given
+    return np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)

@@ -7,7 +7,7 @@ import doctest
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.runtime import ernest as scaling
@@ -27,7 +27,6 @@ def error(matrix, x):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 12), st.integers(1, 6))
-@settings(max_examples=200)
 def test_nnls_is_as_good_as_that_of_scipy(seed, terms, observations, problems):
     draw = np.random.default_rng(seed)
     matrices = draw.normal(size=(problems, observations, terms))
@@ -41,7 +40,6 @@ def test_nnls_is_as_good_as_that_of_scipy(seed, terms, observations, problems):
 
 
 @given(counts, laws, st.integers(0, 10**6))
-@settings(max_examples=200)
 def test_laws_fit_as_well_as_those_of_scipy(threads, terms, seed):
     n = np.array(threads, float)
     noise = np.random.default_rng(seed).uniform(0.5, 2.0, len(n))

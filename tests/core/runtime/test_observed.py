@@ -255,7 +255,6 @@ laws = st.tuples(*[st.floats(0, 5), st.floats(0.1, 50), st.floats(0, 2), st.floa
 
 
 @given(laws, st.lists(st.integers(1, 500), min_size=1, max_size=12), st.integers(0, 1000))
-@settings(max_examples=60)
 def test_speed_is_finite_nondecreasing_and_concave(terms, counts, seed):
     draw = np.random.default_rng(seed)
     job = One()
