@@ -135,8 +135,9 @@ class Engine:
         """
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter, latest)
+        known = {} if kind is None or not self.remembering.takes_kind else {"kind": kind}
         if reports:
-            self._predictor.add(job, target=target, **self.remembering.kind_for_predictor(kind))
+            self._predictor.add(job, target=target, **known)
         self.jobs.add(
             job,
             owner,
@@ -175,12 +176,7 @@ class Engine:
         self.grants.position.pop(job, None)
 
     def set_kind(self, job: str, kind: Kind) -> None:
-        """Set the kind of a running job, which may be known only when its training begins.
-
-        Raises
-        ------
-        UnknownJob
-        """
+        """Set the kind of a running job, which may be known only when its training begins."""
         if not self.jobs[job].reports:
             return
         compare = getattr(self._predictor, "set_kind", None)
@@ -189,12 +185,7 @@ class Engine:
         self.remembering.add(job, kind)
 
     def likeness(self, job: str) -> int:
-        """Return the number of past runs on which the forecast of a job rests.
-
-        Raises
-        ------
-        UnknownJob
-        """
+        """Return the number of past runs on which the forecast of a job rests."""
         likeness = getattr(self._predictor, "likeness", None)
         return int(likeness(job)) if self.jobs[job].reports and likeness is not None else 0
 

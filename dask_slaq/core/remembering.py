@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
 
 import numpy as np
 
@@ -27,10 +26,6 @@ class Remembering:
         self.kinds: dict[str, Kind] = {}
         self._jobs, self._predictor = jobs, predictor
         self.takes_kind = _takes_kind(predictor)
-
-    def kind_for_predictor(self, kind: Kind | None) -> dict[str, Any]:
-        """Return the argument ``kind`` for `Predictor.add`, if the predictor takes it."""
-        return {} if kind is None or not self.takes_kind else {"kind": kind}
 
     def add(self, job: str, kind: Kind) -> None:
         """Record the kind of a job that was added, and expect running times as of like runs."""

@@ -225,16 +225,12 @@ def check_notify(value: object) -> dict[str, NoticeTerms]:
     """
     if not isinstance(value, Mapping):
         raise InvalidSetting("notify must be a mapping of owner to a webhook or a command")
-    return {_owner(owner): _terms(owner, given) for owner, given in value.items()}
-
-
-def _owner(owner: object) -> str:
-    if not isinstance(owner, str) or not owner:
-        raise InvalidSetting(f"notify must name owners, or default, not {shown(owner)}")
-    return owner
+    return {str(owner): _terms(owner, given) for owner, given in value.items()}
 
 
 def _terms(owner: object, given: Any) -> NoticeTerms:
+    if not isinstance(owner, str) or not owner:
+        raise InvalidSetting(f"notify must name owners, or default, not {shown(owner)}")
     known = ("webhook", "command", "events")
     wrong = not isinstance(given, Mapping) or [key for key in given if key not in known]
     if wrong or not (given.get("webhook") or given.get("command")):

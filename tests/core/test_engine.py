@@ -292,38 +292,38 @@ def test_without_workers_or_jobs_nothing_is_granted(policy):
     assert all(grant.share == 0 and not grant.workers for grant in engine.grants.values())
 
 
-def on_a_fair_path(engine, seconds, epoch, serve=lambda t: {}, names="ab"):
-    """Let time pass; `serve(t)` gives the core-seconds of each job in an epoch."""
-    for step in range(1, round(seconds / epoch) + 1):
-        for name, used in serve(step * epoch).items():
-            engine.observe_task(name, used)
-        for name in names:
-            if name in engine.jobs:
-                engine.observe_demand(name, 100)
-        engine.reallocate(WORKERS, step * epoch)
+def two_jobs(left, latest, of_a=None):
+    """An engine with jobs a and b of some core-seconds; a may have a factor of its own."""
+    engine = Engine("max-total", latest=latest)
+    for name, own in (("a", of_a), ("b", None)):
+        engine.add_job(name, 0.0, latest=own)
+        engine.observe_left(name, left)
+    return engine
+
+
+def run(engine, first, last, **used):
+    """Let seconds pass, in each of which jobs have tasks, and used some core-seconds."""
+    for now in range(first, last + 1):
+        for name in engine.jobs:
+            if name in used:
+                engine.observe_task(name, used[name])
+            engine.observe_demand(name, 100)
+        engine.reallocate(WORKERS, float(now))
 
 
 @pytest.mark.parametrize("latest", [1.0, 2.0, 4.0, math.inf])
 def test_a_job_of_known_length_is_owed_what_it_would_have_in_its_fair_time_by_the_factor(latest):
-    engine = Engine("max-total", latest=latest)
-    for name in "ab":
-        engine.add_job(name, 0.0)
-        engine.observe_left(name, 1e6)
-        engine.observe_demand(name, 100)
-    engine.reallocate(WORKERS, 0.0)
-    on_a_fair_path(engine, 20, 1.0, lambda t: {"b": 8.0})
+    engine = two_jobs(1e6, latest)
+    run(engine, 0, 0)
+    run(engine, 1, 20, b=8.0)
     assert engine.grants["b"].tokens == 0
     assert engine.grants["a"].tokens == pytest.approx(4.0 * 20.0 / latest, rel=0.02)
     assert ("behind its promise" in engine.grants["a"].why) == (latest < math.inf)
 
 
 def test_a_job_of_its_own_factor_is_owed_by_it():
-    engine = Engine("max-total", latest=2.0)
-    engine.add_job("a", 0.0, latest=1.0)
-    engine.add_job("b", 0.0)
-    for name in "ab":
-        engine.observe_left(name, 1e6)
-    on_a_fair_path(engine, 20, 1.0)
+    engine = two_jobs(1e6, latest=2.0, of_a=1.0)
+    run(engine, 1, 20)
     one, two = (engine.grants[name].tokens for name in "ab")
     assert one > 1.8 * two
     engine.set_job("a", latest=2.0)
@@ -333,25 +333,17 @@ def test_a_job_of_its_own_factor_is_owed_by_it():
 
 def test_a_job_that_ended_early_goes_on_in_the_fair_world():
     # Otherwise the others would be owed more than a fair scheduler gives them.
-    engine = Engine("max-total", latest=1.0)
-    for name in "ab":
-        engine.add_job(name, 0.0)
-        engine.observe_left(name, 100.0)
-    on_a_fair_path(engine, 10, 1.0, lambda t: {"b": 8.0})
+    engine = two_jobs(100.0, 1.0)
+    run(engine, 1, 10, b=8.0)
     engine.remove_job("b", 10.0)  # it had 80, of which 40 were its own
     before = engine.grants["a"].tokens
-    for step in range(11, 16):
-        engine.observe_demand("a", 100)
-        engine.reallocate(WORKERS, float(step))
+    run(engine, 11, 15)
     assert engine.grants["a"].tokens == pytest.approx(before + 5 * 4.0, rel=0.05)
 
 
 def test_a_job_is_owed_no_more_than_its_whole_work():
-    engine = Engine("max-total", latest=1.0)
-    for name in "ab":
-        engine.add_job(name, 0.0)
-        engine.observe_left(name, 10.0)
-    on_a_fair_path(engine, 20, 1.0)
+    engine = two_jobs(10.0, 1.0)
+    run(engine, 1, 20)
     assert engine.grants["a"].tokens == pytest.approx(10.0)
 
 
@@ -591,33 +583,23 @@ class Oracle:
     def add(self, job, *, target=None):
         self.calls.append(("add", job, target))
 
-    def remove(self, job):
-        self.calls.append(("remove", job))
-
-    def report(self, job, loss):
-        self.calls.append(("report", job, loss))
-
-    def fit(self):
-        self.calls.append(("fit",))
-        return 0
+    def __getattr__(self, name):  # remove, report and fit
+        return lambda *args: self.calls.append((name, *args))
 
     def forecast(self, jobs):
-        self.calls.append(("forecast", tuple(jobs)))
-        n = len(jobs)
-        horizons = np.array([0.0, 1.0, 10.0, 1000.0])
-        falls = np.array([job == "a" for job in jobs], float)
-        reduction = falls[:, None] * np.minimum(0.1 * horizons, 1.0)
-        ones = np.ones(n)
+        self.calls.append(("forecast", jobs))
+        falls, horizons = np.array([job == "a" for job in jobs], float), np.array([0.0, 10.0, 1e3])
+        ones = np.ones(len(jobs))
         return Forecast(
             horizons=horizons,
-            reduction=reduction,
+            reduction=falls[:, None] * np.minimum(0.1 * horizons, 1.0),
             start=2 * ones,
             level=ones,
             remaining=falls,
             largest_change=0.5 * ones,
             noise=0 * ones,
-            n_reports=np.full(n, 5),
-            status=np.full(n, Status.OK),
+            n_reports=np.full(len(jobs), 5),
+            status=np.full(len(jobs), Status.OK),
         )
 
 

@@ -294,9 +294,15 @@ def test_any_number_is_a_loss(loss: float) -> None:
     assert predict([loss]).level[0] == float(loss)
 
 
-def test_unknown_job() -> None:
+def test_refused_calls_name_the_job_and_change_nothing() -> None:
     predictor = LossPredictor()
     predictor.add("a")
+    predictor.report("a", 1.0)
+    with pytest.raises(DuplicateJob, match="'a'"):
+        predictor.add("a")
+    for target in (np.nan, np.inf, -1e301):
+        with pytest.raises(NonFiniteLoss, match="target"):
+            predictor.add("b", target=target)
     for call in (
         lambda: predictor.report("b", 1.0),
         lambda: predictor.remove("b"),
@@ -305,26 +311,9 @@ def test_unknown_job() -> None:
         with pytest.raises(UnknownJob) as caught:
             call()
         assert str(caught.value) == "job 'b' is not running"
-        assert isinstance(caught.value, KeyError)
-        assert isinstance(caught.value, SlaqError)
-
-
-def test_duplicate_job_keeps_the_first() -> None:
-    predictor = LossPredictor()
-    predictor.add("a")
-    predictor.report("a", 1.0)
-    with pytest.raises(DuplicateJob, match="'a'"):
-        predictor.add("a")
+        assert isinstance(caught.value, KeyError) and isinstance(caught.value, SlaqError)
     predictor.fit()
     assert predictor.forecast(["a"]).n_reports[0] == 1
-
-
-@pytest.mark.parametrize("target", [np.nan, np.inf, -1e301])
-def test_target_must_be_finite(target: float) -> None:
-    predictor = LossPredictor()
-    with pytest.raises(NonFiniteLoss, match="target"):
-        predictor.add("a", target=target)
-    predictor.add("a")
 
 
 # Accuracy
