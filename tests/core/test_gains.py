@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core import gains
 from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.forecast.corrections import ending
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
@@ -18,10 +16,6 @@ from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.runtime.speed import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
-
-
-def test_examples():
-    assert doctest.testmod(gains).failed == 0
 
 
 @pytest.mark.parametrize("x", GRIDS, ids=["horizons", "whole", "fractional", "far"])

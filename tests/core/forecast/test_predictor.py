@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,7 @@ from dask_slaq.core.errors import (
     SlaqError,
     UnknownJob,
 )
-from dask_slaq.core.forecast import Forecast, LossPredictor, Status, types
+from dask_slaq.core.forecast import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast import predictor as loss_module
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.history import Histories
@@ -75,10 +73,6 @@ def assert_well_formed(forecast: Forecast) -> None:
     assert np.isfinite(forecast.level[reported]).all()
     assert np.isnan(forecast.level[~reported]).all()
     assert set(forecast.status) <= set(Status)
-
-
-def test_the_example_of_a_predictor() -> None:
-    assert doctest.testmod(types).failed == 0
 
 
 # Any input

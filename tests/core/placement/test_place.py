@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -95,10 +93,6 @@ def check(sets, shares, workers, eligible=None):
         assert all(threads > 0 for threads in held.values())
         assert sum(held.values()) <= shares[job] + CLOSE
         assert bool(held) == (shares[job] > 0 and bool(mine))
-
-
-def test_docstrings_tell_the_truth():
-    assert doctest.testmod(assignment).failed == 0
 
 
 @given(seed=seeds)

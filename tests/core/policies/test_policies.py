@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from dataclasses import replace
 from itertools import product
 
@@ -20,7 +19,6 @@ from dask_slaq.core.policies import (
     traits_of,
     with_efficiency_cap,
 )
-from dask_slaq.core.policies import quality_driven as policies
 from dask_slaq.core.policies import themis as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
 from dask_slaq.core.policies.snapshot import ARRAYS
@@ -120,10 +118,6 @@ def test_a_policy_need_not_have_traits():
     assert traits_of(policy("fair")) == Traits(follows_losses=False, by_service=True)
     assert traits_of(policy("none")) == Traits(follows_losses=False, holds_tasks=False)
     assert traits_of(policy("first-to-target")).needs == {"to_target"}
-
-
-def test_docstrings_tell_the_truth():
-    assert doctest.testmod(policies).failed == 0
 
 
 @pytest.mark.parametrize("name", [n for n in POLICIES if isinstance(policy(n), GreedyPolicy)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import heapq
 
 import numpy as np
@@ -10,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.forecast import concave_hull, hull
-from dask_slaq.core.policies import water_filling as allocation
+from dask_slaq.core.forecast import concave_hull
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
 seeds = st.integers(0, 2**32 - 1)
@@ -65,11 +63,6 @@ def bent(rng, n_jobs):
         return (first + second) * np.minimum(threads, bend) + second * after
 
     return gain
-
-
-@pytest.mark.parametrize("module", [allocation, hull])
-def test_docstrings_tell_the_truth(module):
-    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("gains", [curved, bent])

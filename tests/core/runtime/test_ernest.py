@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 import scipy.optimize
@@ -11,15 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.runtime import ernest as scaling
-from dask_slaq.core.runtime import least_squares
 from dask_slaq.core.runtime.least_squares import nnls
 
 counts = st.lists(st.integers(1, 1000), min_size=1, max_size=12)
 laws = st.tuples(*[st.floats(0, 5), st.floats(0.1, 50), st.floats(0, 2), st.floats(0, 1)])
-
-
-def test_examples():
-    assert all(doctest.testmod(module).failed == 0 for module in (scaling, least_squares))
 
 
 def error(matrix, x):

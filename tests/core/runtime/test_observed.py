@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_slaq.core.runtime import speed as speeds
 from dask_slaq.core.runtime.observed import Runtimes
 from dask_slaq.core.runtime.speed import Speeds, waves
 
@@ -63,10 +60,6 @@ def law(serial: float, work: float, tree: float, each: float):
 LINEAR = law(0.0, 10.0, 0.0, 0.0)
 STRONG = law(0.3, 10.0, 0.05, 0.05)
 STRONG_OPTIMUM = 13.65  # where its derivative is 0
-
-
-def test_examples():
-    assert doctest.testmod(speeds).failed == 0
 
 
 def test_a_new_job_costs_nothing_yet():
