@@ -7,13 +7,11 @@ reports for comparison: `curve_fit` for every job, and Algorithm 1 with a heap.
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 from unittest import mock
@@ -25,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.allocation import EPOCH, SIZES
 from benchmarks.common.results import give, json_option
 from benchmarks.common.slaq2017 import algorithm_1, fit_curve
-from dask_slaq.core import decisions, placement
+from dask_slaq.core import engine as engine_module
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.policies import POLICIES, Policy
@@ -65,16 +63,12 @@ class Training:
         self._begin()
 
     def _watch(self, predictor: LossPredictor) -> None:
-        """Wrap the predictor, the policy and the placement functions with timers."""
+        """Wrap the predictor, the policy and the placement with timers."""
         for method in ("fit", "forecast"):
             setattr(predictor, method, self._timed("fit", getattr(predictor, method)))
         policy = self.engine.policy
         self.engine.policy = _Timed(policy, self._timed("policy", policy))
-        self._placers = {
-            name: self._timed("place", item)
-            for name, item in vars(decisions).items()
-            if inspect.isfunction(item) and item.__module__.startswith(placement.__name__)
-        }
+        self._place = self._timed("place", engine_module.place_all)
 
     def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -135,9 +129,7 @@ class Training:
         for i, loss in enumerate(losses):
             self._work_on(i, loss)
         self.seconds.clear()
-        with ExitStack() as patches:
-            for name, timed in self._placers.items():
-                patches.enter_context(mock.patch.object(decisions, name, timed))
+        with mock.patch.object(engine_module, "place_all", self._place):
             start, cpu = time.perf_counter(), time.process_time()
             for name, loss in zip(self.names, losses, strict=True):
                 self.engine.report(name, loss, self._now)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks import nine_algorithms
 from benchmarks.common.results import give, json_option
 from benchmarks.forecasting import rivals, scores
-from benchmarks.forecasting.default_predictor import Heard, fit_seconds, listen
+from benchmarks.forecasting.default_predictor import DefaultForecasts, fit_seconds, forecast_all
 from benchmarks.forecasting.scores import HORIZONS, Trial
 from dask_slaq.simulation.workload import curves as curve_files
 
@@ -42,7 +42,7 @@ MADE, QUICK_MADE = 54, 27
 
 def measure(
     trials: Sequence[Trial], names: Sequence[str], processes: int
-) -> tuple[dict[str, dict[str, Array]], Heard, dict[str, Any]]:
+) -> tuple[dict[str, dict[str, Array]], DefaultForecasts, dict[str, Any]]:
     """Compute the forecasts of the default predictor and of the rivals `names`.
 
     Returns losses (n_origins, n_horizons) by name of the predictor and id of the trial; the
@@ -50,11 +50,11 @@ def measure(
     origins at which the last report replaced a forecast that was not finite, and
     ``seconds_per_forecast``. One process is this one.
     """
-    heard = listen(trials)
-    said = heard.at(trials)
-    forecasts = {DEFAULT: {t.id: _mended(t, said[t.id]) for t in trials}}
-    failed, seconds = {DEFAULT: sum(_broken(table) for table in said.values())}, {}
-    seconds[DEFAULT] = heard.seconds
+    ours = forecast_all(trials)
+    tables = ours.at(trials)
+    forecasts = {DEFAULT: {t.id: _mended(t, tables[t.id]) for t in trials}}
+    failed, seconds = {DEFAULT: sum(_broken(table) for table in tables.values())}, {}
+    seconds[DEFAULT] = ours.seconds
     for trial, record in zip(trials, _follow(trials, names, processes), strict=True):
         for name in names:
             forecasts.setdefault(name, {})[trial.id] = record.forecasts[name]
@@ -62,7 +62,7 @@ def measure(
             seconds[name] = seconds.get(name, 0.0) + record.seconds[name]
     asked = sum(len(trial.origins) for trial in trials)
     fits = dict.fromkeys(names, asked) | {DEFAULT: sum(len(t.curve.loss) for t in trials)}
-    return forecasts, heard, {
+    return forecasts, ours, {
         "failures": {name: count / asked for name, count in failed.items()},
         "seconds_per_forecast": {name: float(s / fits[name]) for name, s in seconds.items()},
     }  # fmt: skip
@@ -98,25 +98,25 @@ def _follow(trials: Sequence[Trial], names: Sequence[str], processes: int) -> li
 def summarize(
     trials: Sequence[Trial],
     forecasts: dict[str, dict[str, Array]],
-    heard: Heard,
+    ours: DefaultForecasts,
     default: str = DEFAULT,
 ) -> dict[str, Any]:
     """Score the results of `measure`. Returns the keys of the JSON output."""
     kinds = scores.by_kind(trials)
     predictors = {
-        name: {kind: scores.score(members, said) for kind, members in kinds.items()}
-        for name, said in forecasts.items()
+        name: {kind: scores.score(members, tables) for kind, members in kinds.items()}
+        for name, tables in forecasts.items()
     }
     result: dict[str, Any] = {
         "default": default,
         "predictors": predictors,
         "best_rival": {kind: _best_rival(predictors, default, kind) for kind in kinds},
         "curves": {
-            t.id: {name: scores.mean_error(t, said[t.id]) for name, said in forecasts.items()}
+            t.id: {name: scores.mean_error(t, tables[t.id]) for name, tables in forecasts.items()}
             for t in trials
         },
     }
-    band = heard.band(trials)
+    band = ours.band(trials)
     bands = {kind: scores.cover(members, *band) for kind, members in kinds.items()}
     result["coverage"] = {kind: found["coverage"] for kind, found in bands.items()}
     result["band_width"] = {kind: found["width"] for kind, found in bands.items()}
@@ -206,11 +206,11 @@ def main(
             f"no curve is long enough: a forecast needs {scores.FIRST + 1} points that move"
         )
     _say(f"{len(trials)} curves, {sum(len(t.origins) for t in trials)} origins")
-    forecasts, heard, costs = measure(trials, chosen, processes)
+    forecasts, ours, costs = measure(trials, chosen, processes)
     if broken := costs["failures"][DEFAULT]:
         _say(f"{DEFAULT} gave no finite forecast at {broken:.2%} of the origins: a bug")
-    result = summarize(trials, forecasts, heard) | costs
-    result["every_origin"] = _every_origin(curves, heard)
+    result = summarize(trials, forecasts, ours) | costs
+    result["every_origin"] = _every_origin(curves, ours)
     _say("timing refits")
     result["fit_seconds"] = fit_seconds([trial.curve for trial in trials])
     result["settings"] = {
@@ -221,15 +221,15 @@ def main(
     if plots:
         from benchmarks.forecasting import plots as prediction_plots
 
-        written = prediction_plots.write(plots, trials, forecasts, heard.band(trials), result)
+        written = prediction_plots.write(plots, trials, forecasts, ours.band(trials), result)
         _say(f"{written} pictures in {plots}")
     give(result, output, table(result))
 
 
-def _every_origin(curves: Sequence[curve_files.Curve], heard: Heard) -> dict[str, Any]:
+def _every_origin(curves: Sequence[curve_files.Curve], ours: DefaultForecasts) -> dict[str, Any]:
     """Score the default predictor at every iteration, to show what a choice of origins hides."""
     kinds = scores.by_kind(scores.prepare(curves)).items()
-    return {kind: scores.score(members, heard.at(members)) for kind, members in kinds}
+    return {kind: scores.score(members, ours.at(members)) for kind, members in kinds}
 
 
 def _say(line: str) -> None:

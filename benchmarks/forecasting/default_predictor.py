@@ -13,7 +13,7 @@ from benchmarks.forecasting.scores import FIRST, HORIZONS, Trial
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.simulation.workload.curves import Curve
 
-__all__ = ["Heard", "fit_seconds", "listen"]
+__all__ = ["DefaultForecasts", "fit_seconds", "forecast_all"]
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ MOST_SEEN = 32
 
 
 @dataclass(frozen=True)
-class Heard:
+class DefaultForecasts:
     """Forecasts of the default predictor, by id of the trial.
 
     Each table (n_iterations - FIRST, n_horizons) starts with the forecast after FIRST reports.
@@ -50,7 +50,9 @@ class Heard:
         return lower, upper
 
 
-def listen(trials: Sequence[Trial], predictor: LossPredictor | None = None) -> Heard:
+def forecast_all(
+    trials: Sequence[Trial], predictor: LossPredictor | None = None
+) -> DefaultForecasts:
     """Report all curves to one predictor, fit after each iteration, and record its forecasts."""
     predictor = LossPredictor() if predictor is None else predictor
     begin = time.perf_counter()
@@ -65,19 +67,19 @@ def listen(trials: Sequence[Trial], predictor: LossPredictor | None = None) -> H
             predictor.report(trial.id, trial.curve.loss[k - 1])
         predictor.fit()
         if k >= FIRST:
-            said = _said(predictor, [trial.id for trial in going])
-            for table, losses in zip(tables, said, strict=True):
+            found = _forecast(predictor, [trial.id for trial in going])
+            for table, losses in zip(tables, found, strict=True):
                 for trial, row in zip(going, losses, strict=True):
                     table[trial.id][k - FIRST] = row
-    return Heard(*tables, time.perf_counter() - begin)
+    return DefaultForecasts(*tables, time.perf_counter() - begin)
 
 
-def _said(predictor: LossPredictor, names: list[str]) -> list[Array]:
+def _forecast(predictor: LossPredictor, names: list[str]) -> list[Array]:
     """Return the forecast and both ends of its band, (n_jobs, n_horizons) each."""
-    said = predictor.forecast(names)
+    forecast = predictor.forecast(names)
     return [
-        np.array([np.interp(HORIZONS, said.horizons, row) for row in table])
-        for table in (said.level[:, None] - said.reduction, *predictor.band(names))
+        np.array([np.interp(HORIZONS, forecast.horizons, row) for row in table])
+        for table in (forecast.level[:, None] - forecast.reduction, *predictor.band(names))
     ]
 
 

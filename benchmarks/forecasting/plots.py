@@ -109,8 +109,8 @@ def _curve(
         axes.fill_between(at[inside], *ends, label="80 % band", **style)
     for name, color, marker in (("paper", PAPER_COLOR, "x"), (default, DEFAULT_COLOR, ".")):
         if name in forecasts:
-            said = forecasts[name][trial.id][inside, -1]
-            axes.plot(at[inside], said, marker, color=color, ms=4, lw=0, label=name)
+            predicted = forecasts[name][trial.id][inside, -1]
+            axes.plot(at[inside], predicted, marker, color=color, ms=4, lw=0, label=name)
     _frame(axes, loss)
     axes.set(xlabel="iteration", ylabel="loss (units of the run)")
     axes.set_title(f"{trial.id}: forecast {AHEAD} iterations before", fontsize=10)

@@ -33,7 +33,7 @@ def variable(dims: Sequence[str], values: Any, long_name: str, units: str) -> tu
 
 def dataset(
     variables: Mapping[str, Any],
-    coords: Mapping[str, Any],
+    coords: Mapping[str, tuple[Any, str, str]],
     *,
     figure: str,
     title: str,
@@ -42,10 +42,12 @@ def dataset(
 ) -> xr.Dataset:
     """Make a Dataset that describes itself, from results of `variable` by name.
 
-    `figure` is the paper's; it is assumed to show what `shows` says.
+    `coords` are values along each dimension, their long name and their unit. `figure` is the
+    paper's; it is assumed to show what `shows` says.
     """
     attrs = {"figure": figure, "title": title, "paper_figure": shows, "setting": setting}
-    return xr.Dataset(dict(variables), coords=dict(coords), attrs=attrs)
+    along = {name: variable((name,), *coord) for name, coord in coords.items()}
+    return xr.Dataset(dict(variables), coords=along, attrs=attrs)
 
 
 def by_name(array: xr.DataArray) -> dict[str, float]:

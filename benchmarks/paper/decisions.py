@@ -25,9 +25,9 @@ def decisions(study: Study) -> xr.Dataset:
     return dataset(
         {"seconds": variable(("way", "jobs", "cores"), seconds, "time of a decision", "s")},
         {
-            "way": variable(("way",), list(METHODS), "way", ""),
-            "jobs": variable(("jobs",), jobs, "jobs", "1"),
-            "cores": variable(("cores",), cores, "cores", "1"),
+            "way": (list(METHODS), "way", ""),
+            "jobs": (jobs, "jobs", "1"),
+            "cores": (cores, "cores", "1"),
         },
         figure="10b",
         title="Time of a decision",

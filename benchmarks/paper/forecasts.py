@@ -9,7 +9,6 @@ import xarray as xr
 
 from benchmarks import prediction
 from benchmarks.forecasting import scores
-from benchmarks.forecasting.default_predictor import Heard
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import Study, largest_groups
 
@@ -28,20 +27,20 @@ _PAPER = (
 )
 
 
-def forecasts_of(study: Study, trials: list[scores.Trial]) -> tuple[dict[str, Any], Heard]:
+def forecasts_of(study: Study, trials: list[scores.Trial]) -> dict[str, Any]:
     """Forecast with all predictors of `NAMES`. See `benchmarks.prediction.measure`."""
     rivals = [name for name in NAMES if name != prediction.DEFAULT]
-    said, heard, _ = prediction.measure(trials, rivals, study.processes)
-    return said, heard
+    forecasts, *_ = prediction.measure(trials, rivals, study.processes)
+    return forecasts
 
 
 def errors(study: Study) -> xr.Dataset:
     """Figure 6: relative errors of forecasts, by algorithm and predictor."""
     trials = scores.prepare(study.curves, study.scale.origins)
-    said, _ = forecasts_of(study, trials)
+    forecasts = forecasts_of(study, trials)
     kinds = scores.by_kind(trials)
     found = {
-        (name, kind): scores.score(members, said[name]).get(str(AHEAD), {})
+        (name, kind): scores.score(members, forecasts[name]).get(str(AHEAD), {})
         for name in NAMES
         for kind, members in kinds.items()
     }
@@ -61,9 +60,9 @@ def errors(study: Study) -> xr.Dataset:
             ),
         },
         {
-            "predictor": variable(("predictor",), list(NAMES.values()), "predictor", ""),
-            "kind": variable(("kind",), list(kinds), "kind of curve", ""),
-            "algorithm": variable(("algorithm",), groups, "algorithm", ""),
+            "predictor": (list(NAMES.values()), "predictor", ""),
+            "kind": (list(kinds), "kind of curve", ""),
+            "algorithm": (groups, "algorithm", ""),
         },
         figure="6",
         title=f"Error of the loss that is forecast {AHEAD} iterations ahead",

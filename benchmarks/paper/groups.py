@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from benchmarks.paper.datasets import NOT_STATED, Row, by_name, dataset, variable
 from benchmarks.paper.setting import BINS, FREE, POLICIES, Shares, describe, main_runs
 from benchmarks.paper.study import Study
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.simulation.metrics import Run, normalized_loss
 
 __all__ = ["shares", "shares_rows"]
 
-FloatArray = npt.NDArray[np.float64]
 
 #: Groups of active jobs in order of decreasing loss, and the edges between them.
 GROUPS = ("highest 25 %", "next 25 %", "lowest 50 %")
@@ -39,9 +38,9 @@ def shares(study: Study) -> xr.Dataset:
             "mean_share": variable(("policy", "group"), mean, f"{name}, mean over time", "%"),
         },
         {
-            "policy": variable(("policy",), list(POLICIES), "policy", ""),
-            "group": variable(("group",), list(GROUPS), "jobs by normalized loss", ""),
-            "time": variable(("time",), (edges[:-1] + edges[1:]) / 2, "time", "s"),
+            "policy": (list(POLICIES), "policy", ""),
+            "group": (list(GROUPS), "jobs by normalized loss", ""),
+            "time": ((edges[:-1] + edges[1:]) / 2, "time", "s"),
         },
         figure="8",
         title="Who has the cores (gaps: too few active jobs)",
@@ -71,8 +70,7 @@ def _members(count: int) -> FloatArray:
     """
     edge = np.arange(count + 1) / count
     inside = np.minimum(edge[1:], ENDS[1:, None]) - np.maximum(edge[:-1], ENDS[:-1, None])
-    part: FloatArray = count * np.maximum(inside, 0.0)
-    return part
+    return count * np.maximum(inside, 0.0)
 
 
 def _mean_over_lists(

@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.real_time import run_emulated
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.study import Study
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.runtime.observed import Runtimes
 from dask_slaq.simulation.workload.jobs import make_jobs
 from dask_slaq.simulation.workload.runtime_laws import SCALINGS, law
 
 __all__ = ["iterations", "iterations_rows"]
 
-FloatArray = npt.NDArray[np.float64]
 
 #: Tasks of an emulated iteration.
 TASKS = 16
@@ -46,10 +45,10 @@ def iterations(study: Study) -> xr.Dataset:
             "predicted": variable(("law", "cores"), foreseen, "predicted time", "s"),
         },
         {
-            "model": variable(("model",), size, "compute of an iteration", "ms"),
-            "workers": variable(("workers",), s.workers, "cores (one-thread workers)", "1"),
-            "law": variable(("law",), list(SCALINGS), "law of running times", ""),
-            "cores": variable(("cores",), ASKED, "cores", "1"),
+            "model": (size, "compute of an iteration", "ms"),
+            "workers": (s.workers, "cores (one-thread workers)", "1"),
+            "law": (list(SCALINGS), "law of running times", ""),
+            "cores": (ASKED, "cores", "1"),
         },
         figure="5",
         title="Time of an iteration against cores",

@@ -27,9 +27,9 @@ def networks(study: Study) -> xr.Dataset:
     """Figure 10a: forecasts of one network's loss, and a cluster that trains networks only."""
     curves = _curves(study)
     trials = scores.prepare([curve for curve in curves if not curve.noisy])
-    said, _ = forecasts_of(study, trials)
+    forecasts = forecasts_of(study, trials)
     shown = trials[0]
-    of_all = [scores.score(trials, said[name])[str(AHEAD)]["mean_rel"] for name in NAMES]
+    of_all = [scores.score(trials, forecasts[name])[str(AHEAD)]["mean_rel"] for name in NAMES]
     iteration = np.arange(1, len(shown.curve.loss) + 1)
     settings = study.settings(seeds=study.scale.sweep_seeds)
     runs = study.simulate([(p, settings, curve_files.fit_for_jobs(curves)) for p in POLICIES])
@@ -42,7 +42,7 @@ def networks(study: Study) -> xr.Dataset:
             "loss": variable(("iteration",), shown.curve.loss, "loss", "of the run"),
             "forecast": variable(
                 ("predictor", "iteration"),
-                [_at(shown, said[name][shown.id], len(iteration)) for name in NAMES],
+                [_at(shown, forecasts[name][shown.id], len(iteration)) for name in NAMES],
                 f"loss forecast {AHEAD} iterations before", "of the run",
             ),
             "mean_error": variable(
@@ -53,10 +53,10 @@ def networks(study: Study) -> xr.Dataset:
             ),
         },
         {
-            "iteration": variable(("iteration",), iteration, "iteration", "1"),
-            "predictor": variable(("predictor",), list(NAMES.values()), "predictor", ""),
-            "policy": variable(("policy",), list(POLICIES), "policy", ""),
-            "reduction": variable(("reduction",), REDUCTIONS, "loss reduction", "% of the whole"),
+            "iteration": (iteration, "iteration", "1"),
+            "predictor": (list(NAMES.values()), "predictor", ""),
+            "policy": (list(POLICIES), "policy", ""),
+            "reduction": (REDUCTIONS, "loss reduction", "% of the whole"),
         },
         figure="10a",
         title="Losses that are not convex",
@@ -79,11 +79,11 @@ def _curves(study: Study) -> list[Curve]:
     return [curve_files.parse(line) for line in lines]
 
 
-def _at(trial: scores.Trial, said: np.ndarray, count: int) -> np.ndarray:
+def _at(trial: scores.Trial, forecasts: np.ndarray, count: int) -> np.ndarray:
     """Return the forecasts (count,) by the iteration that they predict; nan elsewhere."""
     found = np.full(count, np.nan)
     at = trial.origins - 1 + AHEAD
-    found[at[at < count]] = said[at < count, -1]
+    found[at[at < count]] = forecasts[at < count, -1]
     return found
 
 

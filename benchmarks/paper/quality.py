@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from benchmarks.paper.datasets import NOT_STATED, Row, by_name, dataset, variable
 from benchmarks.paper.setting import BINS, CASES, FREE, POLICIES, describe, main_runs
 from benchmarks.paper.study import Study
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.simulation.metrics import Run, summarize
 
 __all__ = ["less", "losses", "losses_rows", "measures", "measures_rows", "times", "times_rows"]
 
-FloatArray = npt.NDArray[np.float64]
 
 #: Percent of the loss reduction.
 REDUCTIONS = (25.0, 50.0, 75.0, 80.0, 85.0, 90.0, 95.0, 100.0)
@@ -56,8 +55,8 @@ def losses(study: Study) -> xr.Dataset:
             "mean_loss": variable(("policy",), mean, f"{name}, of the whole run", "1"),
         },
         {
-            "policy": variable(("policy",), list(POLICIES), "policy", ""),
-            "time": variable(("time",), (edges[:-1] + edges[1:]) / 2, "time", "s"),
+            "policy": (list(POLICIES), "policy", ""),
+            "time": ((edges[:-1] + edges[1:]) / 2, "time", "s"),
         },
         figure="7a",
         title="Normalized loss of the active jobs",
@@ -72,8 +71,7 @@ def _by_interval(
 ) -> FloatArray:
     """Return the mean (n_edges - 1,) of a step function between edges; 0 where undefined."""
     total = np.append(0.0, np.cumsum(value * np.diff(at)))
-    found: FloatArray = np.diff(np.interp(edges, at, total)) / np.diff(edges)
-    return found
+    return np.diff(np.interp(edges, at, total)) / np.diff(edges)
 
 
 def less(data: xr.DataArray) -> dict[str, float]:
@@ -104,9 +102,9 @@ def times(study: Study) -> xr.Dataset:
             )
         },
         {
-            "case": variable(("case",), list(CASES), "how elastic jobs are", ""),
-            "policy": variable(("policy",), list(POLICIES), "policy", ""),
-            "reduction": variable(("reduction",), REDUCTIONS, "loss reduction", "% of the whole"),
+            "case": (list(CASES), "how elastic jobs are", ""),
+            "policy": (list(POLICIES), "policy", ""),
+            "reduction": (REDUCTIONS, "loss reduction", "% of the whole"),
         },
         figure="7b",
         title="Time to parts of the loss reduction",
@@ -149,8 +147,8 @@ def measures(study: Study) -> xr.Dataset:
             for key, name, unit, _ in MEASURES
         },
         {
-            "case": variable(("case",), list(CASES), "how elastic jobs are", ""),
-            "policy": variable(("policy",), list(POLICIES), "policy", ""),
+            "case": (list(CASES), "how elastic jobs are", ""),
+            "policy": (list(POLICIES), "policy", ""),
         },
         figure="7",
         title="Measures of the paper's setting",

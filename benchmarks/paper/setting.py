@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from benchmarks.paper.study import Study
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.simulation.metrics import Run
 
 __all__ = ["BINS", "CASES", "FREE", "POLICIES", "Shares", "Watched", "describe", "main_runs"]
 
-FloatArray = npt.NDArray[np.float64]
 
 #: The paper has no oracle, which uses the true curves and running times.
 POLICIES = ("fair", "max-total", "oracle")
@@ -29,10 +26,10 @@ class Shares:
 
     def __init__(self) -> None:
         self.at: list[float] = []
-        self.jobs: list[npt.NDArray[np.int64]] = []
+        self.jobs: list[IntArray] = []
         self.threads: list[FloatArray] = []
 
-    def __call__(self, now: float, jobs: npt.NDArray[np.int64], threads: FloatArray) -> None:
+    def __call__(self, now: float, jobs: IntArray, threads: FloatArray) -> None:
         self.at.append(now)
         self.jobs.append(jobs.copy())
         self.threads.append(threads.copy())

@@ -58,9 +58,8 @@ def contention(study: Study) -> xr.Dataset:
             ),
         },
         {
-            "policy": variable(("policy",), list(POLICIES), "policy", ""),
-            "interarrival": variable(
-                ("interarrival",), between, "mean time between arrivals", "s"
+            "policy": (list(POLICIES), "policy", ""),
+            "interarrival": (between, "mean time between arrivals", "s"
             ),
         },
         figure="9",
@@ -99,8 +98,8 @@ def moves(study: Study) -> xr.Dataset:
             "moves": variable(dims, gained, "workers of 16 cores gained, a job", "1"),
         },
         {
-            "policy": variable(("policy",), list(POLICIES), "policy", ""),
-            "pause": variable(("pause",), pauses, "pause while data moves to a worker", "s"),
+            "policy": (list(POLICIES), "policy", ""),
+            "pause": (pauses, "pause while data moves to a worker", "s"),
         },
         figure="10c",
         title="What moving costs",

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from benchmarks.paper.datasets import NOT_STATED, Row, dataset, variable
 from benchmarks.paper.study import Study, largest_groups
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.simulation.workload.curves import Curve
 
 __all__ = ["changes", "changes_rows", "progress", "progress_rows"]
 
-FloatArray = npt.NDArray[np.float64]
 
 #: Points on the time axis of Figure 1, and iterations in Figure 3.
 POINTS, ITERATIONS = 101, 100
@@ -34,8 +33,8 @@ def progress(study: Study) -> xr.Dataset:
             )
         },
         {
-            "algorithm": variable(("algorithm",), list(groups), "algorithm", ""),
-            "time": variable(("time",), time, "training time", "% of the whole"),
+            "algorithm": (list(groups), "algorithm", ""),
+            "time": (time, "training time", "% of the whole"),
         },
         figure="1",
         title="Most of the loss reduction comes early",
@@ -59,8 +58,7 @@ def _mean_progress(curves: Sequence[Curve], time: FloatArray) -> FloatArray:
         for one in reached
         if one is not None
     ]
-    mean: FloatArray = np.mean(every, axis=0)
-    return mean
+    return np.mean(every, axis=0)
 
 
 def progress_rows(data: xr.Dataset) -> list[Row]:
@@ -89,8 +87,8 @@ def changes(study: Study) -> xr.Dataset:
             )
         },
         {
-            "algorithm": variable(("algorithm",), list(groups), "algorithm", ""),
-            "iteration": variable(("iteration",), np.arange(1, ITERATIONS + 1), "iteration", "1"),
+            "algorithm": (list(groups), "algorithm", ""),
+            "iteration": (np.arange(1, ITERATIONS + 1), "iteration", "1"),
         },
         figure="3",
         title="Normalized, the changes of all losses fall from 1 towards 0",

@@ -7,17 +7,30 @@ I/O. A call that raises leaves every job unchanged. A job without new reports is
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
-from dask_slaq.core.decisions import DecisionMaker
+import numpy as np
+
+from dask_slaq.core.assessment import build_snapshot
+from dask_slaq.core.ends import Ends
 from dask_slaq.core.forecast import LossPredictor, Predictor
-from dask_slaq.core.grants import Grants
+from dask_slaq.core.grants import Decision, Grants
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.jobs import Jobs
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners import Owners, OwnerTerms
-from dask_slaq.core.placement import Workers
-from dask_slaq.core.policies import Policy, Traits, traits_of
+from dask_slaq.core.placement import Placement, Workers, place_all
+from dask_slaq.core.policies import (
+    Allocation,
+    Policy,
+    Snapshot,
+    Traits,
+    traits_of,
+    with_efficiency_cap,
+)
 from dask_slaq.core.policies import policy as policy_named
+from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.settings import check_engine_settings, check_job_settings
 
@@ -74,7 +87,7 @@ class Engine:
         memory: PastRuns | None = None,
     ) -> None:
         check_engine_settings(epoch, normalizer, floor, move_pause, latest)
-        self.policy: Policy = policy_named(policy) if isinstance(policy, str) else policy
+        self.set_policy(policy)
         self.epoch = epoch
         self.normalizer = normalizer
         self.floor = floor
@@ -85,10 +98,13 @@ class Engine:
         self.jobs = Jobs()
         self.grants = Grants()
         self._predictor: Predictor = LossPredictor(memory) if predictor is None else predictor
-        self._decisions = DecisionMaker(self, self._predictor)
         self.remembering = Remembering(memory, self.jobs, self._predictor)
         self._workers: Workers | None = None
         self._last: float | None = None
+        # Of the last decision: worker sets, gains as a function of threads, and ends of the jobs.
+        self._sets: Placement | None = None
+        self._gain: Callable[[FloatArray], FloatArray] | None = None
+        self._ends: Ends | None = None
 
     @property
     def traits(self) -> Traits:
@@ -119,8 +135,9 @@ class Engine:
         """
         self.jobs.refuse_duplicate(job)
         check_job_settings(weight, min_share, max_share, target, max_iter, latest)
+        known = {} if kind is None or not self.remembering.takes_kind else {"kind": kind}
         if reports:
-            self._predictor.add(job, target=target, **self.remembering.kind_for_predictor(kind))
+            self._predictor.add(job, target=target, **known)
         self.jobs.add(
             job,
             owner,
@@ -159,22 +176,18 @@ class Engine:
         self.grants.position.pop(job, None)
 
     def set_kind(self, job: str, kind: Kind) -> None:
-        """Set the kind of a running job, which may be known only when its training begins.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        self.remembering.set_kind(job, kind)
+        """Set the kind of a running job, which may be known only when its training begins."""
+        if not self.jobs[job].reports:
+            return
+        compare = getattr(self._predictor, "set_kind", None)
+        if self.remembering.takes_kind and compare is not None:
+            compare(job, kind)
+        self.remembering.add(job, kind)
 
     def likeness(self, job: str) -> int:
-        """Return the number of past runs on which the forecast of a job rests.
-
-        Raises
-        ------
-        UnknownJob
-        """
-        return self.remembering.likeness(job)
+        """Return the number of past runs on which the forecast of a job rests."""
+        likeness = getattr(self._predictor, "likeness", None)
+        return int(likeness(job)) if self.jobs[job].reports and likeness is not None else 0
 
     def report(self, job: str, loss: float, now: float) -> None:
         """Record the loss after the next iteration of a job, which must report. O(1).
@@ -254,7 +267,7 @@ class Engine:
 
     def set_policy(self, policy: str | Policy) -> None:
         """Decide by another policy from the next decision on."""
-        self.policy = policy_named(policy) if isinstance(policy, str) else policy
+        self.policy: Policy = policy_named(policy) if isinstance(policy, str) else policy
 
     def set_owner(self, owner: str, terms: OwnerTerms) -> None:
         """Set the `terms` of an `owner`. If no owner had any, jobs share by owner from now on.
@@ -279,10 +292,8 @@ class Engine:
         because they supply its resources; jobs that are not in it may use all. `affinity` has the
         bytes of each job's data on each worker.
         """
-        seen = self._workers = Workers.of(workers, self._workers)
-        elapsed, self._last = self._since(now), now
         before = self.grants
-        self.grants = self._decisions.decide(seen, now, elapsed, eligible or {}, affinity or {})
+        self.grants = self._decide(workers, now, eligible or {}, affinity or {})
         return self.grants.since(before)
 
     def next_thread(self) -> dict[str, float]:
@@ -290,7 +301,12 @@ class Engine:
 
         It counts from the share of the last decision. Jobs without a forecast are left out.
         """
-        return self._decisions.next_thread(self.grants)
+        decision = self.grants.decision
+        if decision is None or self._gain is None:
+            return {}
+        more = self._gain(decision.share + 1.0) - self._gain(decision.share)
+        known = np.isfinite(decision.predicted)
+        return {name: more.item(i) for name, i in self.grants.position.items() if known[i]}
 
     def end_of(self, job: str, now: float) -> dict[str, float] | None:
         """Return when a job ends, as of the last decision; None if its length is unknown.
@@ -300,7 +316,7 @@ class Engine:
         to ``high``; ``before``, what was promised when a fifth of its work was done (nan until
         then). ``threads`` are those of the cluster at that time.
         """
-        place, ends = self.grants.position.get(job), self._decisions.ends
+        place, ends = self.grants.position.get(job), self._ends
         if place is None or ends is None or self._last is None:
             return None
         found = {name: float(each[place]) for name, each in ends._asdict().items()}
@@ -320,3 +336,93 @@ class Engine:
         changed = bool(column[row] != value)
         column[row] = value
         return changed
+
+    def _decide(
+        self,
+        workers: Mapping[str, int],
+        now: float,
+        eligible: Mapping[str, Collection[str]],
+        affinity: Mapping[str, Mapping[str, float]],
+    ) -> Grants:
+        """Return the grants of all jobs. The steps depend on each other in this order."""
+        elapsed, self._last = self._since(now), now
+        self._workers = workers = Workers.of(workers, self._workers)
+        jobs, order, capacity = self.jobs, self.jobs.order(), workers.total
+        column, rows, seen = jobs.table.column, order.rows, jobs.runtimes.column
+        jobs.runtimes.observe_iterations()
+        jobs.runtimes.advance(rows, elapsed)
+        weight = column["weight"][rows]
+        if self.owners is not None:
+            weight = self.owners.weights(jobs, order)
+            self.owners.weigh(jobs, order, self.latest)
+        self._predictor.fit()
+        if not order.names:
+            self._sets, self._gain, self._ends = None, None, None
+            return Grants()
+        jobs.runtimes.learn(rows)
+        speeds = jobs.runtimes.speeds(rows)
+        room = order.room(workers, eligible)
+        fair = credit_entitlement(jobs, weight, capacity, elapsed)
+        total = jobs.total(rows, speeds.work)
+        self._ends = advance_fair_clock(
+            jobs, weight, room, total, capacity, elapsed, now, self.latest, self.epoch
+        )
+        snapshot = build_snapshot(
+            jobs,
+            self._predictor.forecast(order.reported),
+            speeds,
+            weight,
+            room,
+            capacity,
+            now,
+            normalizer=self.normalizer,
+            epoch=self.epoch,
+            move_pause=self.move_pause,
+            strict=self.strict,
+            needs=self.traits.needs,
+        )
+        allocation = self._allocate(snapshot)
+        # Threads between two wave counts do not speed up a job: lend them, except for its floor.
+        fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
+        whole = (allocation.share >= 1) & snapshot.known & (not self.strict)
+        share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
+        sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
+        blind = not self.traits.follows_losses  # such a policy keeps every promise by itself
+        latest, credit = (math.inf, 0.0) if blind else (self.latest, self.floor)
+        tokens, rate = refill_tokens(
+            jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total
+        )
+        owners = {}
+        if self.owners is not None:
+            owners = self.owners.refill(jobs, order, capacity, self.epoch, elapsed, snapshot.age)
+        reported = snapshot.known & (seen["reports"][rows] > 0)
+        decision = Decision(
+            reports=snapshot.reporting,
+            share=share,
+            index=allocation.index,
+            tokens=tokens,
+            rate=rate,
+            most=np.where(column["paused"][rows], 0.0, column["most"][rows]),
+            iteration=seen["reports"][rows],
+            loss=seen["loss"][rows],
+            normalized=snapshot.normalized,
+            predicted=np.where(reported, snapshot.gain(share), math.nan),
+            sets=sets,
+            blind=blind,
+            epoch=self.epoch,
+            owners=owners,
+        )
+        jobs.runtimes.grant(rows, share, tokens)
+        self._gain, self._sets = snapshot.gain, sets
+        return Grants(decision, order.position)
+
+    def _allocate(self, snapshot: Snapshot) -> Allocation:
+        """Return the allocation of the policy, within the shares of owners if there are any."""
+        allocate: Callable[[Snapshot], Allocation] = self.policy
+        if self.traits.follows_losses:
+            allocate = partial(with_efficiency_cap, self.policy)
+        allocation = allocate(snapshot)
+        if self.owners is None:
+            return allocation
+        share = self.owners.divide(allocate, snapshot, self.jobs.order())
+        return Allocation(share, allocation.index)

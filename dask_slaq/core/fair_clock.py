@@ -9,15 +9,12 @@ all of them can be kept at once.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.policies import fair_fill
 
 __all__ = ["COLUMNS", "FairClock"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Ages of each job at which the clock remembers what it had received. When they are used up, every
 #: second one is dropped.
@@ -99,8 +96,7 @@ class FairClock:
         # A job that is done there has received nothing since it was.
         until = np.where(left[:n] > 0, age - elapsed + spent[:n], column["fair_age"][rows])
         self._remember(rows, until, before, before + given[:n], step)
-        mine: FloatArray = threads[:n]
-        return mine
+        return threads[:n]
 
     def _remember(
         self, rows: IntArray, age: FloatArray, before: FloatArray, after: FloatArray, step: float

@@ -8,16 +8,12 @@ from dataclasses import dataclass, field
 from itertools import compress
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.owners import OwnerGrant
 from dask_slaq.core.placement import Placement
 
 __all__ = ["Decision", "Grant", "Grants", "Terms"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

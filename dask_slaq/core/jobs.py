@@ -7,19 +7,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.runtime import Runtimes
 
 __all__ = ["Job", "JobRuntime", "Jobs", "Order"]
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 class Order(NamedTuple):
@@ -67,11 +62,7 @@ class Jobs(Mapping[str, "Job"]):
                 "arrival": number,  # seconds on the caller's clock
                 "paused": ((), np.bool_, False),
                 "attained_by_owner": number,  # core-seconds charged to the owner
-                "latest": (
-                    (),
-                    np.float64,
-                    math.nan,
-                ),  # factor of its fair time; nan for none
+                "latest": ((), np.float64, math.nan),  # factor of its fair time; nan for none
                 "left": ((), np.float64, math.nan),  # core-seconds of submitted tasks, or nan
                 **fair_clock.COLUMNS,
                 **ends.COLUMNS,
@@ -107,8 +98,7 @@ class Jobs(Mapping[str, "Job"]):
 
     def column(self, name: str, jobs: Sequence[str]) -> FloatArray:
         """Return a column (n_jobs,) of `table` for some jobs, or raise `UnknownJob`."""
-        values: FloatArray = self.table.column[name][[self.row(job) for job in jobs]]
-        return values
+        return self.table.column[name][[self.row(job) for job in jobs]]
 
     def refuse_duplicate(self, name: str) -> None:
         """Raise `DuplicateJob` if a job of this name is running."""
@@ -158,8 +148,7 @@ class Jobs(Mapping[str, "Job"]):
 
     def age(self, rows: IntArray, now: float) -> FloatArray:
         """Return the seconds from the arrival of the jobs in `rows` until `now`."""
-        age: FloatArray = np.maximum(now - self.table.column["arrival"][rows], 0.0)
-        return age
+        return np.maximum(now - self.table.column["arrival"][rows], 0.0)
 
     def ahead(self, rows: IntArray, reports: IntArray) -> FloatArray:
         """Return the most iterations to come (n,) of jobs in `rows` with these `reports` (n,).

@@ -14,17 +14,15 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.jobs import Jobs, Order
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
-from dask_slaq.core.settings import check_latest, is_number, shown
+from dask_slaq.core.settings import check_latest, is_number, is_whole, shown
 
 __all__ = ["DEFAULT", "OwnerGrant", "OwnerTerms", "Owners", "check_owners"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Name of the settings for all owners that are not listed.
 DEFAULT = "default"
@@ -208,8 +206,7 @@ class Owners:
 
 def _sums(owner: IntArray, values: FloatArray, n: int) -> FloatArray:
     """Return the sums (n,) of `values` by the position of their owner."""
-    sums: FloatArray = np.bincount(owner, values, n).astype(np.float64)
-    return sums
+    return np.bincount(owner, values, n).astype(np.float64)
 
 
 def check_owners(value: object) -> dict[str, OwnerTerms]:
@@ -234,7 +231,7 @@ def check_owners(value: object) -> dict[str, OwnerTerms]:
                 check_latest(number)
             elif number == math.inf and key != "weight":  # no limit
                 continue
-            elif key == "max_jobs" and not (is_number(number) and 1 <= number == int(number)):
+            elif key == "max_jobs" and not is_whole(number, 1):
                 raise InvalidSetting(
                     f"max-jobs of owner {shown(owner)} must be a whole number of jobs, "
                     f"not {shown(number)}"

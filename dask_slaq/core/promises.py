@@ -7,15 +7,16 @@ any policy's index, make up for what it lacks of that, or of its own floor in th
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
 
+import numpy as np
+
+from dask_slaq.core.ends import Ends
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs import Jobs
 
-__all__ = ["credit_entitlement", "refill_tokens", "still_reporting"]
+__all__ = ["advance_fair_clock", "credit_entitlement", "refill_tokens", "still_reporting"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 
 #: Epochs' worth of its fair share after which a job without a report counts as one that never
 #: reports. Otherwise it would come before all others for as long as it runs.
@@ -53,6 +54,43 @@ def still_reporting(jobs: Jobs, capacity: float, epoch: float) -> BoolArray:
     silent = (seen["reports"][rows] == 0) & (seen["attained"][rows] > explored)
     reporting: BoolArray = column["reports"][rows] & ~silent
     return reporting
+
+
+def advance_fair_clock(
+    jobs: Jobs,
+    weight: FloatArray,
+    room: FloatArray,
+    total: FloatArray,
+    capacity: float,
+    elapsed: float,
+    now: float,
+    latest: float,
+    epoch: float,
+) -> Ends:
+    """Advance the fair clock by `elapsed` seconds, and return when the jobs end.
+
+    All arrays are (n_jobs,): `room` is the threads that each job may use, and `total` the
+    core-seconds from arrival to end, inf if unknown.
+    """
+    rows, column = jobs.order().rows, jobs.table.column
+    # At the very moment at which an iteration ends, a job has few tasks or none.
+    lately = column["fair_width"][rows] * math.exp(-elapsed / epoch)
+    column["fair_width"][rows] = width = np.maximum(column["demand"][rows], lately)
+    cap = np.minimum(np.minimum(room, column["most"][rows]), width)
+    cap[column["paused"][rows]] = 0.0
+    age = jobs.age(rows, now)
+    threads = jobs.fair_clock.advance(rows, weight, cap, total, capacity, elapsed, age, epoch)
+    times = jobs.latest(rows, latest)
+    attained = jobs.runtimes.column["attained"][rows]
+    # It goes on with as many as it has had.
+    usual = np.where(column["paused"][rows], 0.0, column["fair_cap"][rows])
+    share = np.minimum(capacity * weight / weight.sum(), usual)
+    fair = jobs.fair_clock.until_end(rows, total, np.maximum(threads, share), age)
+    promised = times * (age + fair) - age
+    due = jobs.fair_clock.served(rows, (age + epoch) / times)
+    return jobs.ends.forecast(
+        rows, attained, total, share, due, fair, promised, epoch, now, capacity
+    )
 
 
 def refill_tokens(

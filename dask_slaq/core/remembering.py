@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
 
 import numpy as np
 
@@ -26,11 +25,7 @@ class Remembering:
         self.memory = memory
         self.kinds: dict[str, Kind] = {}
         self._jobs, self._predictor = jobs, predictor
-        self._takes_kind = _takes_kind(predictor)
-
-    def kind_for_predictor(self, kind: Kind | None) -> dict[str, Any]:
-        """Return the argument ``kind`` for `Predictor.add`, if the predictor takes it."""
-        return {} if kind is None or not self._takes_kind else {"kind": kind}
+        self.takes_kind = _takes_kind(predictor)
 
     def add(self, job: str, kind: Kind) -> None:
         """Record the kind of a job that was added, and expect running times as of like runs."""
@@ -46,15 +41,6 @@ class Remembering:
             if run is not None:
                 self.memory.add(run)
         self.kinds.pop(job, None)
-
-    def set_kind(self, job: str, kind: Kind) -> None:
-        """Compare a running job with past runs of another kind from now on."""
-        row = self._jobs.row(job)
-        if not self._jobs.table.column["reports"][row]:
-            return
-        if self._takes_kind and (compare := getattr(self._predictor, "set_kind", None)) is not None:
-            compare(job, kind)
-        self.add(job, kind)
 
     def _run_of(self, job: str, outcome: str, ended: float) -> PastRun | None:
         """Return what is to be remembered of a job that ends.
@@ -84,14 +70,6 @@ class Remembering:
             law=tuple(seen.column["law"][row].tolist()) if seen.column["scaled"][row] else None,
             ended=ended,
         )
-
-    def likeness(self, job: str) -> int:
-        """Return the number of past runs on which the forecast of a job rests."""
-        row = self._jobs.row(job)
-        likeness = getattr(self._predictor, "likeness", None)
-        if likeness is None or not self._jobs.table.column["reports"][row]:
-            return 0
-        return int(likeness(job))
 
 
 def _takes_kind(predictor: Predictor) -> bool:

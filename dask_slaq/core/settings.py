@@ -116,6 +116,11 @@ def is_number(value: object) -> bool:
         return False
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Return whether a value is a whole number of at least `least`; booleans are not."""
+    return is_number(value) and least <= value == int(value)  # type: ignore[operator, call-overload]
+
+
 def check_latest(latest: float) -> None:
     """Raise `InvalidSetting` unless `latest` is a factor of the fair time."""
     number = isinstance(latest, int | float) and not isinstance(latest, bool)
@@ -165,7 +170,7 @@ def check_job_settings(
         check_latest(latest)
     if target is not None and not is_number(target):
         raise InvalidSetting(f"target must be a finite loss, not {shown(target)}")
-    if max_iter is not None and not (is_number(max_iter) and 1 <= max_iter == int(max_iter)):
+    if max_iter is not None and not is_whole(max_iter, 1):
         raise InvalidSetting(f"max_iter must be a number of iterations >= 1, not {shown(max_iter)}")
     if not isinstance(gang, bool):
         raise InvalidSetting(f"gang must be True or False, not {shown(gang)}")
@@ -220,16 +225,12 @@ def check_notify(value: object) -> dict[str, NoticeTerms]:
     """
     if not isinstance(value, Mapping):
         raise InvalidSetting("notify must be a mapping of owner to a webhook or a command")
-    return {_owner(owner): _terms(owner, given) for owner, given in value.items()}
-
-
-def _owner(owner: object) -> str:
-    if not isinstance(owner, str) or not owner:
-        raise InvalidSetting(f"notify must name owners, or default, not {shown(owner)}")
-    return owner
+    return {str(owner): _terms(owner, given) for owner, given in value.items()}
 
 
 def _terms(owner: object, given: Any) -> NoticeTerms:
+    if not isinstance(owner, str) or not owner:
+        raise InvalidSetting(f"notify must name owners, or default, not {shown(owner)}")
     known = ("webhook", "command", "events")
     wrong = not isinstance(given, Mapping) or [key for key in given if key not in known]
     if wrong or not (given.get("webhook") or given.get("command")):

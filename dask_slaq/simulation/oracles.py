@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.forecast import Forecast, Status
+from dask_slaq.core.forecast import Forecast, Status, concave_hull
 from dask_slaq.core.jobs import Jobs
-from dask_slaq.core.policies import Allocation, Snapshot, concave_hull
+from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.runtime import Runtimes, Speeds
 from dask_slaq.simulation.workload import Law, SimulatedJob, fastest
 

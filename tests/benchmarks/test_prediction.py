@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from benchmarks import prediction
 from benchmarks.forecasting import rivals, scores
-from benchmarks.forecasting.default_predictor import fit_seconds, listen
+from benchmarks.forecasting.default_predictor import fit_seconds, forecast_all
 from dask_slaq.simulation.workload.curves import Curve
 
 HORIZONS = np.array(scores.HORIZONS, dtype=float)
@@ -191,15 +191,15 @@ def test_the_default_predictor_sees_no_future():
     loss = 1 / (1 + K)
     changed = np.r_[loss[:30], loss[30:][::-1]]
     trials = scores.prepare([curve(loss), curve(changed, name="d")])
-    heard = listen(trials)
+    ours = forecast_all(trials)
     same = 30 - scores.FIRST + 1  # as of five reports to as of thirty
-    np.testing.assert_array_equal(heard.losses["c"][:same], heard.losses["d"][:same])
-    assert (heard.losses["c"][same:] != heard.losses["d"][same:]).any()
+    np.testing.assert_array_equal(ours.losses["c"][:same], ours.losses["d"][:same])
+    assert (ours.losses["c"][same:] != ours.losses["d"][same:]).any()
 
 
 def test_the_default_predictor_forecasts_a_geometric_curve():
     (trial,) = trials = scores.prepare([curve(3 + 0.9**K)])
-    assert scores.mean_error(trial, listen(trials).at(trials)["c"]) < 0.005
+    assert scores.mean_error(trial, forecast_all(trials).at(trials)["c"]) < 0.005
 
 
 class Banded:
@@ -219,9 +219,9 @@ class Banded:
 
     def forecast(self, jobs):
         level = np.array([self.last[job] for job in jobs])
-        said = SimpleNamespace(level=level, horizons=np.array([0.0, 20.0]))
-        said.reduction = np.zeros((len(jobs), 2))
-        return said
+        forecast = SimpleNamespace(level=level, horizons=np.array([0.0, 20.0]))
+        forecast.reduction = np.zeros((len(jobs), 2))
+        return forecast
 
     def band(self, jobs):
         level = np.array([self.last[job] for job in jobs])
@@ -230,8 +230,8 @@ class Banded:
 
 def test_the_band_is_scored():
     trials = scores.prepare([curve(np.r_[np.full(50, 3.0), 2.0])])
-    heard = listen(trials, Banded())
-    found = prediction.summarize(trials, {"x": heard.at(trials)}, heard, default="x")
+    ours = forecast_all(trials, Banded())
+    found = prediction.summarize(trials, {"x": ours.at(trials)}, ours, default="x")
     assert found["coverage"]["smooth"]["1"] == pytest.approx(45 / 46)
     assert found["coverage"]["smooth"]["10"] == pytest.approx(36 / 37)
     assert found["band_width"]["smooth"]["5"] == pytest.approx(6e-5)

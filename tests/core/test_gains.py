@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core import gains
 from dask_slaq.core.forecast import Forecast, Status
 from dask_slaq.core.forecast.corrections import ending
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
@@ -18,10 +16,6 @@ from dask_slaq.core.gains import Gains, Interpolation, iterations_to_target
 from dask_slaq.core.runtime.speed import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
-
-
-def test_examples():
-    assert doctest.testmod(gains).failed == 0
 
 
 @pytest.mark.parametrize("x", GRIDS, ids=["horizons", "whole", "fractional", "far"])
@@ -59,28 +53,22 @@ def left(forecast: Forecast, target: float = math.nan, done: float = 0.0) -> flo
     return float(iterations_to_target(forecast, np.array([target]), np.array([done]))[0])
 
 
-def test_a_target_far_beyond_horizons_that_hardly_differ():
+@pytest.mark.parametrize(
+    ("reduction", "known", "target", "expected"),
+    [
+        ([0.0, 4.0, 6.0, 10.0], {}, math.nan, 8.0),  # nine tenths of the range
+        ([0.0, 4.0, 6.0, 10.0], {"fallen": 30.0}, math.nan, 2.0),
+        ([0.0, 4.0, 6.0, 10.0], {}, 3.0, 0.5),
+        ([0.0, 0.1, 0.2, 1.0], {"fallen": 9.0}, math.nan, 0.0),  # reached
+        ([0.0, 4.0, 6.0, 10.0], {}, 5.0, 0.0),
+        ([0.0, 4.0, 6.0, 10.0], {}, -6.0, math.inf),  # not in sight
+        ([0.0, 4.0, 6.0, 8.0], {"remaining": 100.0}, math.nan, math.inf),
+        ([0.0, 0.0, 1e-310, 2e-310], {}, -1e4, math.inf),  # a slope that would overflow
+    ],
+)
+def test_iterations_left_to_the_target(reduction, known, target, expected):
     with np.errstate(over="raise", invalid="raise"):
-        assert left(forecast([0.0, 0.0, 1e-310, 2e-310]), target=-1e4) == math.inf
-
-
-def test_iterations_are_those_until_nine_tenths_of_the_range():
-    assert left(forecast([0.0, 4.0, 6.0, 10.0])) == pytest.approx(8.0)
-    assert left(forecast([0.0, 4.0, 6.0, 10.0], fallen=30.0)) == pytest.approx(2.0)
-
-
-def test_a_target_of_ones_own_is_a_loss():
-    assert left(forecast([0.0, 4.0, 6.0, 10.0]), target=3.0) == pytest.approx(0.5)
-
-
-def test_nothing_is_left_where_the_target_is_reached():
-    assert left(forecast([0.0, 0.1, 0.2, 1.0], fallen=9.0)) == 0.0
-    assert left(forecast([0.0, 4.0, 6.0, 10.0]), target=5.0) == 0.0
-
-
-def test_what_is_not_in_sight_is_infinite():
-    assert left(forecast([0.0, 4.0, 6.0, 10.0]), target=-6.0) == math.inf
-    assert left(forecast([0.0, 4.0, 6.0, 8.0], remaining=100.0)) == math.inf
+        assert left(forecast(reduction, **known), target) == pytest.approx(expected)
 
 
 def test_a_young_job_has_a_few_iterations_to_go_and_falls_back_if_it_never_reports():

@@ -1,6 +1,7 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
 from dask_slaq.core.forecast.corrections import USUAL, at_horizon, ending, first_at, unreported
+from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.predictor import LossPredictor
 from dask_slaq.core.forecast.quality import iterations_to_losses, predicted_range
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
@@ -12,6 +13,7 @@ __all__ = [
     "Predictor",
     "Status",
     "at_horizon",
+    "concave_hull",
     "ending",
     "first_at",
     "iterations_to_losses",

@@ -34,8 +34,7 @@ def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray
 
     It falls by ``k / (k + USUAL)`` of its range in k iterations; `done` (n_jobs, 1) are over.
     """
-    part: FloatArray = horizons / (horizons + done + USUAL)
-    return part
+    return horizons / (horizons + done + USUAL)
 
 
 def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
@@ -83,8 +82,7 @@ def at_horizon(
     right = np.clip(np.searchsorted(horizons, ahead), 1, len(horizons) - 1)
     left, row = right - 1, np.arange(len(values))
     part = np.clip((ahead - horizons[left]) / (horizons[right] - horizons[left]), 0.0, 1.0)
-    found: FloatArray = values[row, left] * (1.0 - part) + values[row, right] * part
-    return found
+    return values[row, left] * (1.0 - part) + values[row, right] * part
 
 
 def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> FloatArray:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.like_curves import BETWEEN, at_iteration, concave, interpolate
+from dask_slaq.core.forecast.hull import concave_hull
+from dask_slaq.core.forecast.like_curves import BETWEEN, at_iteration, interpolate
 from dask_slaq.core.forecast.types import Status
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import (
     MIDDLES,
     MOST_LIKE,
@@ -31,8 +32,6 @@ from dask_slaq.core.memory import (
 
 __all__ = ["FromMemory"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Factors on the number of iterations of a like run, and the standard deviation of their logs.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -117,7 +116,8 @@ class FromMemory:
         column["fallen"][slot, :n] = np.concatenate([table for *_, table in shaped])
         self._expect_range(slot, [run for run, *_ in shaped], weight)
         by_run = column["fallen"][slot, AS_IS:n:N_STRETCHES].astype(np.float64)
-        return concave(weight @ by_run @ BETWEEN)
+        fall: FloatArray = concave_hull(HORIZONS, (weight @ by_run @ BETWEEN)[None, :])[0]
+        return fall
 
     def _expect_range(self, slot: int, runs: list[PastRun], weight: FloatArray) -> None:
         """Store what ranges the like runs let expect, relative to the first loss if it is > 0."""
@@ -266,4 +266,4 @@ class FromMemory:
         mixed = np.einsum("jh,jhb->jb", scaled, fallen)
         ahead = total[:, None] + HORIZONS
         to_come = interpolate(mixed, ahead)
-        return concave(to_come - to_come[:, :1]), misfit
+        return concave_hull(HORIZONS, to_come - to_come[:, :1]), misfit

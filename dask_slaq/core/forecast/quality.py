@@ -70,8 +70,7 @@ def iterations_to_losses(
         low, high = np.fmin(lower, curve), np.fmax(upper, curve)
     found = [_first_below(forecast.horizons, each, targets) for each in (low, curve, high)]
     known = (forecast.status == Status.OK) & np.isfinite(forecast.level)
-    iterations: FloatArray = np.where(known[:, None], np.array(found).T, np.nan)
-    return iterations
+    return np.where(known[:, None], np.array(found).T, np.nan)
 
 
 def _first_below(horizons: FloatArray, losses: FloatArray, targets: FloatArray) -> FloatArray:

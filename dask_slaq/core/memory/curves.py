@@ -7,15 +7,12 @@ curve of any length takes one short row and every report is O(1).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dask_slaq.core.job_arrays import JobArrays
+from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory.runs import MOST_POINTS, PastRun
 
 __all__ = ["EDGES", "MIDDLES", "N_BINS", "Traces", "shape_of"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.
 N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000

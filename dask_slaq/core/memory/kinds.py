@@ -44,8 +44,6 @@ def distance(one: Kind, other: Kind) -> float:
     It is inf between kinds of different names, and a feature that only one of them has counts as
     one order of magnitude.
 
-    Examples
-    --------
     >>> distance(Kind("a", (("rows", 6.0), ("C", 1.0))), Kind("a", (("rows", 3.0), ("C", -3.0))))
     5.0
     """
@@ -69,8 +67,6 @@ def read_kind(given: object) -> Kind | None:
     It is given as a name, or as a mapping with its ``name`` and numbers >= 0: parameters that shape
     the curve, and sizes of the data. Raises `InvalidSetting`.
 
-    Examples
-    --------
     >>> read_kind({"name": "resnet", "lr": 0.01, "rows": 1000})
     Kind(name='resnet', features=(('lr', -2.0), ('rows', 3.0)))
     """
@@ -121,8 +117,6 @@ def kind_of_name(name: str) -> Kind:
     Parts of the name with digits are cut off, since they number runs or state parameters; the first
     part that begins with letters keeps these. If nothing is left, the job is like no other.
 
-    Examples
-    --------
     >>> [kind_of_name(name).name for name in ("logreg-C0.1-3", "lbfgs-16", "resnet50 lr=0.1", "7")]
     ['logreg', 'lbfgs', 'resnet', '7']
     """

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory.kinds import Kind, distance
 
 __all__ = [
@@ -24,8 +24,6 @@ __all__ = [
     "thinned",
 ]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 #: Maximum number of points kept of one loss curve.
 MOST_POINTS = 64
@@ -40,41 +38,20 @@ NARROWEST = 0.5
 
 @dataclass(frozen=True, eq=False)
 class PastRun:
-    """A job that has ended. Runs are equal only to themselves.
-
-    Attributes
-    ----------
-    job : str
-        Its name.
-    kind : Kind
-    iteration : (n,) array of int
-        Increasing, from 1: iterations of which the loss is kept; at most `MOST_POINTS`.
-    loss : (n,) array
-        Loss after each of these iterations, in raw units.
-    iterations : int
-        Iterations when it ended.
-    outcome : {"done", "stopped", "failed"}
-        Only a run that is done tells how many iterations a run of its kind takes.
-    work : float
-        Core-seconds per iteration, nan if unknown.
-    tasks : float
-        Tasks that an iteration runs in parallel, nan if unknown.
-    law : (4,) tuple of float, optional
-        Coefficients of Ernest's law in seconds, if the job clearly did not scale linearly.
-    ended : float
-        Seconds since 1970.
-    """
+    """A job that has ended. Runs are equal only to themselves."""
 
     job: str
     kind: Kind
-    iteration: IntArray
-    loss: FloatArray
-    iterations: int
-    outcome: str = "done"
-    work: float = math.nan
-    tasks: float = math.nan
-    law: tuple[float, ...] | None = None
-    ended: float = 0.0
+    iteration: IntArray  # (n,) increasing from 1, at most `MOST_POINTS`: those whose loss is kept
+    loss: FloatArray  # (n,) loss after each of these, in raw units
+    iterations: int  # when it ended
+    outcome: str = (
+        "done"  # or "stopped" or "failed", which do not tell how many iterations it takes
+    )
+    work: float = math.nan  # core-seconds per iteration, nan if unknown
+    tasks: float = math.nan  # parallel tasks of an iteration, nan if unknown
+    law: tuple[float, ...] | None = None  # Ernest's, in seconds, if it did not scale linearly
+    ended: float = 0.0  # seconds since 1970
 
     def losses(self, first: int, last: int) -> FloatArray:
         """Return the loss of each iteration from `first` to `last`, interpolated."""
@@ -99,8 +76,6 @@ class PastRuns:
     There are at most `MOST_PER_KIND` runs of kinds of one name, and `MOST_KINDS` names: then the
     one that was added to least recently goes, with its runs.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> memory = PastRuns()
     >>> for rows in (3.0, 4.0, 6.0):

@@ -9,11 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
 #: Threads. Smaller amounts are rounding.
 EPSILON = 1e-9

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.placement.assignment import (
     EPSILON,
     Assignment,
-    BoolArray,
-    FloatArray,
-    IntArray,
     in_turn,
     joined,
     lay_out,

@@ -10,14 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from dask_slaq.core.placement.assignment import (
-    EPSILON,
-    Assignment,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    joined,
-)
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.placement.assignment import EPSILON, Assignment, joined
 from dask_slaq.core.placement.packing import FreeThreads
 from dask_slaq.core.placement.worker_sets import (
     Placement,

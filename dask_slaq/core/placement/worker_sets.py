@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from dask_slaq.core.placement.assignment import Assignment, BoolArray, IntArray, joined
+from dask_slaq.core.job_arrays import BoolArray, IntArray
+from dask_slaq.core.placement.assignment import Assignment, joined
 
 __all__ = ["Placement", "Workers", "bytes_of", "moved", "numbered", "unchanged"]
 

@@ -1,6 +1,5 @@
 """Scheduling policies, which turn a `Snapshot` of the jobs into an `Allocation` of threads."""
 
-from dask_slaq.core.policies.hull import concave_hull
 from dask_slaq.core.policies.quality_driven import (
     Policy,
     Traits,
@@ -17,7 +16,6 @@ __all__ = [
     "Policy",
     "Snapshot",
     "Traits",
-    "concave_hull",
     "fair_fill",
     "fit_floors",
     "policy",

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dask_slaq.core.policies.increments import BoolArray, FloatArray, Gain, IntArray, rows_of
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.policies.increments import Gain, rows_of
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
 
@@ -23,14 +24,7 @@ class GreedyPolicy:
     any job are given to the jobs with the smallest shares for their weight, so that no thread is
     idle for lack of a forecast. The index is the worth of the first thread; new jobs have most to
     gain and come first, and jobs that never report come last.
-
-    Attributes
-    ----------
-    needs : frozenset of str
-        See `Policy`.
     """
-
-    needs: frozenset[str] = frozenset()
 
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the value of one thread to each job, in any unit.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.policies.base import with_forecasts
-from dask_slaq.core.policies.increments import FloatArray
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors
 
@@ -26,8 +26,6 @@ class _InTurn:
     order of arrival, then by weight, then by name. The index is the number of jobs that come
     later, and -1 for jobs that never report.
     """
-
-    needs: frozenset[str] = frozenset()
 
     def key(self, snapshot: Snapshot) -> FloatArray:
         """Return the sort key of the jobs (n_jobs,), lowest first. It must not contain nan."""

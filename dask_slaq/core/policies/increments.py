@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from dask_slaq.core.job_arrays import FloatArray, IntArray
+
 Gain = Callable[[FloatArray], FloatArray]
 Worth = Callable[[FloatArray, FloatArray], FloatArray]
 

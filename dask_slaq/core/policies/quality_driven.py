@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.policies.base import (
     GreedyPolicy,
     MarginalValues,
@@ -17,7 +18,6 @@ from dask_slaq.core.policies.base import (
     first_value,
     index_of,
 )
-from dask_slaq.core.policies.increments import BoolArray, FloatArray
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 
@@ -161,8 +161,7 @@ class MaxTotal(GreedyPolicy):
     def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the weighted gain per thread."""
         rise = snapshot.gain(stop) - snapshot.gain(start)
-        value: FloatArray = snapshot.weight * rise / (stop - start)
-        return value
+        return snapshot.weight * rise / (stop - start)
 
 
 class FirstToTarget(MaxTotal):

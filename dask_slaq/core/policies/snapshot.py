@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.policies.increments import BoolArray, FloatArray, Gain, IntArray, rows_of
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.policies.increments import Gain, rows_of
 
 #: Fields of a snapshot with one value per job.
 ARRAYS = (
@@ -28,14 +29,6 @@ ASSUMED = {
 
 def _not_given() -> FloatArray:
     return np.zeros(0)
-
-
-def _no_gain() -> Gain:
-    return np.zeros_like
-
-
-def _by_threads() -> Gain:
-    return np.asarray
 
 
 @dataclass(frozen=True)
@@ -96,10 +89,10 @@ class Snapshot:
     known: BoolArray
     normalized: FloatArray
     # A factory, because a class attribute would keep `__getattr__` from being called for parts.
-    gain: Gain = field(default_factory=_no_gain)
+    gain: Gain = field(default_factory=lambda: np.zeros_like)
     reporting: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     to_target: FloatArray = field(default_factory=_not_given)
-    speed: Gain = field(default_factory=_by_threads)
+    speed: Gain = field(default_factory=lambda: np.asarray)
     age: FloatArray = field(default_factory=_not_given)
     attained: FloatArray = field(default_factory=_not_given)
     to_end: FloatArray = field(default_factory=_not_given)

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from dask_slaq.core.job_arrays import BoolArray, FloatArray
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues, by_name, index_of
-from dask_slaq.core.policies.increments import BoolArray, FloatArray
 from dask_slaq.core.policies.snapshot import Snapshot
 from dask_slaq.core.policies.water_filling import hand_out
 
@@ -68,8 +68,7 @@ class FinishTimeFair(GreedyPolicy):
         """
         before, after = (_shared(snapshot, threads) for threads in (start, stop))
         fall = np.where(_in_sight(snapshot), np.log(before / after), 0.0)
-        value: FloatArray = snapshot.weight * fall / (stop - start)
-        return value
+        return snapshot.weight * fall / (stop - start)
 
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.core.policies.increments import (
-    EPSILON,
-    FloatArray,
-    Increments,
-    IntArray,
-    Worth,
-)
+from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.policies.increments import EPSILON, Increments, Worth
 
 #: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a worth rises
 #: where it should not.
@@ -202,5 +197,4 @@ def _listed(
 
 def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
     """Return what each `cost` (n,) gets of a `budget` in order; the last one may get a part."""
-    given: FloatArray = np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)
-    return given
+    return np.clip(budget - (np.cumsum(cost) - cost), 0.0, cost)

@@ -317,5 +317,4 @@ def _chunks(rows: IntArray) -> list[IntArray]:
 def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray) -> FloatArray:
     """Return the sum of squared relative errors (n,) that the best multiple of one term leaves."""
     explained = np.divide(once * once, squared, out=np.zeros_like(once), where=squared > 0)
-    left: FloatArray = np.maximum(count - explained, 0.0)
-    return left
+    return np.maximum(count - explained, 0.0)

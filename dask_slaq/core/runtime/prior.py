@@ -110,8 +110,7 @@ def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> B
     """Return where squared relative errors (n,) fall to `other` by more than noise explains."""
     noise = NOISE_WEIGHT * NOISE**2 + np.minimum(error, other)
     variance = noise / (NOISE_WEIGHT + np.maximum(count - 2.0, 0.0))
-    better: BoolArray = error - other > np.maximum(CLEARLY * variance, GOOD**2 * count)
-    return better
+    return error - other > np.maximum(CLEARLY * variance, GOOD**2 * count)
 
 
 def _with_parallel_part(law: FloatArray) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, at_horizon
-from dask_slaq.core.settings import is_number, shown
+from dask_slaq.core.settings import is_whole, shown
 
 __all__ = ["EXPLORE", "SearchSettings", "Trial", "Trials"]
 
@@ -42,21 +42,17 @@ class SearchSettings:
         if self.goal not in GOALS:
             allowed = ", ".join(GOALS)
             raise InvalidSetting(f"goal must be one of {allowed}, not {shown(self.goal)}")
-        if self.steps is not None and not _is_count(self.steps, 1):
+        if self.steps is not None and not is_whole(self.steps, 1):
             raise InvalidSetting(
                 f"steps must be a number of reports >= 1, or None, not {shown(self.steps)}"
             )
         for name in ("maximize", "prune"):
             if not isinstance(value := getattr(self, name), bool):
                 raise InvalidSetting(f"{name} must be True or False, not {shown(value)}")
-        if not _is_count(self.max_waiting, 0):
+        if not is_whole(self.max_waiting, 0):
             raise InvalidSetting(
                 f"max_waiting must be a number of models >= 0, not {shown(self.max_waiting)}"
             )
-
-
-def _is_count(value: object, least: int) -> bool:
-    return is_number(value) and least <= value == int(value)  # type: ignore[operator, call-overload]
 
 
 @dataclass(slots=True, eq=False)

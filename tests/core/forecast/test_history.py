@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.forecast.history import Histories
@@ -13,7 +13,6 @@ runs = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(runs)
 def test_reports_one_by_one_are_kept_as_those_of_all_rows_at_once(batches):
     one, other = Histories(8), Histories(8)

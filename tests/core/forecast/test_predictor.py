@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,12 +13,11 @@ from dask_slaq.core.errors import (
     SlaqError,
     UnknownJob,
 )
-from dask_slaq.core.forecast import Forecast, LossPredictor, Status, types
+from dask_slaq.core.forecast import Forecast, LossPredictor, Status
 from dask_slaq.core.forecast import predictor as loss_module
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.experts.backtest import Backtest
 from dask_slaq.core.forecast.history import Histories
-from dask_slaq.core.forecast.smoothing import normalize_window, report_noise
+from dask_slaq.core.forecast.smoothing import normalize_window
 
 K = np.arange(400)
 #: Smooth curves from 1 to 0, by iteration.
@@ -76,10 +73,6 @@ def assert_well_formed(forecast: Forecast) -> None:
     assert np.isfinite(forecast.level[reported]).all()
     assert np.isnan(forecast.level[~reported]).all()
     assert set(forecast.status) <= set(Status)
-
-
-def test_the_example_of_a_predictor() -> None:
-    assert doctest.testmod(types).failed == 0
 
 
 # Any input
@@ -165,7 +158,7 @@ def test_scaling_the_losses_scales_the_forecast(
     drawn: tuple[str, int, float, int], exponent: int
 ) -> None:
     losses, factor = _curve(drawn), 2.0**exponent
-    one, other = predict(losses), predict(losses * factor)
+    one, other = predict(losses, every=4), predict(losses * factor, every=4)
     assert other.status[0] == one.status[0]
     for name in ("reduction", "level", "remaining", "noise", "start", "largest_change"):
         np.testing.assert_allclose(
@@ -179,7 +172,7 @@ def test_adding_a_constant_changes_the_level_alone(
     drawn: tuple[str, int, float, int], constant: float
 ) -> None:
     losses = _curve(drawn) - 20.0  # of a kind that zero does not bound
-    one, other = predict(losses), predict(losses + constant)
+    one, other = predict(losses, every=4), predict(losses + constant, every=4)
     assert other.status[0] == one.status[0]
     np.testing.assert_allclose(other.level - constant, one.level, atol=1e-6)
     for name in ("reduction", "remaining", "noise", "largest_change"):
@@ -295,9 +288,15 @@ def test_any_number_is_a_loss(loss: float) -> None:
     assert predict([loss]).level[0] == float(loss)
 
 
-def test_unknown_job() -> None:
+def test_refused_calls_name_the_job_and_change_nothing() -> None:
     predictor = LossPredictor()
     predictor.add("a")
+    predictor.report("a", 1.0)
+    with pytest.raises(DuplicateJob, match="'a'"):
+        predictor.add("a")
+    for target in (np.nan, np.inf, -1e301):
+        with pytest.raises(NonFiniteLoss, match="target"):
+            predictor.add("b", target=target)
     for call in (
         lambda: predictor.report("b", 1.0),
         lambda: predictor.remove("b"),
@@ -306,26 +305,9 @@ def test_unknown_job() -> None:
         with pytest.raises(UnknownJob) as caught:
             call()
         assert str(caught.value) == "job 'b' is not running"
-        assert isinstance(caught.value, KeyError)
-        assert isinstance(caught.value, SlaqError)
-
-
-def test_duplicate_job_keeps_the_first() -> None:
-    predictor = LossPredictor()
-    predictor.add("a")
-    predictor.report("a", 1.0)
-    with pytest.raises(DuplicateJob, match="'a'"):
-        predictor.add("a")
+        assert isinstance(caught.value, KeyError) and isinstance(caught.value, SlaqError)
     predictor.fit()
     assert predictor.forecast(["a"]).n_reports[0] == 1
-
-
-@pytest.mark.parametrize("target", [np.nan, np.inf, -1e301])
-def test_target_must_be_finite(target: float) -> None:
-    predictor = LossPredictor()
-    with pytest.raises(NonFiniteLoss, match="target"):
-        predictor.add("a", target=target)
-    predictor.add("a")
 
 
 # Accuracy
@@ -348,8 +330,10 @@ def test_smooth_curves_are_forecast(name: str) -> None:
     assert np.sum(errors) < 0.3 * np.sum(falls) + 1e-3 * len(errors)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("noise", [0.01, 0.05])
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [*((name, 0.05) for name in FAMILIES), ("exponential", 0.01), ("power 1", 0.01)],
+)
 def test_noisy_curves_are_forecast(name: str, noise: float) -> None:
     curve, rng = FAMILIES[name], np.random.default_rng(1)
     jobs, predictor = [str(i) for i in range(8)], LossPredictor()
@@ -392,7 +376,7 @@ def test_a_slow_fall_under_noise_shows_over_the_whole_run() -> None:
 @settings(max_examples=20)
 def test_noise_is_measured(seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
-    forecast = predict(rng.standard_normal(64) * noise)
+    forecast = predict(rng.standard_normal(64) * noise, every=64)
     # Of 4,000 seeds: 0.23 to 1.96 of it, 98 % of them 0.46 to 1.58.
     assert 0.15 * noise < forecast.noise[0] < 2.5 * noise
 
@@ -402,16 +386,9 @@ def test_a_smooth_curve_has_no_noise(name: str) -> None:
     assert predict(FAMILIES[name][:40]).noise[0] < 1e-9
 
 
-def test_noise_needs_five_reports() -> None:
-    losses = np.array([[0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]] * 3)
-    noise = report_noise(losses, np.array([1, 4, 5]))
-    assert list(noise[:2]) == [0, 0]
-    assert noise[2] > 0
-
-
 # One in a hundred runs of five random reports looks like a curve that has ended; the next tell.
-@given(st.integers(0, 2**32 - 1), st.integers(10, 300))
-@settings(max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(10, 120))
+@settings(max_examples=20)
 def test_a_noisy_job_is_never_given_up(seed: int, n: int) -> None:
     forecast = predict(np.random.default_rng(seed).standard_normal(n), every=7)
     if forecast.status[0] == Status.OK:
@@ -498,6 +475,7 @@ def test_history_keeps_newest_reports_and_means_of_the_whole_run(
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=6, max_size=40), st.integers(1, 5))
+@settings(max_examples=25)
 def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -> None:
     (now, rows), (then, _) = stored(losses, 64), stored(losses[:-back], 64)
     one, other = (
@@ -510,26 +488,7 @@ def test_looking_back_shows_what_was_seen_then(losses: list[float], back: int) -
         np.testing.assert_array_equal(a, b, err_msg=name)
 
 
-@given(st.integers(1, 12))
-def test_the_expert_that_was_right_is_believed(every: int) -> None:
-    losses = [100.0 - k for k in range(61)]
-    backtest = Backtest(np.array([1.0, 1.0]))
-    rows = np.array([backtest.acquire()])
-    assert np.ptp(backtest.log_weights(rows)) == 0
-    for k in range(1, len(losses), every):
-        view = normalize_window(stored(losses[:k], 64)[0], rows, np.array([0]))
-        backtest.score(rows, view)
-        stays, falls = np.zeros((2, 1, 1 + len(HORIZONS)))
-        falls[0, 1:] = HORIZONS / view.unit
-        backtest.remember(rows, view, np.stack([stays, falls]))
-    by_rate, by_hold = backtest.log_weights(rows)[0, ::-1]
-    assert by_rate - by_hold > np.log(100)
-
-
 def test_a_job_seldom_fitted_is_judged_in_hindsight() -> None:
-    backtest = Backtest(np.array([1.0, 1.0]))
-    rows = np.array([backtest.acquire() for _ in range(3)])
-    assert list(backtest.behind(rows, np.array([3, 4, 40]))) == [0, 2, 5]
     seldom, often = (
         predict(FAMILIES["exponential"][:30], every=30),
         predict(FAMILIES["exponential"][:30]),
@@ -577,8 +536,8 @@ def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         predictor.add(str(job))
     original = predictor._fit
     monkeypatch.setattr(predictor, "_fit", lambda rows: (np.add.at(seen, rows, 1), original(rows)))
-    for k in range(200):
+    for k in range(100):
         for job in range(40):
             predictor.report(str(job), 1.0 / (1 + k) + (k % 2) * (job < 2))
         predictor.fit()
-    assert seen.min() >= 3, "two jobs that surprise each time do not keep the others out"
+    assert seen.min() >= 2, "two jobs that surprise each time do not keep the others out"

@@ -35,7 +35,7 @@ def test_the_name_without_its_parameters_is_the_last_resort(name, kind):
     assert kind_of_name(name) == Kind(kind)
 
 
-@given(st.text(max_size=300))
+@given(st.text(max_size=80))
 def test_any_name_has_a_kind(name):
     kind = kind_of_name(name)
     if kind.name != name:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import pytest
 
-from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose, turns
+from dask_slaq.core.trials import Account, Room, SearchSettings, Trials, choose
 from dask_slaq.core.trials.trials import EXPLORE, PATIENCE, TURN
 
 
@@ -152,7 +151,6 @@ def test_a_task_that_runs_elsewhere_begins_anew_and_one_task_may_train_several()
 
 
 def test_account_gives_what_is_due():
-    assert doctest.testmod(turns).failed == 0
     account, used = Account(), []
     for _ in range(300):
         account.update(1.4, used[-1] if used else 0, 0.05)

@@ -53,8 +53,7 @@ class Backtest(JobArrays):
 
     def log_weights(self, rows: IntArray) -> FloatArray:
         """Return the logs of the experts' weights, (n_rows, n_experts), up to a row constant."""
-        log_weight: FloatArray = -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
-        return log_weight
+        return -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
 
     def score(self, rows: IntArray, view: NormalizedWindow) -> None:
         """Score the stored forecasts by the reports in the present windows that have arrived since.
