@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ class _Job:
     """What is remembered of one job."""
 
     def __init__(self) -> None:
-        self.keys: dict[int, Layer] = {}  # by hash, the one that ended last at the end
+        self.keys = OrderedDict[int, Layer]()  # by hash, the one that ended last at the end
         self.layers: dict[str, Layer] = {}  # with a key in `keys`
         self.repeated: dict[str, Layer] = {}
 
@@ -116,7 +117,7 @@ class Recomputed:
             if layer.name not in known.repeated:
                 self._repeats(known, layer)
         elif len(known.keys) > MOST_KEYS:
-            oldest = known.keys.pop(next(iter(known.keys)))
+            _, oldest = known.keys.popitem(last=False)  # a dict would look at all that was deleted
             oldest.live -= 1
             if not oldest.live:
                 del known.layers[oldest.name]

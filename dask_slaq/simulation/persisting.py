@@ -23,7 +23,7 @@ IN_MEMORY = 0.6
 #: Part of what a choice saves that is given up for fewer results, each a line in a program.
 WORTH = 0.05
 #: Maximum number of layers that are considered.
-MOST = 50
+MOST = 30
 #: Token in the name of a layer, of which the beginning is shown.
 _TOKEN = re.compile(r"-([0-9a-f]{8})[0-9a-f]{24}")
 
