@@ -112,3 +112,16 @@ def test_late_predictions_are_reconstructed():
     assert [name for name, *_ in found] == ["linear", "network"]
     assert all(int(count) > 0 and float(accuracy) > 0.7 for _, count, accuracy, _ in found)
     assert float(found[0][-1]) < 1e-9  # exactly
+
+
+@pytest.mark.slow
+def test_advice_on_what_to_persist_saves_the_repeats():
+    pytest.importorskip("dask_ml")
+    text = run("what_to_persist.py")
+    advice, saves, repeats = re.search(
+        r"Persist (\S+) \(.* saves about (\S+) of (\S+) core-seconds", text
+    ).groups()
+    assert advice.startswith("concatenate-")  # which is X
+    assert 0.9 * float(repeats) <= float(saves)
+    assert float(saves) > 0
+    assert "the models are equal" in text

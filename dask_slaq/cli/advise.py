@@ -1,4 +1,4 @@
-"""``dask slaq advise``: choice of solver and thread count from recorded runs."""
+"""``dask slaq advise``: from recorded runs, what to persist, and which solver on which threads."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from dask_slaq.cli.text import aligned, printable
 __all__ = ["advise"]
 
 _HEADING = ("solver", "iterations", "threads", "s/iteration", "seconds", "thread-seconds", "")
+#: Maximum number of layers in a table, and of characters in a layer's name.
+MOST_LAYERS, WIDTH = 12, 40
+_KEPT_HEADING = ("layer", "times", "repeats/s", "saves/s", "size", "")
+_KEPT_LEGEND = (
+    "layer: the name of a Dask collection (x.name of an array, df._name); times: that each part "
+    "was computed;\nrepeats: core-seconds of all but the first time; saves: if it alone is "
+    "persisted, with what only it needs."
+)
 _LEGEND = (
     "~: predicted, as no run reached the target, with the band that four runs in five are to end "
     "in.\n*: extrapolated to a number of threads that was not recorded."
@@ -34,10 +42,43 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
     return counts
 
 
+def _bytes(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """Parse a size in bytes."""
+    from dask.utils import parse_bytes
+
+    if value is None:
+        return None
+    try:
+        size = parse_bytes(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a size, such as 4GiB") from None
+    if size < 1:
+        raise click.BadParameter(f"must be at least 1 byte, not {value!r}")
+    return size
+
+
 @click.command()
 @click.argument("logs", metavar="[LOG...]", nargs=-1, type=click.Path(exists=True, dir_okay=False))
 @click.option(
-    "--target", type=float, required=True, metavar="LOSS", help="Loss to reach, as jobs report it."
+    "--target",
+    type=float,
+    metavar="LOSS",
+    help="Loss to reach, as jobs report it: advise a solver and threads.",
+)
+@click.option(
+    "--memory-limit",
+    callback=_bytes,
+    metavar="SIZE",
+    show_default="60 % of the recorded workers' memory, above which Dask spills",
+    help="Without --target: what the results that a job persists may take, such as 4GiB.",
+)
+@click.option(
+    "--except",
+    "without",
+    multiple=True,
+    metavar="LAYER",
+    help="Without --target: a layer that you cannot persist, since a library makes it. Can be "
+    "repeated.",
 )
 @click.option(
     "--group",
@@ -70,7 +111,9 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str | Non
 @json_option
 def advise(
     logs: tuple[str, ...],
-    target: float,
+    target: float | None,
+    memory_limit: int | None,
+    without: tuple[str, ...],
     group: str | None,
     threads: list[int],
     within: float | None,
@@ -78,10 +121,15 @@ def advise(
     kinds: tuple[str, ...],
     json_file: str | None,
 ) -> None:
-    """Find the solver and thread count that reach a target loss soonest or cheapest.
+    """Find what to persist, or the solver and thread count that reach a target loss soonest.
 
     LOG is a file recorded with the setting slaq.log. It may hold several training runs; older
-    files (LOG.1, LOG.2, ...) are read first. Runs are grouped by job name. Name jobs by solver,
+    files (LOG.1, LOG.2, ...) are read first.
+
+    Without --target: lists for each job the results that it computed more than once, and those that
+    save most when persisted.
+
+    With --target: runs are grouped by job name. Name jobs by solver,
     and record each solver with at least two thread counts: with a single one, the number of
     tasks is the only evidence of how the solver scales.
 
@@ -92,13 +140,29 @@ def advise(
     """
     from dask_slaq.cli.tables import tell
     from dask_slaq.core.errors import SlaqError
-    from dask_slaq.simulation import advice
+    from dask_slaq.simulation import advice, persisting
     from dask_slaq.simulation.recorded import LogError
 
     if not logs and memory is None:
-        raise click.UsageError("give a LOG or --memory")
+        raise click.UsageError("give a LOG, or --memory and --target")
+    for_target = {"--group": group, "--threads": threads, "--within": within, "--memory": memory}
+    others = (
+        {"--memory-limit": memory_limit, "--except": without} if target is not None else for_target
+    )
+    if wrong := [name for name, value in others.items() if value]:
+        raise click.UsageError(f"{wrong[0]} is {'not ' if target is not None else ''}for --target")
     if kinds and memory is None:
         raise click.UsageError("--kind needs --memory")
+    if target is None:
+        try:
+            with bars() as progress:
+                kept = persisting.advise_persisting(
+                    logs, memory_limit, without=without, progress=progress
+                )
+        except (SlaqError, LogError) as error:
+            raise click.ClickException(str(error)) from None
+        tell(kept, _kept_text(kept), json_file)
+        return
     runs = [run for run in runs_of_store(memory) if not kinds or run.kind.name in kinds]
     if memory is not None and not runs and not logs:
         raise click.ClickException("there is no past run of these kinds: see dask slaq memory")
@@ -117,6 +181,50 @@ def advise(
     except (SlaqError, LogError) as error:
         raise click.ClickException(str(error)) from None
     tell(found, _text(found), json_file)
+
+
+def _kept_text(found: Mapping[str, Any]) -> str:
+    """Return the result of `advise_persisting` as a table per job, and what to persist."""
+    from dask.utils import format_bytes
+
+    lines: list[str] = []
+    for job in found["jobs"]:
+        shown = [x for k, x in enumerate(job["layers"]) if k < MOST_LAYERS or x["persist"]]
+        cells = [list(_KEPT_HEADING)]
+        for layer in shown:
+            cells.append(
+                [
+                    _shorten(layer["layer"]),
+                    f"{layer['computed'] / layer['keys']:.1f}",
+                    f"{layer['seconds']:.2f}",
+                    f"{layer['saves']:.2f}",
+                    format_bytes(layer["bytes"]),
+                    "persist" if layer["persist"] else "",
+                ]
+            )
+        lines += [printable(job["job"]), "", *aligned(cells, left=(0, 5))]
+        if more := len(job["layers"]) - len(shown):
+            lines.append(f"and {more} more, see --json")
+        chosen = [_shorten(x["layer"]) for x in job["layers"] if x["persist"]]
+        limit = format_bytes(int(job["memory_limit"]))
+        lines += [
+            "",
+            f"Persist {', '.join(chosen)} ({format_bytes(job['bytes'])} of {limit}): saves about "
+            f"{job['saves']:.2f} of {job['seconds']:.2f} core-seconds that repeats took."
+            if chosen
+            else f"No result that saves anything fits in {limit}.",
+            "",
+        ]
+    if lines:
+        lines += [_KEPT_LEGEND, ""]
+    return "\n".join([*lines, *found["notes"]]).rstrip()
+
+
+def _shorten(layer: str) -> str:
+    from dask_slaq.simulation.persisting import names_of
+
+    name = printable(names_of(layer)[2])
+    return name if len(name) <= WIDTH else f"...{name[-WIDTH:]}"
 
 
 def _text(found: Mapping[str, Any]) -> str:

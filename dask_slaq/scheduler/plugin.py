@@ -33,6 +33,7 @@ from dask_slaq.scheduler.identity import Identity
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
+from dask_slaq.scheduler.recomputed import Recomputed
 from dask_slaq.scheduler.registration import (
     forget_failure,
     others_to_replace,
@@ -99,6 +100,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.failed: str | None = None
         self.journal: Journal | None = None
         self.activity: Activity | None = None
+        self.recomputed: Recomputed | None = None
         self._started_on: Scheduler | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -212,9 +214,10 @@ class SlaqPlugin(SchedulerPlugin):
             owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             memory=self.memory.runs,
         )
-        self.activity = None
+        self.activity = self.recomputed = None
         if self.journal is None:
             return engine
+        self.recomputed = Recomputed(self.scheduler, self.journal.write)
         now, about = monotonic(), {"unix": time(), "numpy": np.__version__}
         self.activity = Activity(now)
         return Recorder(engine, self.journal.write, now, self.activity, **about)
@@ -266,6 +269,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.pools.set_limits({})
         self.jobs.accounts.stop()
         self.memory.stop()
+        if self.recomputed is not None:
+            self.recomputed.close()
         self.jobs.forget_all()
         self._close_journal()
         if self.messages.current:
@@ -291,6 +296,8 @@ class SlaqPlugin(SchedulerPlugin):
         self.task_owners.cancel()
 
     def _close_journal(self) -> None:
+        if self.recomputed is not None:
+            self.recomputed.close()
         if self.journal is not None:
             self.journal.close()
 
@@ -349,6 +356,8 @@ class SlaqPlugin(SchedulerPlugin):
         """
         self.searches.end(name)
         self._remember(name)
+        if self.recomputed is not None:
+            self.recomputed.job_ended(name)
         self.memory.end(name, outcome)
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
@@ -400,7 +409,10 @@ class SlaqPlugin(SchedulerPlugin):
                 if not self.jobs.reports:
                     return
             if self.activity is not None:
-                self.activity.moved(self.pools.tracker.job_of(key), key, finish, monotonic())
+                job = self.pools.tracker.job_of(key)
+                self.activity.moved(job, key, finish, monotonic())
+                if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
+                    self._computed(job, key, kwargs)
             if self.searches.running:
                 self.searches.transition(key, start, finish)
             self.pools.tracker.transition(key, start, finish, kwargs)
@@ -408,6 +420,12 @@ class SlaqPlugin(SchedulerPlugin):
                 self.pools.check_task(key)
         except Exception as error:
             self.fall_back(error)
+
+    def _computed(self, job: str, key: Any, kwargs: dict[str, Any]) -> None:
+        """Count a task of a job that has ended."""
+        if self.recomputed is not None:
+            ran = kwargs.get("startstops") or ()
+            self.recomputed.task_ended(job, self.scheduler.tasks[key], ran)
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
         """Keep workers with data of a job that computes. See `SchedulerPlugin`."""

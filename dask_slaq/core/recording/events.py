@@ -16,7 +16,7 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 Event = dict[str, Any]
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
-VERSION = 8
+VERSION = 9
 
 
 class BadEvent(SlaqError, ValueError):
@@ -87,6 +87,14 @@ def _is_kind(value: Any) -> bool:
     )
 
 
+def _is_layer(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and all(name in value and of.test(value[name]) for name, of in _LAYER.items())
+        and value["keys"] <= value["computed"]
+    )
+
+
 _TEXT = Allowed("a text", lambda value: isinstance(value, str))
 _FLAG = Allowed("true or false", lambda value: isinstance(value, bool))
 _ANY = Allowed(
@@ -104,6 +112,10 @@ _RUN = _whole(0, 10**12)
 _LIKE = Allowed("a list of numbers of past runs", lambda value: _list_of(_RUN, value))
 _TERMS = Allowed("a list of a weight and a limit or null", _owner_terms)
 _KIND = Allowed("a name and features with their numbers", _is_kind)
+_LAYER = {
+    "layer": _TEXT, "computed": _whole(1, 10**12), "keys": _whole(1, 10**12),
+    "seconds": _COUNT, "bytes": _BYTES, "needs": _mapping(_number(0, 1)), "elsewhere": _COUNT,
+}  # fmt: skip
 
 #: Required fields of each kind of event. `time` is in seconds on the caller's clock.
 EVENTS: dict[str, dict[str, Allowed]] = {
@@ -168,6 +180,17 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         ),
         "ended": _ANY,
     },
+    # Layers of a job, each a Dask collection's name, whose keys were computed more than once: their
+    # `computed` tasks, different `keys`, core-`seconds` of the repeats, `bytes` of all results, the
+    # layers that they need, with the part of their keys, and how often they were needed `elsewhere`
+    # per key, by the client or by layers that are not listed. Comes before `leave`.
+    "recomputed": {
+        "job": _TEXT,
+        "layers": Allowed(
+            "a list of layers",
+            lambda value: isinstance(value, list) and all(map(_is_layer, value)),
+        ),
+    },
     # An event could not be written, so later decisions cannot be replayed.
     "dropped": {"kind": _TEXT},
 }  # fmt: skip
@@ -187,6 +210,7 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     "set": {"latest": _LATEST},
     "leave": {"outcome": _TEXT},
     "report": {"idle": _IDLE},
+    "recomputed": {"memory": _BYTES},  # of all workers
     "decide": {
         "offered": _COUNT, "workers": _mapping(_whole(1, 1_000_000)),
         "eligible": _mapping(Allowed("a list of texts", _texts)),

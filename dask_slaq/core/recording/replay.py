@@ -146,7 +146,7 @@ def replay(events: Iterable[Any]) -> Replay:
 
 def _apply(engine: Engine, kind: str, event: Event) -> None:
     """Apply an event other than a decision to an engine."""
-    if kind == "taken":  # no longer has an effect
+    if kind in ("taken", "recomputed"):  # the former no longer has an effect
         return
     if kind == "policy":
         engine.set_policy(event["policy"])

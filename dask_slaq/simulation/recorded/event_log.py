@@ -160,6 +160,8 @@ class RecordedJob:
     waiting: float = 0.0
     #: Most tasks at once.
     most: float = 0.0
+    #: Its last event ``recomputed``; None if nothing was computed more than once.
+    recomputed: Event | None = None
     #: Time at which the job ended; None if it had not.
     left: float | None = None
     #: Threads granted, and the thread-seconds that the job could use from its last report `until`.
@@ -257,6 +259,8 @@ class Recording:
             job.overhead += [0.0] * (len(job.times) - len(job.overhead))
             job.idle.append(max(event.get("idle", 0.0), 0.0))
             job.waiting = 0.0
+        elif kind == "recomputed":
+            job.recomputed = event
         elif kind == "max_iter":
             job.settings["max_iter"] = event["max_iter"]
         elif kind == "kind":
