@@ -190,7 +190,8 @@ class Dispatcher:
             if pool.gang and not self._together(pool):
                 self._leave(self._open)  # keep all slots until there are enough for the gang
                 return
-            if pool.gang and not pool.running and stage is not SCARCE:
+            scarce = any(kind is not ANY for kind in pool.kinds)
+            if pool.gang and not pool.running and (scarce or stage is not SCARCE):
                 places = self._places(pool, key)
                 if places and self._is_kept_from(pool, places[0], len(places) - 1):
                     self.kept = True

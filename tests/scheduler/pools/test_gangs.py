@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import dask
+import pytest
 from distributed import wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 from driving import gen_cluster, on_virtual_clock, running, state_of, tasks_of, until, work
@@ -175,7 +176,8 @@ def test_a_run_on_one_worker_does_not_wait():
     assert Gangs().add("pool", lightgbm(1, size=1), "a", 0.0).complete(0.0)
 
 
-def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free():
+@pytest.mark.parametrize("needs", [{}, {"resources": {"GPU": 1}}])
+def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(needs):
     """One half of them would hold its threads, and wait for the other."""
     from benchmarks import virtual
 
@@ -193,7 +195,10 @@ def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are
                 await client.submit(work, 0.5, pure=False)  # so that the duration is known
                 busy = client.submit(work, 0.5, workers=[home], pure=False)
             await state_of(cluster.scheduler, busy, "processing")
-            with tasks_of("a"):  # to fetch the data elsewhere takes a second
+            with (
+                tasks_of("a"),
+                dask.annotate(**needs),
+            ):  # to fetch the data elsewhere takes a second
                 gang = client.map(work, [0.2] * 2, data, pure=False)
             await until(lambda: running(plugin, "a") == 2)
             assert cluster.scheduler.tasks[busy.key].state == "processing"
@@ -201,4 +206,4 @@ def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are
             assert len({*on, home}) == 3
             await client.gather(gang)
 
-    on_virtual_clock(scenario, [1, 1, 1])
+    on_virtual_clock(scenario, [1, 1, 1], resources=[{"GPU": 1}] * 3)
