@@ -92,17 +92,18 @@ def job_block(
     client: Client,
     max_iter: int | None = None,
     kind: Mapping[str, Any] | None = None,
+    gang: bool = False,
 ) -> Any:
     """Make the block in which a driver trains, for ``with`` or ``async with``.
 
     Its value has a method `report` for the job's losses, which ignores them under the policy
-    `none`.
+    `none`. With `gang`, tasks that are ready together start together, except under `none`.
     """
     if policy == "none":
         return _PlainBlock()
     import dask_slaq as slaq
 
-    return slaq.job(name, max_iter=max_iter, kind=kind, client=client)
+    return slaq.job(name, max_iter=max_iter, kind=kind, gang=gang, client=client)
 
 
 class _PlainBlock:

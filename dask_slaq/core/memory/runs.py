@@ -74,7 +74,8 @@ class PastRuns:
     """Past runs by the name of their kind, of which the oldest are forgotten.
 
     There are at most `MOST_PER_KIND` runs of kinds of one name, and `MOST_KINDS` names: then the
-    one that was added to least recently goes, with its runs.
+    one that was added to least recently goes, with its runs. Runs that are done stay longer: a
+    program that fails again and again would else push out those from which forecasts are made.
 
     >>> import numpy as np
     >>> memory = PastRuns()
@@ -97,7 +98,11 @@ class PastRuns:
 
     def add(self, run: PastRun) -> None:
         """Add a run. O(1)."""
-        self._runs.setdefault(run.kind.name, deque(maxlen=MOST_PER_KIND)).append(run)
+        runs = self._runs.setdefault(run.kind.name, deque(maxlen=MOST_PER_KIND))
+        if len(runs) == MOST_PER_KIND:
+            failed = (old for old in runs if old.outcome != "done")
+            runs.remove(next(failed, runs[0]))
+        runs.append(run)
         self._runs.move_to_end(run.kind.name)
         if len(self._runs) > MOST_KINDS:
             self._runs.popitem(last=False)
@@ -105,12 +110,19 @@ class PastRuns:
     def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
         """Return the nearest runs of like kind, and their `distance`.
 
-        Nearest first; of equally near runs, those that ended last.
+        Nearest first; of equally near runs, those that ended last. Runs that are not done take only
+        the places that are left.
         """
         runs = self._runs.get(kind.name, ())
         found = [(run, distance(kind, run.kind)) for run in runs]
-        found.sort(key=lambda pair: (pair[1], -pair[0].ended, pair[0].job))
-        return found[:MOST_LIKE]
+        found.sort(key=_by_distance)
+        found.sort(key=lambda pair: pair[0].outcome != "done")
+        return sorted(found[:MOST_LIKE], key=_by_distance)
+
+
+def _by_distance(pair: tuple[PastRun, float]) -> tuple[float, float, str]:
+    run, apart = pair
+    return apart, -run.ended, run.job
 
 
 def kernel(distances: Sequence[float]) -> FloatArray:

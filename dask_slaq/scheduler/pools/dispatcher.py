@@ -15,9 +15,9 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from itertools import islice
+from itertools import islice, product
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LOOKED_AT, SLACK, WORTH
 from dask_slaq.scheduler.pools.durations import TRIVIAL
@@ -190,6 +190,20 @@ class Dispatcher:
             if pool.gang and not self._together(pool):
                 self._leave(self._open)  # keep all slots until there are enough for the gang
                 return
+            scarce = any(kind is not ANY for kind in pool.kinds)
+            if pool.gang and not pool.running and (scarce or stage is not SCARCE):
+                places = self._places(pool, key)
+                if places and self._is_kept_from(pool, places[0], len(places) - 1):
+                    self.kept = True
+                    continue
+                if not all(map(self._send, places)):
+                    self._leave(self._open)
+                    return
+                for place in places:
+                    if not self.sent.has_slot(place.ws):
+                        self._open.pop(place.ws.address, None)
+            if not pool.kinds:
+                continue
             choice = self._choose(pool, key, stage)
             if choice is None:
                 if pool.first_root():
@@ -251,6 +265,37 @@ class Dispatcher:
         threads = sum(ws.nthreads for ws in fits)
         free = sum(max(ws.nthreads - load(ws), 0) for ws in fits)
         return bool(pool.running) or free >= min(len(pool.ready), threads)
+
+    def _places(self, pool: Pool, key: Key) -> list[Choice]:
+        """Return free threads for all ready tasks of a gang, or as many as can ever run.
+
+        A task whose home is busy does not wait for it, since the others would hold their threads
+        and wait for it. Empty if a task finds no thread that it may take: they go one by one then.
+        """
+        free = {a: ws.nthreads - load(ws) for a, ws in self._open.items() if has_thread(ws)}
+        entries = sorted(e for e in pool.ready.values() if not self.gangs.is_open(e.ts))
+        entries = entries[: self.scheduler.total_nthreads]
+        if len(entries) < 2 or (pool.group is not None and not pool.group.has_room(len(entries))):
+            return []
+        found: dict[Any, Choice] = {}
+        taken: Counter[tuple[str, str]] = Counter()  # of each worker's resources
+        for at_home, entry in product((True, False), entries):
+            if entry.ts in found:
+                continue
+            needs = entry.kind.resources or ()
+            for a in entry.homes if at_home else sorted(free, key=lambda a: (-free[a], a)):
+                ws = self._open.get(a)
+                if ws is None or not free.get(a) or not self._may(pool, entry.kind, entry, ws):
+                    continue
+                left = {r: ws.resources[r] - ws.used_resources.get(r, 0) for r, _ in needs}
+                if all(left[r] - taken[a, r] >= needed for r, needed in needs):
+                    place = "home of its input" if at_home else "a thread is free"
+                    lent = "" if a in pool.workers else "lent, "
+                    found[entry.ts] = Choice(pool, entry, ws, key, f"{lent}all at once: {place}")
+                    free[a] -= 1
+                    taken.update({(a, r): needed for r, needed in needs})
+                    break
+        return list(found.values()) if len(found) == len(entries) else []
 
     def _choose(self, pool: Pool, key: Key, stage: int) -> Choice | None:
         """Return the job's first task, in Dask's order, that may take a slot."""
@@ -365,8 +410,10 @@ class Dispatcher:
             slots = min(slots, ws.resources.get(resource, 0) / needed if needed else slots)
         return seconds + (ready.count_at[ws.address] - 1) * expected / max(slots, 1.0)
 
-    def _is_kept_from(self, pool: Pool, choice: Choice) -> bool:
+    def _is_kept_from(self, pool: Pool, choice: Choice, more: int = 0) -> bool:
         """Return whether a slot is kept for a job that is about to have a ready task again.
+
+        `more` is the number of slots that are taken together with that of the choice.
 
         An iterative job has no ready task for a moment between two iterations. If its slots were
         taken by long tasks meanwhile, it would wait until these end (anticipatory scheduling: Iyer
@@ -387,7 +434,7 @@ class Dispatcher:
                 elsewhere = sum(sent.worker != choice.ws.address for sent in running)
                 kept += max(due - elsewhere, 0.0)
         slots = sum(max(ws.nthreads - load(ws), 1) for ws in self._open.values())
-        return kept > 0 and math.ceil(kept) >= slots
+        return kept > 0 and math.ceil(kept) >= slots - more
 
     def _comes_before(self, one: Pool, other: Pool, threads: int) -> bool:
         if one.index == other.index:

@@ -52,6 +52,18 @@ def test_the_nearest_runs_come_first_and_of_these_the_newest():
     assert memory.like(Kind("another")) == []
 
 
+def test_a_program_that_fails_again_and_again_does_not_push_out_its_successes():
+    memory = PastRuns()
+    memory.add(run(0, feature=1.0))
+    for number in range(1, 2 * runs.MOST_PER_KIND):
+        memory.add(run(number, outcome="failed", ended=float(number)))
+    assert len(memory) == runs.MOST_PER_KIND
+    found = memory.like(Kind("k", (("a", 0.0),)))
+    assert len(found) == runs.MOST_LIKE
+    assert [one.outcome for one, _ in found] == ["failed"] * (runs.MOST_LIKE - 1) + ["done"]
+    assert [apart for _, apart in found] == sorted(apart for _, apart in found)
+
+
 @given(kinds, kinds, kinds)
 def test_distance_is_a_metric_where_kinds_have_the_same_features(one, other, third):
     assert distance(one, one) == 0.0

@@ -3,9 +3,12 @@
 from types import SimpleNamespace
 
 import dask
+import pytest
+from distributed import wait
 from distributed.diagnostics.plugin import SchedulerPlugin
-from driving import gen_cluster
+from driving import gen_cluster, on_virtual_clock, running, state_of, tasks_of, until, work
 
+import dask_slaq as slaq
 from dask_slaq.scheduler.pools.constants import PATIENCE, QUIET
 from dask_slaq.scheduler.pools.gangs import Gangs
 
@@ -171,3 +174,36 @@ async def test_annotations_and_arguments_are_found_on_tasks_of_dask(c, s, a, b):
 
 def test_a_run_on_one_worker_does_not_wait():
     assert Gangs().add("pool", lightgbm(1, size=1), "a", 0.0).complete(0.0)
+
+
+@pytest.mark.parametrize("needs", [{}, {"resources": {"GPU": 1}}])
+def test_tasks_that_start_together_do_not_wait_for_a_busy_home_while_threads_are_free(needs):
+    """One half of them would hold its threads, and wait for the other."""
+    from benchmarks import virtual
+
+    async def scenario(client, cluster, plugin):
+        home, other, _ = (worker.address for worker in cluster.workers)
+        async with slaq.job("a", gang=True, client=client), slaq.job("b", client=client):
+            with tasks_of("a"):
+                data = [
+                    client.submit(virtual.work, nbytes=10**8, workers=[w], pure=False)
+                    for w in (home, other)
+                ]
+            with client.as_current():
+                await wait(data)
+            with tasks_of("b"):
+                await client.submit(work, 0.5, pure=False)  # so that the duration is known
+                busy = client.submit(work, 0.5, workers=[home], pure=False)
+            await state_of(cluster.scheduler, busy, "processing")
+            with (
+                tasks_of("a"),
+                dask.annotate(**needs),
+            ):  # to fetch the data elsewhere takes a second
+                gang = client.map(work, [0.2] * 2, data, pure=False)
+            await until(lambda: running(plugin, "a") == 2)
+            assert cluster.scheduler.tasks[busy.key].state == "processing"
+            on = [cluster.scheduler.tasks[f.key].processing_on.address for f in gang]
+            assert len({*on, home}) == 3
+            await client.gather(gang)
+
+    on_virtual_clock(scenario, [1, 1, 1], resources=[{"GPU": 1}] * 3)
