@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ def client() -> Iterator[Client]:
         Client(cluster) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def in_this_thread() -> Iterator[None]:
+    """Compute here: the numbers are those of a cluster, which takes many times as long."""
+    with dask.config.set(scheduler="synchronous"):
+        yield
 
 
 class Search:

@@ -21,7 +21,9 @@ lightgbm = pytest.importorskip("lightgbm")
 @pytest.fixture(scope="module")
 def client():
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         client.register_plugin(slaq.SlaqPlugin(policy="max-total", epoch="100ms"))
