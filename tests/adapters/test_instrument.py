@@ -228,14 +228,19 @@ def test_what_is_no_number_of_iterations_tells_nothing(iterations):
     assert told == []
 
 
-def test_telling_that_fails_costs_one_warning(fit):
-    def broken(iterations):
+@pytest.mark.parametrize("what", ["expect", "describe"])
+def test_telling_that_fails_costs_one_warning(fit, what):
+    def broken(told):
         raise RuntimeError("boom")
 
-    with pytest.warns(RuntimeWarning, match="boom") as warned, observe_fits(print, expect=broken):
+    losses = []
+    with (
+        pytest.warns(RuntimeWarning, match="boom") as warned,
+        observe_fits(losses.append, **{what: broken}),
+    ):
         fit()
         fit()
-    assert len(warned) == 1
+    assert len(warned) == 1 and len(losses) == 8
 
 
 def test_the_scheduler_knows_the_length_of_a_job_of_one_fit(client):

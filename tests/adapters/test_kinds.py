@@ -138,15 +138,3 @@ def test_only_what_a_scheduler_takes_is_told():
     assert read_kind(kind_of("x" * 1000, ["y"] * 100, {"a": np.int64(0)})).features == (
         ("a", -12.0),
     )
-
-
-def test_a_kind_that_cannot_be_told_does_not_disturb_the_fit(in_this_thread, rows):
-    from dask_ml.cluster import KMeans
-
-    def refuse(kind):
-        raise ValueError("no")
-
-    losses = []
-    with observe_fits(losses.append, describe=refuse):
-        KMeans(3, random_state=0, max_iter=2).fit(rows.chunked("x"))
-    assert losses
