@@ -118,37 +118,6 @@ def test_another_thread_reports_nothing(fit):
     np.testing.assert_array_equal(theirs._coef, ours._coef)
 
 
-def test_two_threads_get_their_own_losses_at_the_same_time(fit, rows):
-    both_in_fit = threading.Barrier(2)
-    data = [rows, type(rows)(n=200)]
-    losses = [[], []]
-    failures = []
-
-    def run(i):
-        def report(loss):
-            if not losses[i]:
-                both_in_fit.wait(30)
-            assert threading.current_thread() is threads[i]
-            losses[i].append(loss)
-
-        try:
-            with instrument(report):
-                fit(data[i])
-        except BaseException as error:
-            failures.append(error)
-
-    before = library_objects()
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
-    assert [len(each) for each in losses] == [4, 4]
-    assert [each[0] for each in losses] == pytest.approx([400 * np.log(2), 200 * np.log(2)])
-    assert not changed(before, library_objects())
-
-
 def test_a_context_that_outlives_its_block_reports_nothing(fit):
     losses = []
     with instrument(losses.append):
