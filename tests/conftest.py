@@ -15,7 +15,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import gc
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import contextmanager
+from typing import Any
 
 import dask
 import hypothesis
@@ -39,11 +40,8 @@ from distributed import Client, LocalCluster  # noqa: E402
 from distributed.client import _current_client  # noqa: E402
 from distributed.utils_test import cleanup, loop, loop_in_thread  # noqa: E402, F401
 
-#: Module whose tests take longest. All other tests would end minutes before the last of them.
-LONGEST = "test_never_worse.py"
 
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run a test once more that failed on a real cluster: a machine may pause for a second.
 
     Look into what the report calls "rerun". The pure core and the simulator have no excuse.
@@ -51,27 +49,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if {"core", "simulation"}.isdisjoint(item.path.parts):
             item.add_marker(pytest.mark.flaky(reruns=1))
-    processes = getattr(config, "workerinput", {}).get("workercount", 1)
-    if processes > 1:
-        items[:] = longest_first(items, processes)
-
-
-def longest_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
-    """Deal the longest tests, so that each process begins with some.
-
-    ``--dist worksteal`` gives each process a run of successive tests, and who is done takes tests
-    from the end of another's.
-    """
-    found = [item for item in items if item.path.name == LONGEST]
-    longest = [item for k in range(processes) for item in found[k::processes]]
-    others = iter([item for item in items if item.path.name != LONGEST])
-    order: list[pytest.Item] = []
-    for k in range(processes):
-        size = (len(items) - len(order)) // (processes - k)  # as xdist's WorkStealingScheduling
-        first = min(-(-len(longest) // (processes - k)), size)
-        order += [*longest[:first], *islice(others, size - first)]
-        del longest[:first]
-    return order
 
 
 def pytest_collection_finish() -> None:
@@ -91,8 +68,8 @@ def same_default_scheduler() -> Iterator[None]:
     assert after == before
 
 
-@pytest.fixture
-def local_client(loop) -> Iterator[Client]:  # noqa: F811
+@contextmanager
+def small_cluster(**settings: Any) -> Iterator[Client]:
     """A client of a cluster in this process: two workers, one thread each, no dashboard."""
     with (
         LocalCluster(
@@ -100,8 +77,22 @@ def local_client(loop) -> Iterator[Client]:  # noqa: F811
             threads_per_worker=1,
             processes=False,
             dashboard_address=None,
-            loop=loop,
+            **settings,
         ) as cluster,
-        Client(cluster, loop=loop) as client,
+        Client(cluster, **settings) as client,
     ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """A client of a small cluster that the tests of a module share."""
+    with small_cluster() as client:
+        yield client
+
+
+@pytest.fixture
+def local_client(loop) -> Iterator[Client]:  # noqa: F811
+    """A client of a small cluster of its own."""
+    with small_cluster(loop=loop) as client:
         yield client

@@ -41,12 +41,9 @@ LATE: dict[str, Any] = {"ahead": 0}
 
 
 class Fixed:
-    """Policy that decides who comes first in a test: a share and an index for each job, by name.
+    """Policy that decides who comes first in a test: share in threads and index of jobs, by name.
 
-    Parameters
-    ----------
-    **jobs : tuple of float
-        Share in threads, and index. Other jobs get no share and come last.
+    Other jobs get no share and come last.
     """
 
     name = "fixed"
@@ -55,7 +52,6 @@ class Fixed:
         self.jobs = jobs
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Return the allocation. See `dask_slaq.core.policies.Policy`."""
         of_jobs = np.array([self.jobs.get(name, (0.0, -1.0)) for name in snapshot.jobs], float)
         return Allocation(of_jobs[:, 0], of_jobs[:, 1])
 
@@ -63,13 +59,7 @@ class Fixed:
 async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) -> slaq.SlaqPlugin:
     """Register the plugin and return the scheduler's instance.
 
-    Parameters
-    ----------
-    client : distributed.Client
-    scheduler : distributed.Scheduler
-    **settings
-        Settings of the plugin. The policy may be an instance, such as `Fixed`; jobs then have no
-        floor by default.
+    The policy may be an instance, such as `Fixed`; jobs then have no floor by default.
     """
     policy = settings.get("policy", "fair")
     given = {"epoch": "1h", **settings, "policy": policy}
@@ -116,18 +106,9 @@ def with_plugin(nthreads: list[Any], **settings: Any) -> Callable[..., Any]:
 def on_virtual_clock(
     scenario: Callable[..., Any], threads: list[int], *, resources: Any = None, **settings: Any
 ) -> Any:
-    """Run a scenario on Dask's real scheduler and workers, on a clock that waits for nothing.
+    """Run ``scenario(client, cluster, plugin)`` on real Dask, on a clock that waits for nothing.
 
-    Parameters
-    ----------
-    scenario : coroutine function
-        Called as ``scenario(client, cluster, plugin)``.
-    threads : list of int
-        Threads of each worker.
-    resources : list of dict, optional
-        Resources of each worker.
-    **settings
-        See `start_plugin`; the epoch is a second by default.
+    `threads` and `resources` (dicts) are those of each worker. The epoch is a second by default.
     """
     from benchmarks import virtual
 

@@ -106,8 +106,8 @@ def test_an_optuna_study_is_a_search():
 @pytest.mark.slow
 def test_late_predictions_are_reconstructed():
     found = re.findall(
-        r"(\w+): (\d+) of 400 reconstructed, accuracy (\S+) .* score (\S+)",
-        run("coded_predictions.py", "--queries", "400"),
+        r"(\w+): (\d+) of 240 reconstructed, accuracy (\S+) .* score (\S+)",
+        run("coded_predictions.py", "--queries", "240"),
     )
     assert [name for name, *_ in found] == ["linear", "network"]
     assert all(int(count) > 0 and float(accuracy) > 0.7 for _, count, accuracy, _ in found)

@@ -32,7 +32,7 @@ from benchmarks.never_worse.situations import SITUATIONS, measure
 )
 @click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
 @click.option("--show", is_flag=True, help="Print the scenarios that break a law.")
-@click.option("--quick", is_flag=True, help="Run 20 scenarios only.")
+@click.option("--quick", is_flag=True, help="Run 20 scenarios only, or situations at half size.")
 @click.option("--situations", is_flag=True, help="Run the named situations instead of scenarios.")
 @click.option(
     "--only", type=Names("situation", SITUATIONS), help="Situations to run, comma-separated."
@@ -60,7 +60,7 @@ def main(
     names = tuple(policies.split(","))
     if situations or only:
         with virtual.pool(processes) as pool:
-            rows = list(measure(only or list(SITUATIONS), names, pool))
+            rows = list(measure(only or list(SITUATIONS), names, pool, half=quick))
         give({"situations": rows}, output, _table(rows))
         return
     seeds = range(seed, seed + count)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from benchmarks.never_worse.running import Outcome, run
@@ -44,15 +45,17 @@ class Situation:
 
 
 def measure(
-    names: Sequence[str], policies: Sequence[str], pool: Executor
+    names: Sequence[str], policies: Sequence[str], pool: Executor, *, half: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Run situations under plain Dask and under policies, and yield a row per figure and policy.
 
-    ``ratio`` is None where the figure itself is judged, ``ok`` without a bound. A figure is
-    infinite if a participant failed or its result is wrong.
+    At `half` the size, each has half of its workers and tasks. ``ratio`` is None where the figure
+    itself is judged, ``ok`` without a bound. A figure is infinite if a participant failed or its
+    result is wrong.
     """
     pairs = [(name, policy) for name in names for policy in ("none", *policies)]
-    measured = dict(zip(pairs, pool.map(_measure, *zip(*pairs, strict=True)), strict=True))
+    calls = zip(*pairs, strict=True)
+    measured = dict(zip(pairs, pool.map(partial(_measure, half), *calls), strict=True))
     for name, policy in pairs:
         if policy == "none":
             continue
@@ -73,13 +76,28 @@ def measure(
             }
 
 
-def _measure(name: str, policy: str) -> tuple[list[float], dict[str, Any]]:
+def _measure(half: bool, name: str, policy: str) -> tuple[list[float], dict[str, Any]]:
     """Return the figures of one run, and its results."""
     situation = SITUATIONS[name]
-    outcome = run(situation.scenario, policy, BANDWIDTH)
+    scenario = _half(situation.scenario) if half else situation.scenario
+    outcome = run(scenario, policy, BANDWIDTH)
     failed = any(isinstance(result, str) for result in outcome.results.values())
     figures = [math.inf if failed else figure.of(outcome) for figure in situation.figures]
     return figures, outcome.results
+
+
+def _half(scenario: Scenario) -> Scenario:
+    """Return a scenario with half of the workers, and half of the tasks of each participant."""
+    participants = []
+    for one in scenario.participants:
+        size = dict(one.parameters)
+        if "n" in size:
+            size["n"] = max(size["n"] // 2, 1)
+        if "sides" in size:
+            *sides, last = size["sides"]
+            size["sides"] = [*sides, last // 2]
+        participants.append(replace(one, parameters=size))
+    return replace(scenario, threads=scenario.threads[::2], participants=participants)
 
 
 def _time(name: str, less: float = 0.0) -> Callable[[Outcome], float]:

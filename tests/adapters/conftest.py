@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
 
 from dask_slaq.adapters.observing import session
 from dask_slaq.core.errors import StopTraining
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+@pytest.fixture
+def in_this_thread() -> Iterator[None]:
+    """Compute here: the numbers are those of a cluster, which takes many times as long."""
+    with dask.config.set(scheduler="synchronous"):
+        yield
 
 
 class Search:

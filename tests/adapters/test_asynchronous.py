@@ -36,7 +36,7 @@ def train(route):
 async def test_tasks_report(c, s, a, b):
     losses = []
     with blocks.opened(losses.append) as block:
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "mylib")
         await c.submit(train, inbox.route)
     assert losses == [0.0, 1.0, 2.0]
 

@@ -9,7 +9,7 @@ from dask_ml.linear_model import LinearRegression, LogisticRegression, PoissonRe
 
 from dask_slaq.adapters import instrument
 
-pytestmark = pytest.mark.usefixtures("client")
+pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 ESTIMATORS = {
     "logistic": (LogisticRegression, lambda z, y: np.sum(np.logaddexp(0, z) - y * z)),

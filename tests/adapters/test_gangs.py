@@ -7,7 +7,7 @@ import threading
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, wait
+from distributed import wait
 from distributed.utils_test import poll_for
 from driving import PATIENCE
 
@@ -18,14 +18,9 @@ xgboost_dask = pytest.importorskip("xgboost.dask")
 lightgbm = pytest.importorskip("lightgbm")
 
 
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(slaq.SlaqPlugin(policy="max-total", epoch="100ms"))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def plugin(client):
+    client.register_plugin(slaq.SlaqPlugin(policy="max-total", epoch="100ms"))
 
 
 @pytest.fixture

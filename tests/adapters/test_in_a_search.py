@@ -8,24 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, Event, LocalCluster
+from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost, fit_lightning
+from distributed import Event
 from driving import PATIENCE
 
 import dask_slaq as slaq
 
-MODELS, ROUNDS = 6, 10
+MODELS = 4
 
 
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def plugin(client):
+    client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
 
 
 @pytest.fixture
@@ -35,109 +29,37 @@ def data():
     return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
 
 
-def boost_xgboost(rate: float, x: Any, y: Any) -> Any:
-    import xgboost
-
-    from dask_slaq.adapters.xgboost import SlaqReport
-
-    train, valid = xgboost.DMatrix(x[:150], y[:150]), xgboost.DMatrix(x[150:], y[150:])
-    history: dict[str, Any] = {}
-    xgboost.train(
-        {"objective": "binary:logistic", "nthread": 1, "eta": rate},
-        train,
-        ROUNDS,
-        evals=[(valid, "valid")],
-        evals_result=history,
-        callbacks=[SlaqReport()],
-        verbose_eval=False,
-    )
-    return history["valid"]["logloss"]
+def boost(library: type[Library], rate: float, data: Any) -> Any:
+    trained = library()
+    trained.train(data, trained.module.SlaqReport(), rate=rate)
+    return trained.history[trained.sets[1]][trained.logloss]
 
 
-def boost_lightgbm(rate: float, x: Any, y: Any) -> Any:
-    import lightgbm
-
-    from dask_slaq.adapters.lightgbm import SlaqReport
-
-    train = lightgbm.Dataset(x[:150], y[:150])
-    history: dict[str, Any] = {}
-    lightgbm.train(
-        {"objective": "binary", "num_threads": 1, "learning_rate": rate, "verbose": -1},
-        train,
-        ROUNDS,
-        valid_sets=[train.create_valid(x[150:], y[150:])],
-        callbacks=[SlaqReport(), lightgbm.record_evaluation(history)],
-    )
-    return history["valid_0"]["binary_logloss"]
-
-
-def boost_catboost(rate: float, x: Any, y: Any) -> Any:
-    from catboost import CatBoostClassifier
-
-    from dask_slaq.adapters.catboost import SlaqReport
-
-    model = CatBoostClassifier(
-        iterations=ROUNDS, learning_rate=rate, thread_count=1, verbose=0, allow_writing_files=False
-    )
-    model.fit(x[:150], y[:150], eval_set=(x[150:], y[150:]), callbacks=[SlaqReport()])
-    return model.evals_result_["validation"]["Logloss"]
-
-
-def train_lightning(rate: float, x: Any, y: Any) -> Any:
-    import torch
-    from lightning.pytorch import LightningModule, Trainer
-
+def train_lightning(folder: Any, rate: float, data: Any) -> Any:
     from dask_slaq.adapters.lightning import SlaqReport
 
-    losses = []
-
-    class Line(LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.line = torch.nn.Linear(4, 1)
-
-        def training_step(self, batch: Any, index: int) -> Any:
-            loss = torch.nn.functional.mse_loss(self.line(batch[0]), batch[1])
-            losses.append(float(loss.detach()))
-            return loss
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), lr=rate / 10)
-
-    rows = torch.utils.data.TensorDataset(
-        torch.from_numpy(x.astype("f4")), torch.from_numpy(y[:, None].astype("f4"))
-    )
-    Trainer(
-        max_epochs=ROUNDS,
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[SlaqReport()],
-    ).fit(Line(), torch.utils.data.DataLoader(rows, batch_size=200))
-    return losses
+    x, y = data
+    numbers = x.astype("f4"), y[:, None].astype("f4")
+    seen = fit_lightning(numbers, folder, SlaqReport(), rate=rate / 10).seen
+    return np.reshape(seen, (3, 4)).mean(axis=1)
 
 
-@pytest.mark.parametrize(
-    "library, train",
-    [
-        ("xgboost", boost_xgboost),
-        ("lightgbm", boost_lightgbm),
-        ("catboost", boost_catboost),
-        ("lightning", train_lightning),
-    ],
-)
-def test_a_model_per_task(client, data, library, train):
-    pytest.importorskip(library)
+@pytest.mark.parametrize("library", [Xgboost, Lightgbm, Catboost, "lightning"])
+def test_a_model_per_task(client, data, library, tmp_path):
+    if library == "lightning":
+        pytest.importorskip("lightning.pytorch")
+        train = functools.partial(train_lightning, tmp_path)
+    else:
+        library()  # is skipped if it is not installed
+        train = functools.partial(boost, library)
     rates = [0.05 * (k + 1) for k in range(MODELS)]
-    with slaq.search(library, steps=ROUNDS) as search:
-        futures = client.map(train, rates, x=data[0], y=data[1], pure=False)
+    with slaq.search("models", steps=ROUNDS) as search:
+        futures = client.map(train, rates, data=data, pure=False)
         histories = client.gather(futures)
         trials = {trial["key"]: trial for trial in search.trials()}
     assert len(trials) == MODELS
     for history, trial in zip(histories, sorted_by_key(trials, futures), strict=True):
-        assert trial["iteration"] == len(history) == ROUNDS
+        assert trial["iteration"] == len(history) == (3 if library == "lightning" else ROUNDS)
         assert trial["loss"] == pytest.approx(history[-1], rel=1e-6)
 
 
@@ -255,18 +177,3 @@ def test_a_grid_search_of_scikit_learn(client, data):
     assert len(trials) == 12 and min(trial["iteration"] for trial in trials) >= 2
     for score in ("mean_test_score", "std_test_score"):
         np.testing.assert_array_equal(found.cv_results_[score], plain.cv_results_[score])
-
-
-def test_one_fit_of_scikit_learn_per_task(client, data):
-    pytest.importorskip("sklearn.callback")
-    from sklearn.linear_model import LogisticRegression
-
-    from dask_slaq.adapters.sklearn import SlaqReport
-
-    def train(C: float) -> Any:
-        return LogisticRegression(C=C).set_callbacks(SlaqReport()).fit(*data)
-
-    with slaq.search("grid") as search:
-        models = client.gather(client.map(train, [0.1, 1, 10], pure=False))
-        trials = search.trials()
-    assert sorted(t["iteration"] for t in trials) == sorted(int(m.n_iter_[0]) for m in models)

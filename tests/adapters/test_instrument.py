@@ -19,7 +19,7 @@ from dask_slaq.adapters.observing.session import expect
 
 
 @pytest.fixture
-def fit(client, rows):
+def fit(in_this_thread, rows):
     """Fit a model that reports four losses; import what it needs first.
 
     Repairs are not undone with the block: they are in place before the tests look.
@@ -118,37 +118,6 @@ def test_another_thread_reports_nothing(fit):
     np.testing.assert_array_equal(theirs._coef, ours._coef)
 
 
-def test_two_threads_get_their_own_losses_at_the_same_time(fit, rows):
-    both_in_fit = threading.Barrier(2)
-    data = [rows, type(rows)(n=200)]
-    losses = [[], []]
-    failures = []
-
-    def run(i):
-        def report(loss):
-            if not losses[i]:
-                both_in_fit.wait(30)
-            assert threading.current_thread() is threads[i]
-            losses[i].append(loss)
-
-        try:
-            with instrument(report):
-                fit(data[i])
-        except BaseException as error:
-            failures.append(error)
-
-    before = library_objects()
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
-    assert [len(each) for each in losses] == [4, 4]
-    assert [each[0] for each in losses] == pytest.approx([400 * np.log(2), 200 * np.log(2)])
-    assert not changed(before, library_objects())
-
-
 def test_a_context_that_outlives_its_block_reports_nothing(fit):
     losses = []
     with instrument(losses.append):
@@ -228,14 +197,19 @@ def test_what_is_no_number_of_iterations_tells_nothing(iterations):
     assert told == []
 
 
-def test_telling_that_fails_costs_one_warning(fit):
-    def broken(iterations):
+@pytest.mark.parametrize("what", ["expect", "describe"])
+def test_telling_that_fails_costs_one_warning(fit, what):
+    def broken(told):
         raise RuntimeError("boom")
 
-    with pytest.warns(RuntimeWarning, match="boom") as warned, observe_fits(print, expect=broken):
+    losses = []
+    with (
+        pytest.warns(RuntimeWarning, match="boom") as warned,
+        observe_fits(losses.append, **{what: broken}),
+    ):
         fit()
         fit()
-    assert len(warned) == 1
+    assert len(warned) == 1 and len(losses) == 8
 
 
 def test_the_scheduler_knows_the_length_of_a_job_of_one_fit(client):
@@ -261,32 +235,13 @@ def test_report_must_be_callable():
         pass
 
 
-def in_subprocess(code):
-    done = subprocess.run(
-        [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
-def test_a_block_imports_no_library():
-    out = in_subprocess("""
+def test_a_block_imports_no_library_and_observes_and_repairs_those_that_are_imported_inside():
+    code = textwrap.dedent("""
         import sys
         from dask_slaq import instrument
         with instrument(print):
             pass
-        print(*{"dask_glm", "dask_ml", "sklearn", "scipy", "dask.array"} & set(sys.modules))
-    """)
-    assert out == []
-
-
-def test_libraries_imported_inside_the_block_are_observed_and_repaired():
-    out = in_subprocess("""
-        from dask_slaq import instrument
+        print({"dask_glm", "dask_ml", "sklearn", "scipy", "dask.array"}.isdisjoint(sys.modules))
         from dask_slaq.adapters import repairs
         import dask
         losses = []
@@ -310,8 +265,16 @@ def test_libraries_imported_inside_the_block_are_observed_and_repaired():
         print(type(loader).__name__, loader is algorithms.__spec__.loader)
         print(gradient_descent.__closure__[0].cell_contents.__code__.co_name)
     """)
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     repaired = repairs.states()["k-means++"].replace(" ", "-")
-    assert out == [
-        *("library-not-imported", repaired, "3", "6", "6"),
+    assert done.stdout.split() == [
+        *("True", "library-not-imported", repaired, "3", "6", "6"),
         *("SourceFileLoader", "True", "gradient_descent"),
     ]

@@ -42,7 +42,7 @@ SIZES = {"rows": 2.6, "chunks": 0.3}
         ("proximal_grad", "Logistic"),
     ],
 )
-def test_linear_models(client, rows, solver, family):
+def test_linear_models(in_this_thread, rows, solver, family):
     from dask_ml.linear_model import LinearRegression, LogisticRegression
 
     model, target = {
@@ -66,7 +66,7 @@ def test_linear_models(client, rows, solver, family):
         assert other["lamduh"] != kind["lamduh"] and other["name"] == kind["name"]
 
 
-def test_kmeans(client, rows):
+def test_kmeans(in_this_thread, rows):
     from dask_ml.cluster import KMeans
 
     (kind,) = kinds_of(lambda: KMeans(3, random_state=0, max_iter=2).fit(rows.chunked("x")))
@@ -121,59 +121,6 @@ def test_lightgbm(client, rows):
     assert numbers.items() >= {**SIZES, "learning_rate": -1.0, "num_leaves": 1.49}.items()
 
 
-def test_nets():
-    torch = pytest.importorskip("torch")
-    skorch = pytest.importorskip("skorch")
-    from dask_slaq.adapters.skorch import SlaqReport
-
-    x = np.random.default_rng(0).normal(size=(64, 3)).astype("f4")
-    net = skorch.NeuralNetRegressor(
-        torch.nn.Linear,
-        module__in_features=3,
-        module__out_features=1,
-        max_epochs=2,
-        lr=0.1,
-        verbose=0,
-        callbacks=[SlaqReport()],
-    )
-    (kind,) = kinds_of(lambda: net.fit(x, x[:, :1]))
-    name, numbers = plain(kind)
-    assert name.startswith("skorch/NeuralNetRegressor") and "Linear" in name and "SGD" in name
-    assert numbers["lr"] == -1.0 and numbers["batch_size"] == 2.11
-
-
-def test_lightning(tmp_path):
-    torch = pytest.importorskip("torch")
-    lightning = pytest.importorskip("lightning.pytorch")
-    from dask_slaq.adapters.lightning import SlaqReport
-
-    class Net(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.layer = torch.nn.Linear(3, 1)
-
-        def training_step(self, batch, index):
-            return self.layer(batch[0]).square().mean()
-
-        def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters(), lr=0.001)
-
-    data = torch.utils.data.TensorDataset(torch.zeros(32, 3))
-    trainer = lightning.Trainer(
-        max_epochs=1,
-        callbacks=[SlaqReport()],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=tmp_path,
-        accelerator="cpu",
-    )
-    loader = torch.utils.data.DataLoader(data, batch_size=8)
-    (kind,) = kinds_of(lambda: trainer.fit(Net(), loader))
-    assert plain(kind) == ("lightning/Net/Adam", {"lr": -3.0, "batches": 0.6})
-
-
 class Odd(BaseEstimator):
     """An estimator with parameters of every kind."""
 
@@ -191,15 +138,3 @@ def test_only_what_a_scheduler_takes_is_told():
     assert read_kind(kind_of("x" * 1000, ["y"] * 100, {"a": np.int64(0)})).features == (
         ("a", -12.0),
     )
-
-
-def test_a_kind_that_cannot_be_told_does_not_disturb_the_fit(client, rows):
-    from dask_ml.cluster import KMeans
-
-    def refuse(kind):
-        raise ValueError("no")
-
-    losses = []
-    with observe_fits(losses.append, describe=refuse):
-        KMeans(3, random_state=0, max_iter=2).fit(rows.chunked("x"))
-    assert losses

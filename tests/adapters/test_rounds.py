@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
+from adapters.libraries import ROUNDS, Catboost, Library, Lightgbm, Xgboost
 
 from dask_slaq.adapters import instrument
-
-ROUNDS = 8
 
 
 @pytest.fixture
@@ -18,121 +16,6 @@ def data():
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 4))
     return x, (x[:, 0] + random.normal(size=200) > 0).astype(int)
-
-
-class Library:
-    """Trains a classifier on 150 rows, evaluates all and the other 50, and keeps the history."""
-
-    #: Names of the two evaluation sets.
-    sets: tuple[str, str]
-    logloss: str
-    auc: str
-
-    def train(self, data: Any, *callbacks: Any, **how: Any) -> Any: ...
-
-    def rounds(self, model: Any) -> int: ...
-
-
-class Xgboost(Library):
-    sets, logloss, auc = ("all", "valid"), "logloss", "auc"
-
-    def __init__(self) -> None:
-        self.library = pytest.importorskip("xgboost")
-        from dask_slaq.adapters import xgboost
-
-        self.module = xgboost
-
-    def train(self, data, *callbacks, evaluate=True, model=None):
-        x, y = data
-        all_rows, train, valid = (
-            self.library.DMatrix(x[rows], y[rows])
-            for rows in (slice(None), slice(150), slice(150, None))
-        )
-        self.history: dict[str, Any] = {}
-        return self.library.train(
-            {
-                "objective": "binary:logistic",
-                "eval_metric": ["auc", "logloss"],
-                "nthread": 1,
-                "max_depth": 2,
-            },
-            train,
-            ROUNDS,
-            evals=[(all_rows, "all"), (valid, "valid")] if evaluate else [],
-            evals_result=self.history,
-            callbacks=list(callbacks),
-            verbose_eval=False,
-            xgb_model=model,
-        )
-
-    def rounds(self, model):
-        return model.num_boosted_rounds()
-
-
-class Lightgbm(Library):
-    sets, logloss, auc = ("all", "valid"), "binary_logloss", "auc"
-
-    def __init__(self) -> None:
-        self.library = pytest.importorskip("lightgbm")
-        from dask_slaq.adapters import lightgbm
-
-        self.module = lightgbm
-
-    def train(self, data, *callbacks, evaluate=True, model=None):
-        x, y = data
-        train = self.library.Dataset(x[:150], y[:150], free_raw_data=False)
-        sets = [train.create_valid(x, y), train.create_valid(x[150:], y[150:])]
-        self.history: dict[str, Any] = {}
-        return self.library.train(
-            {
-                "objective": "binary",
-                "metric": ["auc", "binary_logloss"],
-                "num_threads": 1,
-                "verbose": -1,
-            },
-            train,
-            ROUNDS,
-            valid_sets=sets if evaluate else None,
-            valid_names=["all", "valid"] if evaluate else None,
-            callbacks=[self.library.record_evaluation(self.history), *callbacks],
-            init_model=model,
-            keep_training_booster=True,
-        )
-
-    def rounds(self, model):
-        return model.num_trees()
-
-
-class Catboost(Library):
-    sets, logloss, auc = ("validation_0", "validation_1"), "Logloss", "AUC"
-
-    def __init__(self) -> None:
-        self.library = pytest.importorskip("catboost")
-        from dask_slaq.adapters import catboost
-
-        self.module = catboost
-
-    def train(self, data, *callbacks, evaluate=True, model=None, **settings):
-        x, y = data
-        classifier = self.library.CatBoostClassifier(
-            iterations=ROUNDS,
-            depth=2,
-            custom_metric=["AUC"],
-            thread_count=1,
-            verbose=0,
-            allow_writing_files=False,
-            use_best_model=False,
-            **settings,
-        )
-        sets = [(x, y), (x[150:], y[150:])] if evaluate else None
-        classifier.fit(
-            x[:150], y[:150], eval_set=sets, callbacks=list(callbacks) or None, init_model=model
-        )
-        self.history = classifier.evals_result_
-        return classifier
-
-    def rounds(self, model):
-        return model.tree_count_
 
 
 @pytest.fixture(params=[Xgboost, Lightgbm, Catboost])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from adapters.libraries import Lightgbm, Xgboost
 from dask_ml.cluster import KMeans
 from dask_ml.linear_model import LinearRegression, LogisticRegression
 from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
@@ -21,8 +21,6 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import GridSearchCV
 
 import dask_slaq as slaq
-from dask_slaq.adapters.observing import Mailbox
-from dask_slaq.adapters.observing import session as blocks
 
 AFTER = 3
 
@@ -184,32 +182,6 @@ def test_without_a_model_so_far_the_fit_raises(cluster, rows, monkeypatch):
         LinearRegression(solver="lbfgs").fit(*regressed(rows))
 
 
-def train(route, rounds):
-    for k in range(rounds):
-        route.report(k)
-
-
-def test_a_task_that_cannot_be_stopped_costs_one_line(cluster, caplog):
-    """What arrives in the event loop breaks neither the loop nor other mailboxes."""
-
-    def stop(loss):
-        raise slaq.StopTraining("enough")
-
-    heard = []
-    with (
-        caplog.at_level(logging.WARNING),
-        cluster.as_current(),
-        blocks.opened(stop) as block,
-        blocks.opened(heard.append) as other,
-    ):
-        first, second = Mailbox(block), Mailbox(other)
-        cluster.submit(train, first.route, 5, pure=False).result()
-        cluster.submit(train, second.route, 3, pure=False).result()
-        poll_for(lambda: len(heard) == 3, PATIENCE)
-    lines = [r.message for r in caplog.records if "a fit on workers goes on" in r.message]
-    assert len(lines) == 1
-
-
 def stop_and_hear(client, job):
     slaq.stop(job.name, client=client)
     poll_for(lambda: job._asked_to_stop, PATIENCE)
@@ -334,32 +306,12 @@ def test_a_loop_of_my_own_ends_at_its_next_report(cluster, rows, on_workers):
     assert steps == 3
 
 
-def boost_xgboost(rows, before):
-    xgboost = pytest.importorskip("xgboost")
-    from dask_slaq.adapters.xgboost import SlaqReport
-
-    data = xgboost.DMatrix(rows.x, rows.normal)
-    return xgboost.train(
-        {"nthread": 1}, data, 2, evals=[(data, "train")], callbacks=[SlaqReport()],
-        xgb_model=before, verbose_eval=False,
-    )  # fmt: skip
-
-
-def boost_lightgbm(rows, before):
-    lightgbm = pytest.importorskip("lightgbm")
-    from dask_slaq.adapters.lightgbm import SlaqReport
-
-    data = lightgbm.Dataset(rows.x, rows.normal, free_raw_data=False)
-    return lightgbm.train(
-        {"num_threads": 1, "verbose": -1}, data, 2, valid_sets=[data], callbacks=[SlaqReport()],
-        init_model=before,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("boost", [boost_xgboost, boost_lightgbm])
-def test_no_rounds_are_added_after_a_stop(cluster, rows, boost):
+@pytest.mark.parametrize("library", [Xgboost, Lightgbm])
+def test_no_rounds_are_added_after_a_stop(cluster, rows, library):
+    library = library()
+    train, data = library.train, (rows.x, rows.logistic)
     with slaq.job("a", client=cluster) as job:
-        model = boost(rows, None)
+        model = train(data, library.module.SlaqReport())
         stop_and_hear(cluster, job)
         with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
-            boost(rows, model)
+            train(data, library.module.SlaqReport(), model=model)

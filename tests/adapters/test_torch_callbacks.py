@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import warnings
 
 import numpy as np
 import pytest
+from adapters.libraries import fit_lightning
 
-from dask_slaq.adapters import instrument
+from dask_slaq.adapters import instrument, observe_fits
 from dask_slaq.adapters.observing import session as blocks
 from dask_slaq.core.errors import StopTraining
 
@@ -49,9 +51,13 @@ def skorch_net():
 def test_a_skorch_net_reports_each_epoch(skorch_net, rows, loss):
     from dask_slaq.adapters.skorch import SlaqReport
 
-    losses = []
-    with instrument(losses.append):
+    losses, kinds = [], []
+    with observe_fits(losses.append, describe=kinds.append):
         net = skorch_net(SlaqReport(loss)).fit(*rows)
+    (kind,) = kinds
+    name = kind["name"]
+    assert name.startswith("skorch/NeuralNetRegressor") and "Linear" in name and "SGD" in name
+    assert (kind["lr"], kind["batch_size"]) == (0.1, 128)
     assert losses == net.history[:, loss]
     assert len(losses) == 3 and all(type(value) is float for value in losses)
     plain = skorch_net().fit(*rows)
@@ -122,74 +128,40 @@ def test_a_skorch_net_reports_to_the_search_of_its_task(skorch_net, rows, search
 
 
 @pytest.fixture
-def fit_lightning(rows, tmp_path):
-    torch = pytest.importorskip("torch")
-    lightning = pytest.importorskip("lightning.pytorch")
-
-    class Line(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.line = torch.nn.Linear(3, 1)
-            self.seen = []
-
-        def training_step(self, batch, index):
-            loss = torch.nn.functional.mse_loss(self.line(batch[0]), batch[1])
-            self.seen.append(float(loss.detach()))
-            self.log("step_loss", loss)
-            return loss
-
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    def fit(*callbacks):
-        torch.manual_seed(0)
-        module = Line()
-        data = torch.utils.data.TensorDataset(*map(torch.from_numpy, rows))
-        loader = torch.utils.data.DataLoader(data, batch_size=16)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            lightning.Trainer(
-                max_epochs=3,
-                accelerator="cpu",
-                logger=False,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                default_root_dir=tmp_path,
-                callbacks=list(callbacks),
-            ).fit(module, loader)
-        return module, [str(w.message) for w in caught]
-
-    return fit
+def train_lightning(rows, tmp_path):
+    pytest.importorskip("lightning.pytorch")
+    return functools.partial(fit_lightning, rows, tmp_path)
 
 
-def test_a_lightning_trainer_reports_each_epoch(fit_lightning):
+def test_a_lightning_trainer_reports_each_epoch(train_lightning):
     from dask_slaq.adapters.lightning import SlaqReport
 
-    losses = []
-    with instrument(losses.append):
-        module, _ = fit_lightning(SlaqReport())
+    losses, kinds = [], []
+    with observe_fits(losses.append, describe=kinds.append):
+        module = train_lightning(SlaqReport())
+    assert kinds == [{"name": "lightning/Line/SGD", "lr": 0.1, "batches": 4}]
     steps = np.array(module.seen).reshape(3, 4)
     np.testing.assert_allclose(losses, steps.mean(axis=1), rtol=1e-6)
     assert all(type(loss) is float for loss in losses)
-    assert fit_lightning()[0].seen == module.seen
+    assert train_lightning().seen == module.seen
 
 
-def test_a_lightning_trainer_reports_a_logged_metric(fit_lightning):
+def test_a_lightning_trainer_reports_a_logged_metric(train_lightning):
     from dask_slaq.adapters.lightning import SlaqReport
 
     losses = []
     with instrument(losses.append):
-        module, _ = fit_lightning(SlaqReport("step_loss"))
+        module = train_lightning(SlaqReport("step_loss"))
     np.testing.assert_allclose(losses, module.seen[3::4], rtol=1e-6)
 
 
-def test_a_metric_that_is_not_logged_costs_one_warning(fit_lightning):
+def test_a_metric_that_is_not_logged_costs_one_warning(train_lightning):
     from dask_slaq.adapters.lightning import SlaqReport
 
-    with instrument([].append):
-        _, said = fit_lightning(SlaqReport("val_loss"))
-    (message,) = [text for text in said if "no metric 'val_loss'" in text]
+    wanted = "no metric 'val_loss'"
+    with pytest.warns(RuntimeWarning, match=wanted) as said, instrument([].append):
+        train_lightning(SlaqReport("val_loss"))
+    (message,) = [str(each.message) for each in said if wanted in str(each.message)]
     assert "step_loss" in message
 
 
@@ -213,23 +185,23 @@ def test_a_stopped_skorch_net_keeps_its_weights(skorch_net, rows):
     np.testing.assert_array_equal(net.predict(rows[0]), plain.predict(rows[0]))
 
 
-def test_a_stopped_lightning_trainer_ends_after_the_epoch(fit_lightning):
+def test_a_stopped_lightning_trainer_ends_after_the_epoch(train_lightning):
     from dask_slaq.adapters.lightning import SlaqReport
 
     losses = []
     with stop_at_the_second(losses):
-        module, _ = fit_lightning(SlaqReport())
+        module = train_lightning(SlaqReport())
     assert len(losses) == 2
     assert len(module.seen) == 2 * 4
 
 
-def test_a_lightning_trainer_reports_to_the_search_of_its_task(fit_lightning, search):
+def test_a_lightning_trainer_reports_to_the_search_of_its_task(train_lightning, search):
     from dask_slaq.adapters.lightning import SlaqReport
 
-    module, _ = fit_lightning(SlaqReport())
+    module = train_lightning(SlaqReport())
     steps = np.array(module.seen).reshape(3, 4)
     np.testing.assert_allclose(search.only, steps.mean(axis=1), rtol=1e-6)
     search.losses.clear()
     search.ends_after = 2
-    module, _ = fit_lightning(SlaqReport())
+    module = train_lightning(SlaqReport())
     assert len(search.only) == 2 and len(module.seen) == 2 * 4

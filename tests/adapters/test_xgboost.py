@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import threading
 
 import cloudpickle
 import numpy as np
@@ -99,19 +98,6 @@ def test_estimators_report(client, rows):
     assert len(losses) == 3
     assert losses[-1] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
     assert not hasattr(model, "evals_result_") or model.evals_result() == {}
-
-
-def test_other_threads_and_later_runs_do_not_report(client, matrix):
-    original = dask_xgboost._train_async
-    losses = []
-    with instrument(losses.append):
-        assert dask_xgboost._train_async is not original
-        thread = threading.Thread(target=train, args=(client, matrix))
-        thread.start()
-        thread.join()
-    train(client, matrix)
-    assert losses == []
-    assert dask_xgboost._train_async is original
 
 
 def test_a_worker_without_the_package_trains_unobserved(monkeypatch):

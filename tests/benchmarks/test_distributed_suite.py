@@ -50,17 +50,16 @@ def test_tests_that_look_at_what_dask_queues_differ_where_tasks_are_held(tmp_pat
         json.dumps({"files": {"test_tasks.py": {"baseline": {"outcomes": before, "reasons": {}}}}})
     )
     arguments = [str(tmp_path), "--file=test_tasks.py", "--quick", "--json", str(out)]
-    arguments += ["--baseline", str(earlier)]
+    arguments += ["--baseline", str(earlier), "--mode=contended"]
     done = CliRunner().invoke(distributed_suite.main, arguments)
     assert done.exit_code == 1, done.output
     found = json.loads(out.read_text())["files"]["test_tasks.py"]
-    assert found["baseline"]["outcomes"] == found["alone"]["outcomes"] == before
-    assert found["alone"]["differ"] == {}
+    assert found["baseline"]["outcomes"] == before
+    assert {**found["contended"]["outcomes"], id: "passed"} == before
     assert found["contended"]["differ"] == {id: [1, 0]}
-    held = {m: sum(n.get("held", 0) for n in found[m]["notes"]) for m in distributed_suite.MODES}
-    assert held == {"alone": 0, "contended": 40}
-    problems = [n for m in distributed_suite.MODES for n in found[m]["notes"] if "problem" in n]
-    assert problems == []
+    notes = found["contended"]["notes"]
+    assert sum(note.get("held", 0) for note in notes) == 40
+    assert [note for note in notes if "problem" in note] == []
     assert f"contended: {id} (again 1 of 1 times, 0 in the baseline)" in done.output
 
 

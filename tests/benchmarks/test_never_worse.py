@@ -11,7 +11,7 @@ from benchmarks import virtual
 from benchmarks.never_worse.__main__ import main
 from benchmarks.never_worse.laws import Finding, compare, summary
 from benchmarks.never_worse.scenarios import make_scenario
-from benchmarks.never_worse.situations import SITUATIONS, measure
+from benchmarks.never_worse.situations import SITUATIONS, Situation, measure
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,8 @@ def pool():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 40, 20))
-def test_no_result_is_lost_and_no_law_is_broken_on_average(first, pool):
-    numbers = range(first, first + 20)
+def test_no_result_is_lost_and_no_law_is_broken_on_average(pool):
+    numbers = range(20)
     policies = [("fair",) if number % 2 else ("max-total",) for number in numbers]
     found = [each for some in pool.map(compare, numbers, policies) for each in some]
     lost = [(n, p, f) for n, p, f in found if f.broken and f.law in ("1 results", "1 left over")]
@@ -34,20 +33,25 @@ def test_no_result_is_lost_and_no_law_is_broken_on_average(first, pool):
 
 
 #: Situations that do not keep their bounds yet, with the factor by which they may miss them.
-BEYOND = {"many-loads": 1.3, "many-loads-mapped": 1.6, "long-brief": 1.5}
+BEYOND = {"long-brief": 1.5, "many-loads-mapped": 1.05}
+#: Situations that show at full size only what they are for.
+FULL = {"left-alone", "loads-training", "mixed"}
 
 
-#: Policies that have a bound, by situation.
-BOUNDED = {
-    name: sorted({policy for figure in situation.figures for policy in figure.bounds})
-    for name, situation in SITUATIONS.items()
-}
+def bounded(situation: Situation) -> list[str]:
+    """Policies that have a bound; one, where no job reports a loss, since all are alike then."""
+    policies = sorted({policy for figure in situation.figures for policy in figure.bounds})
+    reports = any(one.shape == "iterating" for one in situation.scenario.participants)
+    return policies if reports else policies[:1]
+
+
+BOUNDED = {name: found for name in SITUATIONS if (found := bounded(SITUATIONS[name]))}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, policies in BOUNDED.items() if policies])
+@pytest.mark.parametrize("name", BOUNDED)
 def test_a_situation_keeps_its_bounds(name, pool):
-    for row in measure([name], BOUNDED[name], pool):
+    for row in measure([name], BOUNDED[name], pool, half=name not in FULL):
         if row["bound"] is not None:
             figure = row["ours"] if row["ratio"] is None else row["ratio"]
             assert figure <= row["bound"] * BEYOND.get(name, 1.0), row
@@ -88,7 +92,7 @@ def test_the_report_has_the_keys_that_others_read(tmp_path):
 @pytest.mark.slow
 def test_situations_print_a_row_per_figure_and_policy(tmp_path):
     output = tmp_path / "found.json"
-    arguments = ["--only", "waiters,shared", "--policies", "fair", "--processes", "1"]
+    arguments = ["--quick", "--only", "waiters,shared", "--policies", "fair", "--processes", "1"]
     arguments += ["--json", str(output)]
     printed = CliRunner().invoke(main, arguments, catch_exceptions=False).stdout.splitlines()
     assert printed[0].split()[:2] == ["situation", "figure"]

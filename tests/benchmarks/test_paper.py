@@ -133,18 +133,10 @@ def test_a_missing_matplotlib_is_one_sentence(monkeypatch, tmp_path):
     assert result.output == "Error: figures need matplotlib: pip install 'dask-slaq[benchmarks]'\n"
 
 
-@pytest.mark.parametrize(
-    "lines, message",
-    [
-        ('{"id": "a", "loss": [1.0, NaN]}', "curves.jsonl, line 1: loss[1] is nan"),
-        ("", "no curve in this file"),
-        ('{"id": "a", "loss": [1, 2, 3]}', "no curve is fit for a job"),
-    ],
-)
-def test_bad_curves_are_told_before_anything_is_run(tmp_path, lines, message):
+def test_bad_curves_are_told_before_anything_is_run(tmp_path):
     path = tmp_path / "curves.jsonl"
-    path.write_text(lines + "\n")
+    path.write_text('{"id": "a", "loss": [1.0, NaN]}')
     arguments = ["--out", str(tmp_path / "out"), "--curves", str(path), "--quick"]
     result = CliRunner().invoke(command.main, arguments)
-    assert result.exit_code == 1 and message in result.output
+    assert result.exit_code == 1 and "curves.jsonl, line 1: loss[1] is nan" in result.output
     assert not (tmp_path / "out").exists()

@@ -116,8 +116,8 @@ def test_advice_draws_on_it(run, file):
 
 
 def test_simulations_draw_on_it(run, file):
-    options = ("--jobs", "6", "--cores", "16", "--seeds", "1", "--processes", "1")
-    options += ("--policies", "fair,max-total")
+    options = ("--jobs", "6", "--cores", "16", "--load", "0.9", "--interarrival", "5")
+    options += ("--seeds", "1", "--processes", "1", "--policies", "fair,max-total")
     found = json.loads(run("simulate", "--memory", file, *options, "--json", "-"))
     assert list(found["policies"]) == ["fair", "max-total", "max-total without memory"]
     assert found["settings"]["curves"] == 8  # the later half

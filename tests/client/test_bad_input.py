@@ -5,7 +5,6 @@ from __future__ import annotations
 import decimal
 import math
 
-import dask
 import numpy as np
 import pytest
 from distributed import Client
@@ -186,33 +185,6 @@ def test_an_unknown_policy_is_refused_where_it_is_written():
         slaq.SlaqPlugin(policy="best")
     for word in ("'best'", "none", "fair", "max-total", "max-min"):
         assert word in str(error.value)
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_without_the_plugin_every_call_says_so(c, s, a):
-    calls = (slaq.status, slaq.history, slaq.client.bindings)
-    for call in calls:
-        with pytest.raises(NoPlugin, match="does not run SlaqPlugin: register it by"):
-            await call(c)
-    required = dask.config.set({"slaq.require-plugin": True})
-    with required, pytest.raises(NoPlugin, match="--preload dask_slaq") as error:
-        async with slaq.job("a", client=c):
-            pass
-    assert s.address in str(error.value)
-    assert await c.submit(inc, 1) == 2
-
-
-@gen_cluster(client=True, nthreads=ONE)
-async def test_without_the_plugin_jobs_run_under_plain_dask_with_one_warning(c, s, a):
-    with captured_logger("dask_slaq.client") as log:
-        for _ in range(2):
-            async with slaq.job("a", client=c, target=0.1, stop=True) as job:
-                job.report(1.0)
-                slaq.report(0.5)
-                assert await c.submit(inc, 1, pure=False) == 2
-                assert job.iteration == 2
-                await job.pause()
-    assert log.getvalue().count("jobs run under plain Dask") == 1
 
 
 def test_without_a_client_every_call_says_so():

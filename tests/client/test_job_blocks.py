@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import dask
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, get_client, secede, worker_client
+from distributed import Client, get_client, secede, worker_client
 from distributed.utils_test import captured_logger, inc
 from driving import assert_nothing_left, until, where
 
@@ -18,16 +18,9 @@ import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError, UnknownJob
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def registered(client: Client) -> None:
+    client.register_plugin(slaq.SlaqPlugin(policy="fair", epoch="1h"))
 
 
 @pytest.fixture

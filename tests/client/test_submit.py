@@ -9,19 +9,15 @@ from concurrent.futures import CancelledError, as_completed, wait
 import numpy as np
 import pytest
 import xarray as xr
-from distributed import LocalCluster
 from distributed.utils_test import inc
 
 import dask_slaq as slaq
 from dask_slaq.client.live import Status
 
 
-@pytest.fixture(scope="module")
-def client():
-    cluster = LocalCluster(2, processes=False, threads_per_worker=1, dashboard_address=None)
-    with cluster, cluster.get_client() as client:
-        client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
-        yield client
+@pytest.fixture(scope="module", autouse=True)
+def plugin(client):
+    client.register_plugin(slaq.SlaqPlugin(epoch="50ms"))
 
 
 def train(n, start=1.0, fail=False):

@@ -68,8 +68,14 @@ def test_a_target_stops_a_job_without_the_plugin(client):
 
 def test_what_cannot_do_without_the_plugin_says_so(client):
     with slaq.job("a") as job:
-        for query in (slaq.status, slaq.history, lambda: slaq.explain("a"), lambda: job.position):
-            with pytest.raises(NoPlugin):
+        for query in (
+            slaq.status,
+            slaq.history,
+            slaq.client.bindings,
+            lambda: slaq.explain("a"),
+            lambda: job.position,
+        ):
+            with pytest.raises(NoPlugin, match="does not run SlaqPlugin: register it by"):
                 query()
         with pytest.raises(NoPlugin):
             slaq.pause("another")
@@ -80,3 +86,10 @@ def test_what_cannot_do_without_the_plugin_says_so(client):
                 with pytest.raises(NoPlugin):
                     call()
             job.report(1.0)
+    with (
+        dask.config.set({"slaq.require-plugin": True}),
+        pytest.raises(NoPlugin, match="--preload dask_slaq") as error,
+        slaq.job("b"),
+    ):
+        pass
+    assert client.scheduler.address in str(error.value)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from driving import PATIENCE
@@ -38,7 +38,7 @@ def test_models_train_both_ways(tmp_path):
     assert "6 done" in result.stderr
     assert str(html) in result.stderr
     assert "Warning" not in result.stderr
-    draws_in_a_browser(html, tmp_path / "browser", charts=5, lines=2 + 2 * 6)
+    draws(html, charts=5, lines=2 + 2 * 6)
 
 
 @pytest.mark.slow
@@ -57,29 +57,14 @@ def test_jobs_train_under_every_policy(tmp_path):
             assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
     assert "mean time to 90 % loss reduction" in result.stderr
     assert "2 done" in result.stderr
-    draws_in_a_browser(html, tmp_path / "browser", charts=4, lines=2 * 2)
+    draws(html, charts=4, lines=2 * 2)
 
 
-def draws_in_a_browser(html, profile, charts, lines):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("all but the page was tested: no headless browser here")
-    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-sync dump-dom"
-    quiet = ("disable-background-networking", "disable-component-update")
-    shown = subprocess.run(
-        [
-            browser,
-            *(f"--{flag}" for flag in (*flags.split(), *quiet)),
-            f"--user-data-dir={profile}",
-            html.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert shown.stdout.count("<svg") == charts
-    assert shown.stdout.count("<polyline") == lines
-    assert "NaN" not in shown.stdout
+def draws(html: Path, charts: int, lines: int) -> None:
+    """Whether the page, which has no program in it, shows all."""
+    page = html.read_text()
+    assert (page.count("<svg"), page.count("<polyline")) == (charts, lines)
+    assert "NaN" not in page
 
 
 def test_a_model_that_fails_is_shown_and_left_out(monkeypatch, capsys, tmp_path):

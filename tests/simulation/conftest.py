@@ -29,8 +29,8 @@ def run(jobs, policy="fair", *, cores=16, scaling="linear", engine=None, **setti
 
 
 def make_some_jobs(seed=0):
-    """Two dozen jobs at a load of .9 on 64 cores."""
-    return make_jobs(make_curves(seed), seed + 1, jobs=24, interarrival=10.0, work=64 * 10 * 0.9)
+    """A dozen jobs at a load of .9 on 64 cores."""
+    return make_jobs(make_curves(seed), seed + 1, jobs=12, interarrival=10.0, work=64 * 10 * 0.9)
 
 
 @pytest.fixture(scope="session")

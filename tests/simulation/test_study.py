@@ -117,7 +117,11 @@ def test_workers_come_and_go():
         ('{"id": "b", "loss": ' + "[" * 9000, "line 5: brackets are nested more than 50 deep"),
         ('{"id": "b", "loss": [2, 1\f]}', "line 5: not JSON"),
         ('{"id": "b", "loss": [2, 1_0]}', "line 5: not JSON"),
-        ('{"id": "b"}', "line 5: 'loss' must be a list"),
+        ('{"id": "b", "loss": [2, "1"]}', "line 5: loss[1] is '1'"),
+        ('{"id": "b", "loss": [1]}', "line 5: 'loss' has 1 values"),
+        ('{"id": "b"}', "line 5: 'loss' must be a list, and is missing"),
+        ('{"loss": [2, 1]}', "line 5: 'id' must be a str, not None"),
+        ("[1, 2]", "line 5: a curve is an object"),
         ("{", "line 5: not JSON: Expecting property name enclosed in double quotes at column 2"),
     ],
 )

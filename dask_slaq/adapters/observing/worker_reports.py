@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary, ref
 
-from dask_slaq.adapters.observing.session import ReportSession, log_once, log_stop, pass_on
+from dask_slaq.adapters.observing.session import ReportSession, log_stop, pass_on
 from dask_slaq.adapters.observing.worker_stops import end, end_on_workers, hold, worker_here
 
 _inboxes: WeakValueDictionary[str, Mailbox] = WeakValueDictionary()
@@ -53,11 +53,11 @@ class Mailbox:
     ``report`` is called in the thread of the client's event loop, in the order in which the losses
     arrive, and in a copy of the context in which the mailbox was created.
 
-    Name the `library` if its tasks ask `ends_with` or `is_stopping`: a report that raises
-    `StopTraining` ends them. Otherwise one line is logged, and the fit goes on.
+    A report that raises `StopTraining` ends the fit: tasks of `library` must ask `ends_with` or
+    `is_stopping`.
     """
 
-    def __init__(self, block: ReportSession, library: str | None = None) -> None:
+    def __init__(self, block: ReportSession, library: str) -> None:
         self._block = block
         self._library = library
         self._context = contextvars.copy_context()
@@ -72,16 +72,15 @@ class Mailbox:
             self._stop()
 
     def _stop(self) -> None:
-        if self._library is None:
-            log_once(self._block, "no stop", "the job was stopped, but a fit on workers goes on")
-        elif not self._stopped:
-            self._stopped = True
-            log_stop(self._block, self._library)
-            inbox, client = self.route.inbox, self._client and self._client()
-            if client is None:  # a local scheduler runs tasks in threads of this process
-                end(inbox, hold(inbox) + 1)
-            else:
-                client.loop.add_callback(end_on_workers, client, inbox)
+        if self._stopped:
+            return
+        self._stopped = True
+        log_stop(self._block, self._library)
+        inbox, client = self.route.inbox, self._client and self._client()
+        if client is None:  # a local scheduler runs tasks in threads of this process
+            end(inbox, hold(inbox) + 1)
+        else:
+            client.loop.add_callback(end_on_workers, client, inbox)
 
 
 def _client() -> Any:

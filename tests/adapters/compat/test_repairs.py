@@ -27,7 +27,7 @@ from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.compat.repairs import Repair, Repairs
 from dask_slaq.core.errors import InvalidSetting
 
-pytestmark = pytest.mark.usefixtures("client")
+pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ FAULTS = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FAULTS)
-def test_what_is_active_is_what_fails_without(rows, name):
+def test_what_is_active_is_what_fails_without(client, rows, name):
     """With each Dask and scikit-learn alike: the guards are right."""
     needed = repairs.states()[name] == "active"
     switch([other for other in FAULTS if other != name])

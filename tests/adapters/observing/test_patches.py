@@ -6,7 +6,6 @@ import importlib
 import random
 import sys
 import threading
-import warnings
 
 import pytest
 
@@ -260,11 +259,3 @@ def test_many_threads_entering_and_leaving_in_any_order(toy):
     assert not failures
     assert same(before, state(module))
     assert sys.meta_path == finders
-
-
-def test_no_warning_in_the_ordinary_case(toy):
-    importlib.import_module(toy)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with Patches(loops("descend", "plain")), blocks.opened(lambda loss: None):
-            sys.modules[toy].descend(2)

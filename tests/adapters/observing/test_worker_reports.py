@@ -30,7 +30,7 @@ def train(route, n):
 def test_all_reports_arrive_in_order_before_the_result(client):
     losses = []
     with blocks.opened(losses.append) as block:
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "mylib")
         assert client.submit(train, inbox.route, 100).result() == 100
         assert losses == [float(k) for k in range(100)]
 
@@ -43,7 +43,7 @@ def train_a_block(route, loss):
 def test_a_last_report_travels_with_the_result(client):
     losses = []
     with blocks.opened(losses.append) as block:
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "mylib")
         for k in range(20):
             assert client.submit(train_a_block, inbox.route, float(k)).result() == k
             assert losses[-1] == k
@@ -62,7 +62,7 @@ def test_a_last_report_travels_with_the_result(client):
 def test_reports_of_two_blocks_do_not_mix(client):
     outer, inner = [], []
     with blocks.opened(outer.append) as first, blocks.opened(inner.append) as second:
-        inboxes = Mailbox(first), Mailbox(second)
+        inboxes = Mailbox(first, "mylib"), Mailbox(second, "mylib")
         a = client.submit(train, inboxes[0].route, 3, pure=False)
         b = client.submit(train, inboxes[1].route, 5, pure=False)
         client.gather([a, b])
@@ -72,7 +72,7 @@ def test_reports_of_two_blocks_do_not_mix(client):
 def test_nothing_arrives_after_the_block_or_without_the_inbox(client):
     losses = []
     with blocks.opened(losses.append) as block:
-        inbox, lost = Mailbox(block), Mailbox(block)
+        inbox, lost = Mailbox(block, "mylib"), Mailbox(block, "mylib")
         route = lost.route
         del lost
         client.submit(train, route, 3, pure=False).result()
@@ -83,7 +83,7 @@ def test_nothing_arrives_after_the_block_or_without_the_inbox(client):
 def test_without_a_cluster_threads_of_this_process_report():
     losses = []
     with blocks.opened(losses.append) as block:
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "mylib")
         with dask.config.set(scheduler="threads"):
             assert dask.delayed(train)(inbox.route, 4).compute() == 4
         assert losses == [0.0, 1.0, 2.0, 3.0]
@@ -98,7 +98,7 @@ def test_a_report_runs_in_the_context_of_the_fit(client):
 
     with blocks.opened(report) as block:
         variable.set("here")
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "mylib")
         client.submit(train, inbox.route, 2, pure=False).result()
     assert seen == [("here", False)] * 2
 
@@ -109,7 +109,7 @@ def test_a_failing_report_costs_one_warning_and_no_connection(client):
 
     with warnings.catch_warnings(record=True) as warned, blocks.opened(report) as block:
         warnings.simplefilter("always")
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "mylib")
         assert client.submit(train, inbox.route, 3, pure=False).result() == 3
         assert client.submit(sum, [1, 2]).result() == 3
     assert ["no network" in str(w.message) for w in warned] == [True]
@@ -119,7 +119,7 @@ def test_a_failing_report_costs_one_warning_and_no_connection(client):
 def test_what_is_no_number_ends_no_task(client, loss):
     losses = []
     with blocks.opened(losses.append) as block:
-        inbox = Mailbox(block)
+        inbox = Mailbox(block, "mylib")
         assert client.submit(inbox.route.report, loss, pure=False).result() is None
         assert losses == []
 
