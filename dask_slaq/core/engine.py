@@ -201,6 +201,13 @@ class Engine:
         """Record the core-seconds that the submitted tasks of a job still take; nan if unknown."""
         self.jobs.table.column["left"][self.jobs.row(job)] = seconds
 
+    def observe_after(self, job: str, seconds: float) -> None:
+        """Record the core-seconds of the stages of a job to come; nan if it has no stages.
+
+        If it has, what `observe_left` records counts those of the present stage and of these.
+        """
+        self.jobs.table.column["after"][self.jobs.row(job)] = seconds
+
     def observe_use(self, used: Mapping[str, float]) -> None:
         """Record what owners `used` lately, in core-seconds; those that used much yield.
 

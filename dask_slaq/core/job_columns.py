@@ -67,6 +67,11 @@ def rows(jobs: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
     return ({"job": name, **job} for name, job in jobs.items())
 
 
+def _stage(row: Row) -> str:
+    stage = row.get("stage")
+    return "" if not stage else f"{stage['name']}: {stage['done']} of {stage['tasks']} tasks"
+
+
 def _iteration(row: Row) -> str:
     if not row.get("reports", True):
         return ""
@@ -122,6 +127,15 @@ JOB_COLUMNS = (
         "s",
         shown=lambda row: duration(row["age"]),
         terminal=True,
+    ),
+    Column(
+        "stage",
+        "stage of its last submitted tasks: name, tasks, done (of these); None outside of stages",
+        left=True,
+        shown=_stage,
+        terminal=True,
+        notebook=True,
+        board=180,
     ),
     Column(
         "iteration",

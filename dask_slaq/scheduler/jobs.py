@@ -152,6 +152,7 @@ class ScheduledJobs:
         self._runs[name] = run or uuid.uuid4().hex
         weight = given.get("weight", 1.0)
         pool = self.pools.add(name, client, weight=weight, gang=gang, owner=owner)
+        pool.run = self._runs[name]
         # From the start, and not only once it was granted something.
         pool.most = given.get("max_share") or math.inf
         pool.floor = bool(given.get("min_share"))
@@ -270,6 +271,8 @@ class ScheduledJobs:
         """Record the `loss` of one iteration. Raises `UnknownJob` or `NonFiniteLoss`."""
         self.owned(job, client, run)
         self.reports[job] += 1
+        if (stages := self.pools.pools[job].stages) is not None:
+            stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
         self.memory.report(job, loss)  # it may begin the job anew
@@ -395,7 +398,8 @@ class ScheduledJobs:
     def observe_demand(self) -> list[str]:
         """Pass the numbers of ready and running tasks, and the work left, to the engine.
 
-        Work is counted by tasks until a job reports a loss; then by its iterations. Returns the
+        Work is counted by tasks until a job reports a loss; then by its iterations. In a job with
+        stages this holds for each stage, and past runs tell the stages to come. Returns the
         pools of unowned tasks that have no unfinished task left.
         """
         over = []
@@ -404,7 +408,13 @@ class ScheduledJobs:
                 over.append(name)
             else:
                 self.engine.observe_demand(name, pool.demand - self.pools.limits.blocked(pool))
-                self.engine.observe_left(name, math.nan if self.reports.get(name) else pool.left)
+                if pool.stages is None:
+                    left = math.nan if self.reports.get(name) else pool.left
+                    self.engine.observe_left(name, left)
+                else:
+                    here, after = pool.stages.left(self.memory.expected_stages(name))
+                    self.engine.observe_left(name, here + after)
+                    self.engine.observe_after(name, after)
         return over
 
     def decide(self) -> None:

@@ -36,7 +36,18 @@ STATUS = {
         "target",
         "eta",
     ),
-    *("latest", "ends", "owner", "state", "kind", "like_runs", "why", "reason", "position"),
+    *(
+        "stage",
+        "latest",
+        "ends",
+        "owner",
+        "state",
+        "kind",
+        "like_runs",
+        "why",
+        "reason",
+        "position",
+    ),
 }
 METRICS = {"normalized_loss", "share", "running", "ready", "iteration"}
 HISTORY = {"iteration", "loss", "normalized_loss", "predicted", "share", "running", "core_seconds"}
