@@ -112,3 +112,17 @@ def test_late_predictions_are_reconstructed():
     assert [name for name, *_ in found] == ["linear", "network"]
     assert all(int(count) > 0 and float(accuracy) > 0.7 for _, count, accuracy, _ in found)
     assert float(found[0][-1]) < 1e-9  # exactly
+
+
+@pytest.mark.slow
+def test_a_second_run_of_a_pipeline_knows_its_end():
+    pytest.importorskip("dask_ml")
+    first, second, end = run("pipeline.py").splitlines()
+    for line, name in ((first, "first"), (second, "second")):
+        times = re.match(rf"{name} run: scale (\S+) s, svd (\S+) s, train (\S+) s", line).groups()
+        assert all(float(seconds) >= 0 for seconds in times)
+    seen, stage, expected = re.search(
+        r"after (\S+) s, in stage (\w+), .* expected at (\S+) s", end
+    ).groups()
+    assert stage in ("scale", "svd", "train")
+    assert float(seen) < float(expected)

@@ -74,7 +74,8 @@ class DecisionMaker:
         allocation = self._allocate(snapshot, order)
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
-        whole = (allocation.share >= 1) & snapshot.known & (not engine.strict)
+        waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by stages alone
+        whole = (allocation.share >= 1) & waves & (not engine.strict)
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
         sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
         decision = self._decision(

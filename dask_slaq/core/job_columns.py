@@ -69,7 +69,7 @@ def rows(jobs: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
 
 def _stage(row: Row) -> str:
     stage = row.get("stage")
-    return "" if not stage else f"{stage['name']}: {stage['done']} of {stage['tasks']} tasks"
+    return "" if not stage else f"{stage['name']} {stage['done']}/{stage['tasks']}"
 
 
 def _iteration(row: Row) -> str:

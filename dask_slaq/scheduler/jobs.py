@@ -25,7 +25,13 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pools import Pool
-from dask_slaq.scheduler.views import UnownedUsage, etas, status_of_jobs, values_of_jobs
+from dask_slaq.scheduler.views import (
+    UnownedUsage,
+    etas,
+    stage_of,
+    status_of_jobs,
+    values_of_jobs,
+)
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -456,7 +462,9 @@ class ScheduledJobs:
         self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names, now = self.names(), time()
         running = self.accounts.running()
-        self.epochs.add(now, names, self._values(names, running))
+        pools = self.pools.pools
+        stages = {name: at["name"] for name in names if (at := stage_of(pools[name])) is not None}
+        self.epochs.add(now, names, self._values(names, running), stages)
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
 
