@@ -233,6 +233,11 @@ class ScheduledJobs:
             raise UnknownJob(f"that job {shown(name)} has ended; another of its name is running")
         return self._runs[name]
 
+    def stage_times(self, name: str) -> dict[str, tuple[float, int]]:
+        """Return core-seconds and numbers of blocks of the stages of a job; empty without any."""
+        pool = self.pools.pools.get(name)
+        return {} if pool is None or pool.stages is None else pool.stages.times()
+
     def forget(self, name: str, outcome: str | None = None) -> None:
         """Forget a job, and remember its run if it has an outcome.
 

@@ -339,9 +339,7 @@ class SlaqPlugin(SchedulerPlugin):
         """
         self.searches.end(name)
         self._remember(name)
-        pool = self.pools.pools.get(name)
-        staged = pool is not None and pool.stages is not None
-        self.memory.end(name, outcome, pool.stages.times() if staged else {})
+        self.memory.end(name, outcome, self.jobs.stage_times(name))
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
         if not self.jobs.reports:

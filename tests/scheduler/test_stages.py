@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
 
 import dask
 import dask.array as da
+import numpy as np
 import pytest
 from distributed import Event, wait
-from distributed.utils_test import inc
+from distributed.utils_test import inc, slowinc
 from driving import gen_cluster, on_virtual_clock, start_plugin, until, wait_for, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
+from dask_slaq.client.queries import dataset
+from dask_slaq.core.epochs import VARIABLES, Epochs
 from dask_slaq.core.errors import InvalidSetting, UnknownJob
-from dask_slaq.core.memory import Kind
+from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.core.memory import Kind, StagedRun
 from dask_slaq.core.recording.replay import replay
+from dask_slaq.memory import RunStore, prune
 
 
 def fail(x):
@@ -47,8 +54,8 @@ async def test_a_stage_counts_its_tasks(c, s, a):
         assert plugin.pools.pools["a"].stages is None
         with job.stage("features"):
             done = c.map(inc, range(3), pure=False)
+            await wait(done)
             held = c.map(wait_for, ["go"] * 2, pure=False)
-        await wait(done)
         await counted(plugin, "features", 5)
         assert await stage_of(c) == {"name": "features", "tasks": 5, "done": 3}
         assert "stage features: 3 of 5 tasks" in (await slaq.explain("a", client=c))["text"]
@@ -120,8 +127,8 @@ async def test_cancelled_tasks_do_not_count(c, s, a):
     async with slaq.job("a", client=c) as job:
         with job.stage("features"):
             done = c.map(inc, range(2), pure=False)
+            await wait(done)
             held = c.map(wait_for, ["go"] * 3, pure=False)
-        await wait(done)
         await counted(plugin, "features", 5)
         await c.cancel(held[1:])
         await counted(plugin, "features", 3)
@@ -268,3 +275,76 @@ def test_a_job_without_stages_records_nothing_new(tmp_path):
     assert {event["job"] for event in events if event["event"] == "after"} == {"pipe-1"}
     found = replay(events)
     assert found.decisions == found.reproduced > 0 and found.difference is None
+
+
+def test_what_earlier_releases_tell_has_no_stage():
+    (column,) = (column for column in JOB_COLUMNS if column.name == "stage")
+    assert column.text({"job": "a", "iteration": 3}) == ""
+    epochs = Epochs(10)
+    numbers = {name: [0] for name in VARIABLES}
+    epochs.add(1.0, ["a"], numbers)
+    epochs.add(2.0, ["a"], numbers, {"a": "features"})
+    piece = epochs.read(3.0)
+    assert dataset([piece]).stage.values.tolist() == [["", "features"]]
+    del piece["stages"]
+    assert "stage" not in dataset([piece])
+
+
+def test_a_file_of_an_earlier_release_gets_the_stages(tmp_path):
+    path = tmp_path / "runs.db"
+    RunStore(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE stages")
+    store = RunStore(path)
+    kind = Kind("pipe", (("rows", 3.0),))
+    for number in range(40):
+        store.add_stages(StagedRun(kind, {"features": (1.0 + number, 2)}, float(number)))
+    store.flush()
+    kept = store.stages("pipe")
+    assert [run.ended for run in kept] == list(range(24, 40))
+    assert kept[-1].kind == kind and kept[-1].times == {"features": (40.0, 2)}
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE stages SET times = '[3]' WHERE ended = 39")
+        connection.execute("""UPDATE stages SET times = '{"x": [-1, 2]}' WHERE ended = 38""")
+    assert [run.ended for run in store.stages("pipe")] == list(range(24, 38))
+    assert prune(path, before=30.0) == 0
+    assert [run.ended for run in store.stages("pipe")] == list(range(30, 38))
+    store.close()
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)])
+async def test_a_stage_that_reports_is_forecast_by_its_iterations(c, s, a):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c, max_iter=10) as job:
+        with job.stage("features"):
+            await c.submit(slowinc, 0, delay=0.02, pure=False)
+        plugin.run_once()
+        column, row = plugin.engine.jobs.table.column, plugin.engine.jobs.row("a")
+        assert column["left"][row] == column["after"][row] == 0
+        with job.stage("train"):
+            for loss in (1.0, 0.5, 0.25):
+                await c.submit(slowinc, 0, delay=0.02, pure=False)
+                job.report(loss)
+        await until(lambda: plugin.jobs.reports["a"] == 3)
+        plugin.run_once()
+        assert np.isnan(column["left"][row]) and column["after"][row] == 0
+        assert (await slaq.status(c))["jobs"]["a"]["ends"] is not None
+        with job.stage("predict"):
+            await c.submit(slowinc, 0, delay=0.02, pure=False)
+        plugin.run_once()
+        assert column["left"][row] == 0
+
+
+@gen_cluster(client=True, nthreads=[("127.0.0.1", 1)] * 2)
+async def test_tasks_that_are_lost_count_once(c, s, a, b):
+    plugin = await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        before = c.map(inc, range(10), pure=False)
+        await wait(before)
+        with job.stage("features"):
+            futures = c.map(inc, range(10), pure=False)
+        await wait(futures)
+        await b.close()
+        await wait([*before, *futures])
+        assert await stage_of(c) == {"name": "features", "tasks": 10, "done": 10}
+        plugin.pools.check()

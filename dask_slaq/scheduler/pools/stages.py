@@ -118,9 +118,8 @@ class Stages:
 
     def wait(self, ts: TaskState) -> None:
         """Count a task as unfinished, maybe again."""
-        if (stage := self._of.get(ts)) is not None:
-            stage.unfinished.add(ts)
-            self._cancelled.discard(ts)
+        self._of.setdefault(ts, self.named[""]).unfinished.add(ts)
+        self._cancelled.discard(ts)
 
     def finish(self, ts: TaskState, *, cancelled: bool) -> None:
         """Count a task no longer as unfinished; it may have been `cancelled`."""
@@ -146,8 +145,9 @@ class Stages:
     def left(self, past: ExpectedStages) -> tuple[float, float]:
         """Return the core-seconds left of the current stage, and those of the stages to come.
 
-        The former are nan if unknown. `past` tells what like runs took. What was submitted in other
-        stages and is unfinished counts as to come.
+        The former are nan if unknown, or if the stage reports: then its iterations tell. `past`
+        tells what like runs took. What was submitted in other stages and is unfinished counts as to
+        come.
         """
         here = self.current
         to_come = 0.0
@@ -158,13 +158,14 @@ class Stages:
         for stage in self.named.values():
             if stage is not here and not math.isnan(stage.counted):
                 to_come += stage.counted
+        if here.reports:
+            return math.nan, to_come
         if here.name in past:
             seconds, entered = past[here.name]
             rest = seconds / entered - (here.used - here.used_before)
             counted = 0.0 if math.isnan(here.counted) else here.counted
-            if rest > 0 or not here.reports:
-                return max(rest, counted), to_come
-        unknown = here.reports or here.is_open or here.ended == here.ended_before
+            return max(rest, counted), to_come
+        unknown = here.is_open or here.ended == here.ended_before
         return math.nan if unknown else here.counted, to_come
 
     def times(self) -> dict[str, tuple[float, int]]:
