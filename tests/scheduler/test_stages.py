@@ -345,6 +345,6 @@ async def test_tasks_that_are_lost_count_once(c, s, a, b):
             futures = c.map(inc, range(10), pure=False)
         await wait(futures)
         await b.close()
-        await wait([*before, *futures])
+        await until(lambda: all(s.tasks[f.key].state == "memory" for f in [*before, *futures]))
         assert await stage_of(c) == {"name": "features", "tasks": 10, "done": 10}
         plugin.pools.check()
