@@ -52,7 +52,7 @@ class Watcher(threading.Thread):
 
 def fit(client: Client, X: da.Array, y: da.Array) -> Watcher:
     """Fit a pipeline as one job. Returns what was seen meanwhile."""
-    train = LogisticRegression(solver="gradient_descent", max_iter=4)
+    train = LogisticRegression(solver="gradient_descent", max_iter=3)
     steps = (StandardScaler(), TruncatedSVD(5), train)
     watcher = Watcher(client)
     with slaq.job("pipeline", client=client):
@@ -65,7 +65,7 @@ def fit(client: Client, X: da.Array, y: da.Array) -> Watcher:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--rows", type=int, default=10_000)
     rows = parser.parse_args().rows
     with Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as c:
         c.register_plugin(slaq.SlaqPlugin(epoch="100ms"))

@@ -129,15 +129,6 @@ JOB_COLUMNS = (
         terminal=True,
     ),
     Column(
-        "stage",
-        "stage of its last submitted tasks: name, tasks, done (of these); None outside of stages",
-        left=True,
-        shown=_stage,
-        terminal=True,
-        notebook=True,
-        board=180,
-    ),
-    Column(
         "iteration",
         "reports received",
         "1",
@@ -224,6 +215,15 @@ JOB_COLUMNS = (
         title="end",
         terminal=True,
         board=540,
+    ),
+    Column(
+        "stage",
+        "stage of its last submitted tasks: name, tasks, done (of these); None outside of stages",
+        left=True,
+        shown=_stage,
+        terminal=True,
+        notebook=True,
+        board=180,
     ),
     Column(
         "reason",
