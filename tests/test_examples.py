@@ -125,3 +125,17 @@ def test_advice_on_what_to_persist_saves_the_repeats():
     assert 0.9 * float(repeats) <= float(saves)
     assert float(saves) > 0
     assert "the models are equal" in text
+
+
+@pytest.mark.slow
+def test_a_second_run_of_a_pipeline_knows_its_end():
+    pytest.importorskip("dask_ml")
+    first, second, end = run("pipeline.py").splitlines()
+    for line, name in ((first, "first"), (second, "second")):
+        times = re.match(rf"{name} run: scale (\S+) s, svd (\S+) s, train (\S+) s", line).groups()
+        assert all(float(seconds) >= 0 for seconds in times)
+    seen, stage, expected = re.search(
+        r"after (\S+) s, in stage (\w+), .* expected at (\S+) s", end
+    ).groups()
+    assert stage in ("scale", "svd", "train")
+    assert float(seen) < float(expected)

@@ -7,17 +7,24 @@ loops of a new file to `LOOPS`. ``docs/adapters.md`` lists them and what each re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, xgboost
+from dask_slaq.adapters import dask_glm, dask_ml, joblib, lightgbm, pipeline, xgboost
 from dask_slaq.adapters.compat import repairs
 from dask_slaq.adapters.observing import Patches, ReportSession
 from dask_slaq.adapters.observing import session as blocks
 
 __all__ = ["instrument"]
 
-LOOPS = (*dask_glm.LOOPS, *dask_ml.LOOPS, *joblib.LOOPS, *lightgbm.LOOPS, *xgboost.LOOPS)
+LOOPS = (
+    *dask_glm.LOOPS,
+    *dask_ml.LOOPS,
+    *joblib.LOOPS,
+    *lightgbm.LOOPS,
+    *pipeline.LOOPS,
+    *xgboost.LOOPS,
+)
 _patches = Patches(LOOPS)
 
 
@@ -73,14 +80,16 @@ def observe_fits(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
     describe: Callable[[Mapping[str, Any]], None] | None = None,
+    stage: Callable[[str], AbstractContextManager[None]] | None = None,
 ) -> Iterator[ReportSession]:
     """Open a block like `instrument`, and also pass on the length and the kind of each fit.
 
     When a fit begins, it calls ``expect(n)`` with the fit's maximum number of reports, and
-    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads.
+    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads. The steps of a pipeline
+    are fitted in ``stage(name)``.
     """
     repairs.follow_settings()
-    with _patches, blocks.opened(report, expect, describe) as block:
+    with _patches, blocks.opened(report, expect, describe, stage) as block:
         yield block
 
 

@@ -12,7 +12,7 @@ import math
 import re
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ from dask_slaq.core.settings import (
     check_name,
     check_owner,
     check_resources,
+    check_stage,
     shown,
 )
 from dask_slaq.worker import Reporter, report_trial
@@ -86,7 +87,7 @@ class Job:
         self._connection: object = None
         self._run = ""
         self._lost = False
-        self._fits = 0
+        self._fits = self._stages = 0
         self._described = False
         self._asked_to_stop = False
         self._plain = False
@@ -152,6 +153,44 @@ class Job:
             with client.as_current():
                 self._mailbox = Mailbox(self._session, "its tasks")
         return Reporter(self.name, self._mailbox.route)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Submit the tasks of a stage of the job, such as "features", in a ``with`` block.
+
+        They belong to the job as before. The scheduler counts and times each stage by itself, and
+        forecasts the job's end by the stages that are left: of those to come, past runs of like
+        kind tell. Of nested stages, the inner one counts. A stage may be entered several times.
+        The steps of a scikit-learn ``Pipeline`` that is fitted in the job are stages already.
+
+        Parameters
+        ----------
+        name : str
+            Of 1 to 256 characters.
+
+        Raises
+        ------
+        InvalidSetting
+            The name is invalid.
+        UnknownJob
+            The job is not running: the call is outside its block.
+
+        Examples
+        --------
+        >>> with job("churn") as churn:  # doctest: +SKIP
+        ...     with churn.stage("features"):
+        ...         X = make_features(raw).persist()
+        ...     with churn.stage("train"):
+        ...         LogisticRegression().fit(X, y)
+        """
+        check_stage(name)
+        if self._client is None:
+            raise UnknownJob(f"job {self.name!r} is not running: enter a stage in its block")
+        self._stages += 1
+        # As of the job, see `_enter`: the number tells which of several stages was entered last.
+        number = f"slaq_stage:{self._run}:{self._stages}"
+        with dask.annotate(slaq_stage=name, **{number: name}):
+            yield
 
     def ask_to_stop(self) -> None:
         """Let the next report raise `StopTraining`, and fits that begin from now on."""
@@ -314,12 +353,12 @@ class Job:
             annotations["slaq_spare"] = True
         self._client = client
         self._connection = client.scheduler_comm
-        self.iteration = self._fits = 0
+        self.iteration = self._fits = self._stages = 0
         self._lost = self._described = False
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if self._observes and dask.config.get("slaq.instrument", True):
-            session = observe_fits(self.report, self._expect, self._describe)
+            session = observe_fits(self.report, self._expect, self._describe, self._step)
             self._block = self._stack.enter_context(session)
             if self._asked_to_stop:  # already
                 self.ask_to_stop()
@@ -338,6 +377,10 @@ class Job:
         if self._settings["kind"] is None and not self._described:
             self._described = True
             self._say("slaq-kind", kind=check_kind(kind))
+
+    def _step(self, name: str) -> contextlib.AbstractContextManager[None]:
+        """Return the stage of a step; none in a context that outlived the block."""
+        return self.stage(name) if self.is_open else contextlib.nullcontext()
 
     def _leave(self) -> Client:
         client, self._client = self._client, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,6 +48,11 @@ def build_snapshot(
     order = jobs.order()
     column, seen, at = jobs.table.column, jobs.runtimes.column, order.reporting
     rows, n = order.rows, len(order.names)
+    after, counted = column["after"][rows], column["left"][rows]
+    # Jobs with stages whose work left is known by these, whether or not they report.
+    staged = np.isfinite(after + counted) & column["reports"][rows] & bool(needs)
+    if (new := staged & (speeds.work == 0)).any():  # counted in core-seconds
+        speeds = replace(speeds, work=np.where(new, 1.0, speeds.work))
     normalized = np.ones(n)
     attained, held = seen["attained"][rows], seen["share"][rows]
     done = np.divide(attained, speeds.work, out=np.zeros(n), where=speeds.work > 0)
@@ -73,7 +79,10 @@ def build_snapshot(
     for name in needs:
         ahead, total = np.full((2, n), np.inf)
         ahead[at] = iterations_to_target(forecast, target, done[at], PARTS[name], most)
-        left[name] = np.multiply(work, ahead, out=total, where=work > 0)
+        total = np.multiply(work, ahead, out=total, where=work > 0)
+        if name == "to_end":
+            total = total + np.nan_to_num(after)
+        left[name] = np.where(staged, counted, total)
     return Snapshot(
         jobs=order.names,
         capacity=capacity,
@@ -84,7 +93,7 @@ def build_snapshot(
         normalized=normalized,
         gain=gain,
         speed=Progress(speeds, work),
-        reporting=still_reporting(jobs, capacity, epoch),
+        reporting=still_reporting(jobs, capacity, epoch) | staged,
         age=jobs.age(rows, now),
         attained=attained,
         efficient=speeds.efficient,

@@ -214,6 +214,13 @@ class Engine:
         """Record the core-seconds that the submitted tasks of a job still take; nan if unknown."""
         self.jobs.table.column["left"][self.jobs.row(job)] = seconds
 
+    def observe_after(self, job: str, seconds: float) -> None:
+        """Record the core-seconds of the stages of a job to come; nan if it has no stages.
+
+        If it has, what `observe_left` records counts those of the present stage and of these.
+        """
+        self.jobs.table.column["after"][self.jobs.row(job)] = seconds
+
     def observe_use(self, used: Mapping[str, float]) -> None:
         """Record what owners `used` lately, in core-seconds; those that used much yield.
 
@@ -384,7 +391,8 @@ class Engine:
         allocation = self._allocate(snapshot)
         # Threads between two wave counts do not speed up a job: lend them, except for its floor.
         fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
-        whole = (allocation.share >= 1) & snapshot.known & (not self.strict)
+        waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by stages alone
+        whole = (allocation.share >= 1) & waves & (not self.strict)
         share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
         sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
         blind = not self.traits.follows_losses  # such a policy keeps every promise by itself

@@ -25,6 +25,8 @@ ROW = np.dtype([("job", "<u4"), *_KEPT.items()])
 MOST_BYTES, PIECE = 60_000_000, 1_000_000
 #: Maximum number of epochs in a piece, and bytes added per epoch to those of its rows.
 MOST_IN_PIECE, OVERHEAD = 5_000, 200
+#: Bytes counted for the stage of one job in one epoch.
+STAGE_BYTES = 100
 
 Rows = NDArray[Any]
 
@@ -67,6 +69,7 @@ class Epochs:
         self.nbytes = 0
         self._first = 0
         self._kept: deque[tuple[float, Rows]] = deque()
+        self._stages: dict[int, dict[str, str]] = {}  # of jobs in a stage, by epoch
         self._ended: dict[str, Rows] = {}
         self._numbers: dict[str, int] = {}
         self._names: dict[int, str] = {}
@@ -76,11 +79,21 @@ class Epochs:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, time: float, names: Sequence[str], values: Mapping[str, ArrayLike]) -> None:
+    def add(
+        self,
+        time: float,
+        names: Sequence[str],
+        values: Mapping[str, ArrayLike],
+        stages: Mapping[str, str] | None = None,
+    ) -> None:
         """Add an epoch with the running jobs, and those that ended since the last one.
 
         `time` is in Unix seconds, and `values` has an array (n_jobs,) for each of `VARIABLES`.
+        `stages` has the stage of each job that is in one; they are text, which rows do not hold.
         """
+        if stages:
+            self._stages[self._first + len(self._kept)] = dict(stages)
+            self.nbytes += STAGE_BYTES * len(stages)
         rows = self._rows(names, values)
         self._append(time, np.concatenate([*self._ended.values(), rows]))
         self._ended.clear()
@@ -132,15 +145,15 @@ class Epochs:
 
         It has ``next``, the `start` of the next piece, None after the last one; ``stop``, to pass
         on so that epochs added in between are left out; ``times`` and ``sizes`` (number of jobs) of
-        the epochs; ``rows``, the bytes of an array of type `ROW`; ``numbers`` and ``names`` of the
-        jobs in it. Jobs that ended since the last epoch form an epoch at `time` at the end of the
-        last piece.
+        the epochs; ``stages``, the stages of jobs by the place of the epoch; ``rows``, the bytes of
+        an array of type `ROW`; ``numbers`` and ``names`` of the jobs in it. Jobs that ended since
+        the last epoch form an epoch at `time` at the end of the last piece.
         """
         end = self._first + len(self._kept)
         stop = end if stop is None else min(stop, end)
         at = max(start, self._first)
         some: list[tuple[float, Rows]] = []
-        size = 0
+        first, size = at, 0
         while at < stop and size < PIECE and len(some) < MOST_IN_PIECE:
             some.append(self._kept[at - self._first])
             size += some[-1][1].nbytes + OVERHEAD
@@ -154,6 +167,7 @@ class Epochs:
             "stop": stop,
             "times": [time for time, _ in some],
             "sizes": [len(rows) for _, rows in some],
+            "stages": [(n - first, self._stages[n]) for n in range(first, at) if n in self._stages],
             "rows": rows.tobytes(),
             "numbers": numbers,
             "names": [self._names[number] for number in numbers],
@@ -188,6 +202,7 @@ class Epochs:
         """Drop the oldest epoch, and the names of jobs that are not in a later one."""
         _, rows = self._kept.popleft()
         self.nbytes -= rows.nbytes + OVERHEAD
+        self.nbytes -= STAGE_BYTES * len(self._stages.pop(self._first, ()))
         for number in rows["job"].tolist():
             if self._last[number] == self._first:
                 del self._numbers[self._names.pop(number)], self._last[number]

@@ -64,6 +64,8 @@ class Jobs(Mapping[str, "Job"]):
                 "attained_by_owner": number,  # core-seconds charged to the owner
                 "latest": ((), np.float64, math.nan),  # factor of its fair time; nan for none
                 "left": ((), np.float64, math.nan),  # core-seconds of submitted tasks, or nan
+                # Core-seconds of stages to come, nan for a job without stages.
+                "after": ((), np.float64, math.nan),
                 **fair_clock.COLUMNS,
                 **ends.COLUMNS,
             }
@@ -177,6 +179,7 @@ class Jobs(Mapping[str, "Job"]):
         total: FloatArray = np.where(np.isnan(left), np.inf, attained + left)
         at_report = attained - seen["charged"][rows]
         to_come = np.multiply(work, ahead, out=np.full(len(rows), np.inf), where=work > 0)
+        to_come = to_come + np.nan_to_num(self.table.column["after"][rows])
         total = np.where(np.isnan(left), at_report + to_come, total)
         total = np.maximum(total, attained)
         return total

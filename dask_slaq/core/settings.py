@@ -61,6 +61,14 @@ def check_name(name: object) -> None:
         )
 
 
+def check_stage(name: object) -> None:
+    """Raise `InvalidSetting` unless a value may be the name of a stage."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise InvalidSetting(
+            f"a stage's name must be a string of 1 to {LONGEST_NAME} characters, not {shown(name)}"
+        )
+
+
 def check_owner(owner: object) -> str:
     """Return the name of an owner, empty for None, or raise `InvalidSetting`."""
     if owner is None:

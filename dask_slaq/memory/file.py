@@ -54,6 +54,16 @@ _LATER = (
         PRIMARY KEY (day, owner, kind, job)
     ) WITHOUT ROWID
     """,
+    """
+    CREATE TABLE IF NOT EXISTS stages (
+        number INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,     -- name of the kind with which the job was opened
+        features TEXT NOT NULL, -- JSON, name to order of magnitude
+        times TEXT NOT NULL,    -- JSON, name of the stage to core-seconds and number of blocks
+        ended REAL NOT NULL     -- seconds since 1970
+    )
+    """,
+    "CREATE INDEX IF NOT EXISTS stages_by_kind ON stages (kind, number)",
     "CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
 )
 _SCHEMA = (

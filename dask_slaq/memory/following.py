@@ -13,7 +13,7 @@ import logging
 import math
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.memory import Kind, PastRun, PastRuns, kind_of_name
+from dask_slaq.core.memory import (
+    ExpectedStages,
+    Kind,
+    PastRun,
+    PastRuns,
+    PastStages,
+    StagedRun,
+    kind_of_name,
+)
 from dask_slaq.memory.rows import Unfinished
 from dask_slaq.memory.store import LAPSE, RunStore
 
@@ -32,6 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["MEMORY_TOPIC", "Memory", "safely"]
 
 logger = logging.getLogger(__name__)
+
+#: What is loaded of a kind: runs, newest first, and stages of runs, oldest first.
+_Loaded = tuple[list[PastRun], list[StagedRun]]
 
 #: Topic of the events that tell which runs are safe on disk.
 MEMORY_TOPIC = "slaq-memory"
@@ -75,6 +86,8 @@ class Following:
 
     key: str  # of its run in the store
     owner: str
+    kind: Kind  # with which it was opened: later ones are known too late for its first stage
+    expected: ExpectedStages | None = None  # None until it is asked for
     past: Unfinished | None = None  # what it goes on from, until a first report shows that it does
     resumed: int = 0  # iterations of that run
     counted: bool = False  # whether the job's `max_iter` counts them
@@ -159,11 +172,12 @@ class Memory:
     ) -> None:
         self.broken: str | None = None
         self.runs = _Runs(self._keep)
+        self.stages = PastStages()
         self.following: dict[str, Following] = {}
         self._engine, self._tell = engine, tell
         self._unfinished: OrderedDict[tuple[str, str], Unfinished] = OrderedDict()
         self._ending: dict[str, str] = {}  # keys of jobs that are being removed
-        self._loading: dict[str, asyncio.Future[list[PastRun]]] = {}
+        self._loading: dict[str, asyncio.Future[_Loaded]] = {}
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
         self.store = None if path is None else RunStore(path, self._acknowledge)
@@ -199,25 +213,28 @@ class Memory:
         if pending := [future for future in waiting if future is not None and not future.done()]:
             await asyncio.wait(pending, timeout=PATIENCE)
 
-    def _load(self, kind: str) -> asyncio.Future[list[PastRun]] | None:
+    def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
         """Load the runs of a kind off the event loop, once."""
         if self.store is None:
             return None
         if kind not in self._loading:
-            found = self._loop.run_in_executor(None, self.store.load, kind, MOST_LOADED)
+            found = self._loop.run_in_executor(None, _read, self.store, kind)
             found.add_done_callback(self._recall)
             self._loading[kind] = found
         return self._loading[kind]
 
     @safely
-    def _recall(self, found: asyncio.Future[list[PastRun]]) -> None:
-        for run in reversed(found.result()):
+    def _recall(self, found: asyncio.Future[_Loaded]) -> None:
+        runs, stages = found.result()
+        for run in reversed(runs):
             self.runs.recall(run)
+        for staged in stages:
+            self.stages.add(staged)
 
     @safely
-    def begin(self, name: str, owner: str) -> None:
-        """Follow the new job `name` of an `owner`."""
-        self.following[name] = Following(uuid.uuid4().hex, owner)
+    def begin(self, name: str, owner: str, kind: Kind | None = None) -> None:
+        """Follow the new job `name` of an `owner`. `kind` is what its user stated."""
+        self.following[name] = Following(uuid.uuid4().hex, owner, kind or kind_of_name(name))
         if not self._timer.is_running():
             self._timer.start()
 
@@ -305,7 +322,7 @@ class Memory:
         engine.add_job(name, now, max_iter=most, owner=owner, kind=kind, **settings)
         if paused:
             engine.pause(name)
-        self.following[name] = job = Following(uuid.uuid4().hex, job.owner)
+        self.following[name] = job = Following(uuid.uuid4().hex, job.owner, job.kind)
         return job
 
     def count_resumed(self, name: str) -> int:
@@ -316,16 +333,22 @@ class Memory:
         return job.resumed
 
     @safely
-    def end(self, name: str, outcome: str | None) -> None:
+    def end(self, name: str, outcome: str | None, stages: Mapping[str, tuple[float, int]]) -> None:
         """Prepare for the end of a job, which is about to be removed from the engine.
 
-        The outcome is None if its client was lost: it may come back.
+        The outcome is None if its client was lost: it may come back. `stages` are the core-seconds
+        and numbers of blocks of its stages, none for a job without stages.
         """
         job = self.following.pop(name, None)
         if not self.following:
             self._timer.stop()
         if job is None:
             return
+        if stages and outcome == "done":
+            staged = StagedRun(job.kind, stages, time())
+            self.stages.add(staged)
+            if self.store is not None:
+                self.store.add_stages(staged)
         run = self._run_of(name, job)
         if run is None:
             self._discard(job.key)
@@ -413,6 +436,15 @@ class Memory:
     def _kind_of(self, name: str) -> Kind:
         return self._engine().remembering.kinds.get(name) or kind_of_name(name)
 
+    def expected_stages(self, name: str) -> ExpectedStages:
+        """Return what like runs let expect of the stages of a job, the same for its whole life."""
+        job = self.following.get(name)
+        if job is None or self.broken is not None:
+            return {}
+        if job.expected is None:
+            job.expected = self.stages.expected(job.kind)
+        return job.expected
+
     # What people look at
 
     def like_runs(self, name: str) -> int:
@@ -471,6 +503,10 @@ class Memory:
         self.stop()
         if self.store is not None:
             await self._loop.run_in_executor(None, self.store.close)
+
+
+def _read(store: RunStore, kind: str) -> _Loaded:
+    return store.load(kind, MOST_LOADED), store.stages(kind)
 
 
 def _is_from_scratch(run: PastRun, loss: float) -> bool:

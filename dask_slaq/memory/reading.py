@@ -118,6 +118,8 @@ def prune(
 ) -> int:
     """Delete runs from a store, also while a scheduler writes to it. Returns their number.
 
+    What is known of their stages goes, too.
+
     Only runs that ended before `before` (seconds since 1970), and of the kind of that name; all by
     default. Raises `StoreError`.
     """
@@ -128,5 +130,6 @@ def prune(
         chosen = {test: value for test, value in tests.items() if value is not None}
         where = f"WHERE {' AND '.join(chosen)}" if chosen else ""
         deleted = connection.execute(f"DELETE FROM runs {where}", [*chosen.values()]).rowcount
+        connection.execute(f"DELETE FROM stages {where}", [*chosen.values()])
         shrink(connection)
         return deleted

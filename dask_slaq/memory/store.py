@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, TypeVar
 
-from dask_slaq.core.memory import MOST_POINTS, PastRun
+from dask_slaq.core.memory import MOST_POINTS, PastRun, StagedRun
 from dask_slaq.core.usage import DAY, Usage, UsageKey
 from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
 from dask_slaq.memory.rows import (
@@ -29,6 +29,7 @@ from dask_slaq.memory.rows import (
     select_runs,
     select_unfinished,
 )
+from dask_slaq.memory.stage_rows import insert_stages, select_stages
 from dask_slaq.memory.usage_rows import (
     add_audit,
     add_usage,
@@ -111,6 +112,10 @@ class RunStore:
 
         self._put(write, tell)
 
+    def add_stages(self, run: StagedRun) -> None:
+        """Queue the stages of a run that has ended."""
+        self._put(lambda connection: insert_stages(connection, run))
+
     def checkpoint(self, runs: Sequence[Unfinished]) -> None:
         """Queue runs that go on, each in place of what was written of it before."""
         if runs:
@@ -142,6 +147,10 @@ class RunStore:
     def load(self, kind: str, most: int) -> list[PastRun]:
         """Read the newest runs of the kind of a name; none if the file cannot be read."""
         return self._read(lambda connection: select_runs(connection, kind, most)) or []
+
+    def stages(self, kind: str) -> list[StagedRun]:
+        """Read the stages of runs of the kind of a name, oldest first; none if it cannot be."""
+        return self._read(lambda connection: select_stages(connection, kind)) or []
 
     def unfinished(self, since: float) -> list[Unfinished]:
         """Read the unfinished runs that were written since a time, in seconds since 1970."""

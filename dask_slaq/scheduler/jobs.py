@@ -25,7 +25,7 @@ from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
 from dask_slaq.scheduler.pools import Pool
-from dask_slaq.scheduler.views import etas, status_of_jobs, values_of_jobs
+from dask_slaq.scheduler.views import etas, stage_of, status_of_jobs, values_of_jobs
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -157,6 +157,7 @@ class ScheduledJobs:
         self._runs[name] = run or uuid.uuid4().hex
         weight = given.get("weight", 1.0)
         pool = self.pools.add(name, client, weight=weight, gang=gang, owner=owner)
+        pool.run = self._runs[name]
         # From the start, and not only once it was granted something.
         pool.most = given.get("max_share") or math.inf
         pool.floor = bool(given.get("min_share"))
@@ -234,6 +235,11 @@ class ScheduledJobs:
             raise UnknownJob(f"that job {shown(name)} has ended; another of its name is running")
         return self._runs[name]
 
+    def stage_times(self, name: str) -> dict[str, tuple[float, int]]:
+        """Return core-seconds and numbers of blocks of the stages of a job; empty without any."""
+        pool = self.pools.pools.get(name)
+        return {} if pool is None or pool.stages is None else pool.stages.times()
+
     def forget(self, name: str, outcome: str | None = None) -> None:
         """Forget a job, and remember its run if it has an outcome.
 
@@ -278,6 +284,8 @@ class ScheduledJobs:
         """Record the `loss` of one iteration. Raises `UnknownJob` or `NonFiniteLoss`."""
         self.owned(job, client, run)
         self.reports[job] += 1
+        if (stages := self.pools.pools[job].stages) is not None:
+            stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
         self.memory.report(job, loss)  # it may begin the job anew
@@ -403,7 +411,8 @@ class ScheduledJobs:
     def observe_demand(self) -> list[str]:
         """Pass the numbers of ready and running tasks, and the work left, to the engine.
 
-        Work is counted by tasks until a job reports a loss; then by its iterations. Returns the
+        Work is counted by tasks until a job reports a loss; then by its iterations. In a job with
+        stages this holds for each stage, and past runs tell the stages to come. Returns the
         pools of unowned tasks that have no unfinished task left.
         """
         over = []
@@ -412,7 +421,13 @@ class ScheduledJobs:
                 over.append(name)
             else:
                 self.engine.observe_demand(name, pool.demand - self.pools.limits.blocked(pool))
-                self.engine.observe_left(name, math.nan if self.reports.get(name) else pool.left)
+                if pool.stages is None:
+                    left = math.nan if self.reports.get(name) else pool.left
+                    self.engine.observe_left(name, left)
+                else:
+                    here, after = pool.stages.left(self.memory.expected_stages(name))
+                    self.engine.observe_left(name, here + after)
+                    self.engine.observe_after(name, after)
         return over
 
     def decide(self) -> None:
@@ -454,7 +469,9 @@ class ScheduledJobs:
         self.accounts.count_waits(filter(self._is_waiting, self.reports))
         names, now = list(self.reports), time()
         running = self.accounts.running()
-        self.epochs.add(now, names, self._values(names, running))
+        pools = self.pools.pools
+        stages = {name: at["name"] for name in names if (at := stage_of(pools[name])) is not None}
+        self.epochs.add(now, names, self._values(names, running), stages)
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
 

@@ -358,7 +358,7 @@ class SlaqPlugin(SchedulerPlugin):
         self._remember(name)
         if self.recomputed is not None:
             self.recomputed.job_ended(name)
-        self.memory.end(name, outcome)
+        self.memory.end(name, outcome, self.jobs.stage_times(name))
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
         if not self.jobs.reports:

@@ -17,6 +17,7 @@ from dask_slaq.adapters.observing.session import (
     log_stop,
     open_blocks,
     publish,
+    stage,
     stopped,
     warn_once,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "open_blocks",
     "publish",
     "sizes_of",
+    "stage",
     "stopped",
     "warn_once",
 ]

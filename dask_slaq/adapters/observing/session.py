@@ -7,7 +7,7 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from numbers import Integral
 from typing import Any
@@ -31,11 +31,13 @@ class ReportSession:
         outer: ReportSession | None,
         expect: Callable[[int], None] | None = None,
         describe: Callable[[Mapping[str, Any]], None] | None = None,
+        stage: Callable[[str], AbstractContextManager[None]] | None = None,
     ) -> None:
         self.report = report
         self.outer = outer
         self.expect = expect
         self.describe = describe
+        self.stage = stage
         self.open = True
         self.why_stopped: str | None = None
         self.said: set[str] = set()  # causes that this block has warned about
@@ -83,9 +85,10 @@ def opened(
     report: Callable[[float], None],
     expect: Callable[[int], None] | None = None,
     describe: Callable[[Mapping[str, Any]], None] | None = None,
+    stage: Callable[[str], AbstractContextManager[None]] | None = None,
 ) -> Iterator[ReportSession]:
     """Open a block in this context. See `dask_slaq.adapters.observe_fits`."""
-    block = ReportSession(report, current(), expect, describe)
+    block = ReportSession(report, current(), expect, describe, stage)
     token = _innermost.set(block)
     try:
         yield block
@@ -201,6 +204,17 @@ def expect(iterations: object) -> None:
         block.expect(int(iterations) + 1)
     except Exception as error:
         warn_of(error, "the number of iterations was not told", block.said)
+
+
+def stage(name: str) -> AbstractContextManager[None]:
+    """Return a block of the stage of a `name` of the open block's job; it never raises."""
+    block = current()
+    if block is not None and block.stage is not None:
+        try:
+            return block.stage(name)
+        except Exception as error:
+            warn_of(error, "a step is not a stage", block.said)
+    return nullcontext()
 
 
 def is_finite(loss: float, block: ReportSession) -> bool:

@@ -12,18 +12,30 @@ from dask_slaq.core.memory.runs import (
     kernel,
     thinned,
 )
+from dask_slaq.core.memory.stages import (
+    MOST_STAGED,
+    ExpectedStages,
+    PastStages,
+    StagedRun,
+    check_times,
+)
 
 __all__ = [
     "MIDDLES",
     "MOST_LIKE",
     "MOST_POINTS",
+    "MOST_STAGED",
     "N_BINS",
+    "ExpectedStages",
     "ExpectedTime",
     "Kind",
     "PastRun",
     "PastRuns",
+    "PastStages",
+    "StagedRun",
     "Traces",
     "check_kind",
+    "check_times",
     "distance",
     "expected_time",
     "kernel",

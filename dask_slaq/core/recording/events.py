@@ -157,6 +157,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
     "demand": {"job": _TEXT, "tasks": _COUNT},
     # Core-seconds of the submitted tasks of a job that reports no loss.
     "left": {"job": _TEXT, "seconds": _number(0, 1e15, null=True)},
+    # Core-seconds of the stages of a job that are to come.
+    "after": {"job": _TEXT, "seconds": _number(0, 1e15, null=True)},
     # Core-seconds that owners used lately, which fade.
     "use": {"used": _mapping(_number(0, 1e300))},
     # A decision: `threads` of all workers, and the grants that changed.

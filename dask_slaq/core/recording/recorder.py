@@ -63,6 +63,7 @@ class Recorder:
         self._tasks: dict[str, tuple[int, float, float]] = {}
         self._demand: dict[str, float] = {}
         self._left: dict[str, float | None] = {}
+        self._after: dict[str, float | None] = {}
         self._used: dict[str, float] = {}
         self._workers: dict[str, int] = {}
         self._eligible: dict[str, list[str]] = {}
@@ -119,6 +120,7 @@ class Recorder:
         self.engine.remove_job(job, now, outcome, ended=ended)
         self._demand.pop(job, None)
         self._left.pop(job, None)
+        self._after.pop(job, None)
         if self._measurements is not None:
             self._measurements.remove(job, now)
         self._say("leave", time=now, job=job, **({} if outcome is None else {"outcome": outcome}))
@@ -158,6 +160,14 @@ class Recorder:
         if self._left.get(job) != known:
             self._left[job] = known
             self._say("left", job=job, seconds=known)
+
+    def observe_after(self, job: str, seconds: float) -> None:
+        """Pass on what comes after a stage and record it if it changed. See `Engine`."""
+        self.engine.observe_after(job, seconds)
+        known = None if math.isnan(seconds) else float(seconds)
+        if self._after.get(job) != known:
+            self._after[job] = known
+            self._say("after", job=job, seconds=known)
 
     def observe_use(self, used: Mapping[str, float]) -> None:
         """Pass on what owners `used` lately and record it. See `Engine.observe_use`."""

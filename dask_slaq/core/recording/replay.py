@@ -190,6 +190,8 @@ def _apply(engine: Engine, kind: str, event: Event) -> None:
         engine.observe_demand(job, event["tasks"])
     elif kind == "left":
         engine.observe_left(job, math.nan if event["seconds"] is None else event["seconds"])
+    elif kind == "after":
+        engine.observe_after(job, math.nan if event["seconds"] is None else event["seconds"])
     else:
         engine.remove_job(job, event["time"], event.get("outcome"))
 

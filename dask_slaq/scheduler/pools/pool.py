@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.ready import ANY, Entry, Kind, Ready
+from dask_slaq.scheduler.pools.stages import STAGE, Stages
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -60,6 +61,8 @@ class Pool:
     weight: float = 1.0
     durations: Durations = field(default_factory=Durations)
     owner: str = ""
+    run: str = ""  # identifies the block of the job
+    stages: Stages | None = None  # None until a task is in a stage
 
     tasks: set[TaskState] = field(default_factory=set)
     unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
@@ -124,6 +127,43 @@ class Pool:
         if not self.ended or self.is_open:
             return math.nan
         return len(self.unfinished) * self.used / self.ended
+
+    def add(self, ts: TaskState, *, unfinished: bool) -> None:
+        """Add a new task."""
+        if self.stages is None and self.reports and ts.annotations and STAGE in ts.annotations:
+            self.stages = Stages(self.run, self.unfinished, self.ended, self.used)
+        self.tasks.add(ts)
+        self.is_open |= self.ended > 0
+        if unfinished:
+            self.unfinished.add(ts)
+        if self.stages is not None:
+            self.stages.add(ts, unfinished=unfinished)
+
+    def adopt(self, ts: TaskState) -> None:
+        """Add an unfinished task that another job submitted."""
+        self.tasks.add(ts)
+        self.unfinished.add(ts)
+        if self.stages is not None:
+            self.stages.adopt(ts)
+
+    def wait(self, ts: TaskState) -> None:
+        """Count a task as unfinished, maybe again."""
+        self.unfinished.add(ts)
+        if self.stages is not None:
+            self.stages.wait(ts)
+
+    def finish(self, ts: TaskState, *, cancelled: bool = False) -> None:
+        """Count a task no longer as unfinished; it may have been `cancelled`."""
+        self.unfinished.discard(ts)
+        if self.stages is not None:
+            self.stages.finish(ts, cancelled=cancelled)
+
+    def drop(self, ts: TaskState) -> None:
+        """Remove a task."""
+        self.tasks.discard(ts)
+        self.unfinished.discard(ts)
+        if self.stages is not None:
+            self.stages.drop(ts)
 
     def is_behind(self) -> bool:
         """Return whether the job is owed core-seconds, or has no grant yet, below its cap."""

@@ -86,10 +86,7 @@ class TaskTracker:
             owner = self.owner.get(ts.key)
             if owner is None and ts.run_spec is not None:
                 self.owner[ts.key] = pool
-                pool.tasks.add(ts)
-                pool.is_open |= pool.ended > 0
-                if ts.state in UNFINISHED:
-                    pool.unfinished.add(ts)
+                pool.add(ts, unfinished=ts.state in UNFINISHED)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
                     self._record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
@@ -163,7 +160,7 @@ class TaskTracker:
             self._ended(pool, ts, kwargs.get("startstops") or ())
             self._freed(kwargs.get("worker"))
         if finish == "waiting":
-            pool.unfinished.add(ts)
+            pool.wait(ts)
             for each in self._wanted.get(ts, ()):
                 for dep in ts.waiting_on or ():
                     self._want(each, dep)
@@ -173,12 +170,13 @@ class TaskTracker:
         elif finish == "processing":
             self._started(pool, ts)
         elif start != "memory" and finish != "queued":
-            pool.unfinished.discard(ts)
+            ended = start in ("released", "erred") or finish in ("memory", "erred")
+            pool.finish(ts, cancelled=not ended)
             self._wanted.pop(ts, None)
             self.gangs.remove(ts)
         if finish == "forgotten":
             self._forget(ts)
-            pool.tasks.discard(ts)
+            pool.drop(ts)
 
     def _ready(self, pool: Pool, ts: TaskState) -> None:
         """File a ready task in its pool, and in those that wait for it."""
@@ -216,12 +214,11 @@ class TaskTracker:
         owner = self.owner[ts.key]
         if owner is not pool:  # the job that waits for it pays for it
             self._not_ready(owner, ts)
-            owner.tasks.discard(ts)
-            owner.unfinished.discard(ts)
+            owner.finish(ts, cancelled=True)
+            owner.drop(ts)
             self._wanted[ts].discard(pool)
             self.owner[ts.key] = pool
-            pool.tasks.add(ts)
-            pool.unfinished.add(ts)
+            pool.adopt(ts)
             choice = choice._replace(why=f"{choice.why}; submitted by {owner.name}")
         order = (*choice.key[:-1], next(self._count))
         self._sending = choice, order
@@ -307,6 +304,8 @@ class TaskTracker:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self._charge(pool.name, seconds, at_once)
         pool.ended, pool.used = pool.ended + bool(computed), pool.used + seconds
+        if pool.stages is not None:
+            pool.stages.charge(ts, seconds, ended=bool(computed))
         self.control.restore(ts)
 
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:

@@ -135,7 +135,7 @@ class Messages:
         self.plugin.jobs.open(name, client, **checked)
         if search is not None:
             self.plugin.searches.begin(name, checked["run"], search)
-        memory.begin(name, checked["owner"])
+        memory.begin(name, checked["owner"], checked["kind"])
         # The client's own subscription travels on its stream, and may come after a request.
         self.plugin.scheduler.subscribe_topic(STEER_TOPIC, client)
         self.plugin.began(name)

@@ -6,6 +6,7 @@ from dask_slaq.scheduler.views.metrics import add_metrics
 from dask_slaq.scheduler.views.status import (
     etas,
     owners_of_jobs,
+    stage_of,
     status_of_jobs,
     values_of_jobs,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "owners_of_jobs",
     "positions",
     "reason",
+    "stage_of",
     "status_of_jobs",
     "values_of_jobs",
 ]

@@ -203,6 +203,9 @@ def _text(found: dict[str, Any]) -> str:
         f"  granted {found['share']:.3g} threads by {found['policy']}: {found['why']}; "
         f"tasks: {found['running']} running, {found['ready']} ready"
     )
+    if found["stage"] is not None:
+        stage = found["stage"]
+        lines.append(f"  stage {stage['name']}: {stage['done']} of {stage['tasks']} tasks")
     if found["next_thread"] is not None:
         line = f"  another thread would lower its loss by {found['next_thread']:.2g} in an epoch"
         if found["rival"] is not None:

@@ -38,6 +38,7 @@ def status_of_jobs(jobs: ScheduledJobs, names: Collection[str]) -> dict[str, dic
             "owner": jobs.owner.get(name, ""),
             "state": state_of_job(jobs, name),
             "age": now - job.arrival,
+            "stage": stage_of(pool),
             "max_iter": job.max_iter,
             "ready": pool.counts(jobs.pools.tracker.holding)[1],
             "eta": expected.get(name),
@@ -69,6 +70,14 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
     if pool.running:
         return "running"
     return "waiting" if pool.ready or pool.waiting else "idle"
+
+
+def stage_of(pool: Pool) -> dict[str, Any] | None:
+    """Return name and counts of the stage of a pool's last submitted tasks; None outside of any."""
+    if pool.stages is None or not (stage := pool.stages.current).name:
+        return None
+    done = stage.submitted - len(stage.unfinished)
+    return {"name": stage.name, "tasks": stage.submitted, "done": done}
 
 
 def etas(jobs: ScheduledJobs, names: Iterable[str]) -> dict[str, list[float | None]]:
