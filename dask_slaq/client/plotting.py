@@ -9,8 +9,8 @@ import numpy as np
 
 from dask_slaq.client.connection import current_client, request
 from dask_slaq.client.queries import history_of
-from dask_slaq.core.epochs import threads
 from dask_slaq.core.errors import UnknownJob
+from dask_slaq.core.job_history import threads
 from dask_slaq.core.settings import shown
 
 if TYPE_CHECKING:

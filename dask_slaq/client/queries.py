@@ -210,12 +210,12 @@ async def _bindings(client: Client) -> list[dict[str, Any]]:
 
 
 def dataset(pieces: list[dict[str, Any]]) -> xarray.Dataset:
-    """Combine pieces of epochs into one Dataset; see `dask_slaq.core.epochs.Epochs.read`."""
+    """Combine pieces of epochs into one Dataset; see `dask_slaq.core.job_history.Epochs.read`."""
     import numpy as np
     import xarray as xr
 
-    from dask_slaq.core.epochs import ROW
     from dask_slaq.core.job_columns import JOB_COLUMNS
+    from dask_slaq.core.job_history import ROW
 
     rows = [np.frombuffer(piece["rows"], ROW) for piece in pieces]
     places: dict[str, int] = {}  # row of each job in the dataset, in order of appearance

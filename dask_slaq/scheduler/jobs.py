@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.comm.addressing import get_address_host
 
-from dask_slaq.core.epochs import Epochs
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
+from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.memory import Kind, kind_of_name
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.settings import ALERT_TOPIC, STEER_TOPIC, check_job_settings, shown

@@ -18,9 +18,9 @@ from driving import gen_cluster, on_virtual_clock, start_plugin, until, wait_for
 import dask_slaq as slaq
 from benchmarks import virtual
 from dask_slaq.client.queries import dataset
-from dask_slaq.core.epochs import VARIABLES, Epochs
 from dask_slaq.core.errors import InvalidSetting, UnknownJob
 from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.core.job_history import VARIABLES, Epochs
 from dask_slaq.core.memory import Kind, StagedRun
 from dask_slaq.core.recording.replay import replay
 from dask_slaq.memory import RunStore, prune

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.epochs import threads
 from dask_slaq.core.job_columns import JOB_COLUMNS, Row, rows
+from dask_slaq.core.job_history import threads
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS

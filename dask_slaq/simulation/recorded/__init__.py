@@ -1,12 +1,12 @@
 """Recorded event logs: trials of solvers, and simulation of recorded jobs under other policies."""
 
-from dask_slaq.simulation.recorded.event_log import LogError as LogError
-from dask_slaq.simulation.recorded.event_log import RecordedJob as RecordedJob
-from dask_slaq.simulation.recorded.event_log import part_of as part_of
-from dask_slaq.simulation.recorded.event_log import read as read
-from dask_slaq.simulation.recorded.event_log import size as size
 from dask_slaq.simulation.recorded.iteration_time import RunningTime as RunningTime
 from dask_slaq.simulation.recorded.iteration_time import running_time as running_time
+from dask_slaq.simulation.recorded.log_reader import LogError as LogError
+from dask_slaq.simulation.recorded.log_reader import RecordedJob as RecordedJob
+from dask_slaq.simulation.recorded.log_reader import part_of as part_of
+from dask_slaq.simulation.recorded.log_reader import read as read
+from dask_slaq.simulation.recorded.log_reader import size as size
 from dask_slaq.simulation.recorded.runs import GROUP as GROUP
 from dask_slaq.simulation.recorded.runs import Trial as Trial
 from dask_slaq.simulation.recorded.runs import read_trials as read_trials

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.recording import Replay
-from dask_slaq.simulation.recorded.event_log import part_of, read, size
+from dask_slaq.simulation.recorded.log_reader import part_of, read, size
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from dask_slaq.core.memory import PastRun
 from dask_slaq.core.recording import VERSION, Replay
 from dask_slaq.simulation.fluid import Outcome
 from dask_slaq.simulation.metrics import Run, summarize
-from dask_slaq.simulation.recorded.event_log import (
+from dask_slaq.simulation.recorded.log_reader import (
     LogError,
     RecordedJob,
     Recording,

@@ -19,7 +19,7 @@ from dask_slaq.core.memory import Kind, PastRun
 from dask_slaq.core.recording import Replay
 from dask_slaq.core.recording.recalled import kind_to_dict
 from dask_slaq.core.recording.recorder import Recorder
-from dask_slaq.simulation.recorded.event_log import LogError, Recording, read
+from dask_slaq.simulation.recorded.log_reader import LogError, Recording, read
 from dask_slaq.simulation.recorded.what_if import RECORDED, replay_log, simulated_jobs
 
 

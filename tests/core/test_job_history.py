@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dask_slaq.client.queries import dataset
-from dask_slaq.core import epochs as module
-from dask_slaq.core.epochs import MOST_BYTES, OVERHEAD, PIECE, ROW, VARIABLES, Epochs, threads
+from dask_slaq.core import job_history as module
+from dask_slaq.core.job_history import MOST_BYTES, OVERHEAD, PIECE, ROW, VARIABLES, Epochs, threads
 
 
 def values(*shares: float, **more) -> dict:
