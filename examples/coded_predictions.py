@@ -1,9 +1,9 @@
 """Coded predictions: a late answer is reconstructed from the answers to other queries.
 
 Run it with ``python examples/coded_predictions.py``. Queries arrive one by one, each is a task,
-and one task in fifty takes twenty times as long. Every two queries are followed by a parity query,
-their sum, to a parity model that answers with the sum of both answers. So if one answer is late,
-it is what the parity model answers minus the other answer: exactly for a linear model,
+and one task in a hundred takes twenty times as long. Every two queries are followed by a parity
+query, their sum, to a parity model that answers with the sum of both answers. So if one answer is
+late, it is what the parity model answers minus the other answer: exactly for a linear model,
 approximately for a network (ParM, Kosaian et al., SOSP 2019).
 """
 
@@ -23,8 +23,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 #: Queries of a group; seconds of an answer and of a late one, and the part of them that is late.
-GROUP, SECONDS, LATE_SECONDS, LATE = 2, 0.01, 0.2, 0.02
-WORKERS, QUERIES_PER_SECOND = 8, 120
+GROUP, SECONDS, LATE_SECONDS, LATE = 2, 0.03, 0.6, 0.01
+WORKERS, QUERIES_PER_SECOND = 8, 50
 
 Array = np.ndarray
 Model = Callable[[Array], Array]
@@ -132,5 +132,5 @@ async def main(count: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--queries", type=int, default=2000, help="queries of each run")
+    parser.add_argument("--queries", type=int, default=1000, help="queries of each run")
     asyncio.run(main(parser.parse_args().queries))

@@ -1,8 +1,9 @@
 """What is worth keeping in memory? A recorded run tells.
 
 Run it with ``python examples/what_to_persist.py``. Hashed text trains an SGD classifier over
-several passes. Nothing is persisted at first, so each pass reads and hashes all text again. The run
-is recorded, ``dask slaq advise`` says which result to persist, and the second run does that.
+several passes, and made features train a pipeline of scaling, truncated SVD and logistic
+regression. Nothing is persisted at first, so each pass and each iteration makes its input again.
+The runs are recorded, ``dask slaq advise`` says which result to persist, and second runs do that.
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ from typing import Any
 import dask.array as da
 import dask.bag as db
 import numpy as np
+from dask_ml.decomposition import TruncatedSVD
 from dask_ml.feature_extraction.text import HashingVectorizer
+from dask_ml.linear_model import LogisticRegression
+from dask_ml.preprocessing import StandardScaler
 from dask_ml.wrappers import Incremental
 from distributed import Client, LocalCluster
 from sklearn.linear_model import SGDClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import dask_slaq as slaq
 
-PARTITIONS, DOCUMENTS, PASSES = 8, 1000, 4
+PARTITIONS, DOCUMENTS, PASSES = 6, 1000, 4
 
 
 def read(part: int) -> list[str]:
@@ -40,9 +46,8 @@ def labels(part: int) -> np.ndarray:
     return np.random.default_rng(-part % 997).integers(0, 2, DOCUMENTS)
 
 
-def train(persist: bool) -> tuple[np.ndarray, float]:
-    """Train the classifier. Returns its coefficients, and the seconds that it took."""
-    begin = perf_counter()
+def hashed_text(persist: bool) -> np.ndarray:
+    """Train a classifier on text. Returns its coefficients."""
     text = db.from_sequence(range(PARTITIONS), npartitions=PARTITIONS).map(read).flatten()
     X = HashingVectorizer(n_features=2**12, alternate_sign=False).transform(text)
     y = da.from_array(np.concatenate([labels(part) for part in range(PARTITIONS)]), DOCUMENTS)
@@ -51,7 +56,28 @@ def train(persist: bool) -> tuple[np.ndarray, float]:
     model: Any = Incremental(SGDClassifier(loss="log_loss", random_state=0), shuffle_blocks=False)
     for _ in range(PASSES):
         model.partial_fit(X, y, classes=[0, 1])
-    return model.estimator_.coef_, perf_counter() - begin
+    return model.estimator_.coef_
+
+
+def features(block: np.ndarray) -> np.ndarray:
+    """Return features that take a while to make."""
+    rng = np.random.default_rng(int(block[0, 0]))
+    wide = rng.standard_normal((DOCUMENTS, 1000))
+    return np.tanh(wide) @ rng.standard_normal((1000, 20))
+
+
+def pipeline(persist: bool) -> np.ndarray:
+    """Train a pipeline on features. Returns its coefficients."""
+    parts = da.arange(PARTITIONS, chunks=1).reshape(-1, 1)
+    X = parts.map_blocks(features, chunks=((DOCUMENTS,) * PARTITIONS, (20,)), dtype=float)
+    y = da.from_array(np.concatenate([labels(part) for part in range(PARTITIONS)]), DOCUMENTS)
+    train = LogisticRegression(solver="gradient_descent", max_iter=2)
+    steps = [("scale", StandardScaler()), ("svd", TruncatedSVD(5, random_state=0))]
+    if persist:  # the features, and what the decomposition made of them
+        X = X.persist()
+        steps.append(("keep", FunctionTransformer(lambda Z: Z.persist())))
+    steps.append(("train", train))
+    return Pipeline(steps).fit(X, y)[-1].coef_
 
 
 def main() -> None:
@@ -64,14 +90,19 @@ def main() -> None:
             Client(cluster) as client,
         ):
             client.register_plugin(slaq.SlaqPlugin(log=log))
-            with slaq.job("as-is"):
-                first, as_is = train(persist=False)
-            with slaq.job("persisted"):
-                second, persisted = train(persist=True)
+            found = {}
+            for train in (hashed_text, pipeline):
+                for way in ("as it is", "persisted"):
+                    begin = perf_counter()
+                    with slaq.job(f"{train.__name__} {way}"):
+                        model = train(way == "persisted")
+                    found[train.__name__, way] = model, perf_counter() - begin
         command = [sys.executable, "-m", "dask_slaq", "advise", log, "--memory-limit", "1GiB"]
         print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    same = "equal" if np.array_equal(first, second) else "different"
-    print(f"as it is: {as_is:.1f} s, persisted: {persisted:.1f} s; the models are {same}")
+    for name in ("hashed_text", "pipeline"):
+        (first, as_is), (second, persisted) = found[name, "as it is"], found[name, "persisted"]
+        same = "equal" if np.allclose(first, second) else "different"
+        print(f"{name}: {as_is:.1f} s, persisted: {persisted:.1f} s; the models are {same}")
 
 
 if __name__ == "__main__":
