@@ -40,7 +40,7 @@ def test_what_is_written_is_added(path):
     assert read_usage(path, ["job", "day"], since=TODAY).keys() == {("svm-1", TODAY)}
     first, second = usage_as_dicts(read_usage(path, ["day", "kind"]), ["day", "kind"])
     assert (first["kind"], second["kind"], second["jobs"]) == ("", "svm", 3)
-    assert first["day"] < second["day"] == time.strftime("%Y-%m-%d", time.gmtime())
+    assert first["day"] < second["day"] == time.strftime("%Y-%m-%d", time.gmtime(TODAY * DAY))
 
 
 def test_old_usage_is_added_up_and_none_is_lost(path, monkeypatch):
