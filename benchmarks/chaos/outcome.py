@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dask_slaq.core.recording.replay import Replay
-from dask_slaq.simulation.recorded import event_log as logs
+from dask_slaq.simulation.recorded import log_reader as logs
 
 __all__ = ["Deliberate", "Outcome", "replay_log", "silence", "watch"]
 
