@@ -85,6 +85,7 @@ async def serve(client: Client, models: list[Future], X: Array, coded: bool) -> 
         done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         took[i], rebuilt[i] = perf_counter() - arrived, own[i] not in done
         scores[i] = next(iter(done)).result()
+        await asyncio.wait(ways)  # the late one, too
 
     answers, start = [], perf_counter()
     for i, x in enumerate(X):
