@@ -98,7 +98,7 @@ def _bytes(context: click.Context, parameter: click.Parameter, value: str | None
     "--within",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Also say the fewest threads that reach the target in so many seconds.",
+    help="Also say the fewest threads that reach the target within SECONDS.",
 )
 @store_option
 @click.option(

@@ -35,7 +35,7 @@ class Column:
     terminal: bool = False
     notebook: bool = False
     board: int = 0
-    #: Whether it is text, and aligned to the left; else it has so many significant digits.
+    #: Whether it is text, aligned to the left; otherwise its number of significant digits.
     left: bool = False
     digits: int = 4
     #: How its text and its rank among jobs are made, if in another way.

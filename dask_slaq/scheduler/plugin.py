@@ -392,7 +392,10 @@ class SlaqPlugin(SchedulerPlugin):
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a task. Without jobs, tasks that end are charged only. See `SchedulerPlugin`."""
+        """Follow a task: charge it, copy it if it is late, move it in its pool.
+
+        See `SchedulerPlugin`. Without jobs, nothing is in a pool.
+        """
         if start == "processing":
             ran = kwargs.get("startstops") or ()
             self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)

@@ -112,7 +112,7 @@ class Spares:
 
     def _observe(self, times: deque[float], startstops: Any) -> None:
         times.extend(s["stop"] - s["start"] for s in startstops if s["action"] == "compute")
-        if len(times) == LEAST:  # it is known from now on when its like are late
+        if len(times) == LEAST:  # from now on it is known when they are late
             for key, running in self.running.items():
                 if running.times is times:
                     self._look_at(key, running.due())
@@ -139,7 +139,7 @@ class Spares:
                 there = ts.processing_on
                 if there is not None and there.address != running.worker:  # stolen
                     running.worker, running.start = there.address, now
-                if running.due() > now:  # its like have taken longer since
+                if running.due() > now:  # similar tasks have taken longer since
                     self._look_at(key, running.due())
                 elif not self._copy(ts, running):
                     self._look_at(key, now + LOOK)
@@ -196,7 +196,7 @@ class Spares:
         return True
 
     def _erred(self, key: Any, worker: str, run_id: int | None = None, **_: Any) -> bool:
-        """Ignore the failure of a copy: the first run goes on, and tells."""
+        """Drop the failure of a copy, as the first run goes on. Returns whether to go on."""
         ts = self.scheduler.tasks.get(key)
         if ts is None or not self._is_copy(ts, worker, run_id):
             return True

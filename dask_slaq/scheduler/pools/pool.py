@@ -41,7 +41,7 @@ class Group:
     running: float = 0.0  # threads that the tasks on workers use
 
     def has_room(self, threads: float = 1.0) -> bool:
-        """Return whether tasks that use so many threads may start."""
+        """Return whether tasks that use this number of `threads` may start."""
         return self.most == math.inf or self.running + threads <= self.most
 
     @property
