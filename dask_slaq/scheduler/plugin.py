@@ -179,6 +179,7 @@ class SlaqPlugin(SchedulerPlugin):
             running=self.jobs.reports,
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
+            claimed=self.searches.claim,
             fail=self.fall_back,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
@@ -324,8 +325,7 @@ class SlaqPlugin(SchedulerPlugin):
         else:
             if not self.timer.is_running():
                 self.timer.start()
-            if len(self.jobs.reports) == 1:
-                self.task_owners.adopt_all()
+            self.task_owners.adopt(name)
         self.changed()
 
     @guarded
@@ -359,6 +359,7 @@ class SlaqPlugin(SchedulerPlugin):
         if self.recomputed is not None:
             self.recomputed.job_ended(name)
         self.memory.end(name, outcome, self.jobs.stage_times(name))
+        self.task_owners.ended(name)
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
         if not self.jobs.reports:
@@ -454,6 +455,7 @@ class SlaqPlugin(SchedulerPlugin):
         try:
             for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
                 self.end_job(name)
+            self.searches.forget_client(client)
         except Exception as error:
             self.fall_back(error)
 

@@ -144,7 +144,7 @@ class Desk:
         Returns whether it did.
         """
         for turn in self._turns:
-            if turn["run"] == seat.run and turn["explored"] > 0 and not turn["stop"]:
+            if _is_of(turn, seat) and turn["explored"] > 0 and not turn["stop"]:
                 known = seat.key in self._held or seat.key in turn["order"]
                 if not known and seat.reports >= turn["explore"]:
                     turn["explored"] -= 1
@@ -164,7 +164,7 @@ class Desk:
     def verdict(self, seat: Seat) -> str:
         """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""
         for turn in self._turns:
-            if turn["run"] == seat.run and turn.get("stop"):
+            if _is_of(turn, seat) and turn.get("stop"):
                 return "stopped"
             # The next trial of the same task is not meant.
             if (seat.key, seat.number) in turn["prune"]:
@@ -204,6 +204,11 @@ class Desk:
         stream = self.worker.batched_stream
         if not stream.closed():
             stream.send(message)
+
+
+def _is_of(turn: Mapping[str, Any], seat: Seat) -> bool:
+    """Return whether a turn is of the search of a seat, in this block of it or an earlier one."""
+    return turn["run"] == seat.run or seat.run in turn.get("runs", ())
 
 
 def _start_of_task() -> float:

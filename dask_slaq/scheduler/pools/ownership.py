@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.timers import Steps
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 ANNOTATION = "slaq_job"
 BLOCK = "slaq_job:"
 
+#: Number of ended jobs of which it is remembered that they left unfinished tasks.
+REMEMBERED = 1000
+
 #: States of unfinished tasks that may need a worker.
 _ADOPTED = ("waiting", "queued", "no-worker", "processing")
 
@@ -27,6 +31,7 @@ class TaskOwners:
     """Puts tasks into the pools of the `running` jobs, oldest first, or of unowned tasks.
 
     `pool_of_unowned` returns the pool of a client, and `is_contended` whether tasks must be held.
+    `claimed` is called with the name of a job and a task of an earlier block of that name.
     """
 
     def __init__(
@@ -36,11 +41,15 @@ class TaskOwners:
         running: Mapping[str, object],
         pool_of_unowned: Callable[[str], Pool],
         is_contended: Callable[[], bool],
+        claimed: Callable[[str, TaskState], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        self._pools, self._running = pools, running
+        self._pools, self._running, self._claimed = pools, running, claimed
+        # Clients and names of ended jobs that left unfinished tasks.
+        self._left: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._pool_of_unowned, self._is_contended = pool_of_unowned, is_contended
         self._steps = Steps(fail, 0.005)
+        self._todo: deque[Iterator[None]] = deque()
 
     def own(self, client: str, tasks: Iterable[Any]) -> None:
         """Put new tasks, by key, into the pools of their jobs, or of a client's unowned tasks."""
@@ -78,43 +87,96 @@ class TaskOwners:
     def _has(self, client: str, job: str) -> bool:
         return job in self._running and self._pools.pools[job].client == client
 
-    def adopt_all(self) -> None:
-        """Adopt the unfinished tasks that clients submitted before the first job opened, in steps.
+    def adopt(self, name: str) -> None:
+        """Adopt in steps what was submitted before the job `name` opened.
 
-        Such tasks belong to no pool, because without jobs nothing is tracked. Left to Dask's queue,
-        they would wait for as long as jobs have ready tasks, since pools fill slots before Dask.
+        An earlier block of this name may have left tasks, as a notebook's cell does that is
+        interrupted and run again: they belong to the job. When the first job opens, so do the
+        unfinished tasks of all clients to them. Such tasks belong to no pool, because without jobs
+        nothing is tracked. Left to Dask's queue, they would wait for as long as jobs have ready
+        tasks, since pools fill slots before Dask.
         """
-        self._steps.begin(self._adopt(), now=False)
+        client = self._pools.pools[name].client
+        if (client, name) in self._left:
+            del self._left[client, name]
+            self._todo.append(self._claim(client, name))
+        if len(self._running) == 1:
+            self._todo.append(self._adopt())
+        if self._todo and not self._steps.pending:
+            self._steps.begin(self._work(), now=False)
+
+    def ended(self, name: str) -> None:
+        """Remember whether a job that ends leaves unfinished tasks."""
+        pool = self._pools.pools.get(name)
+        if pool is not None and pool.reports and pool.unfinished:
+            self._left[pool.client, name] = None
+            while len(self._left) > REMEMBERED:
+                self._left.popitem(last=False)
 
     def cancel(self) -> None:
         """Adopt no more tasks."""
         self._steps.cancel()
+        self._todo.clear()
+
+    def _work(self) -> Iterator[None]:
+        while self._todo:
+            yield from self._todo.popleft()
 
     def _adopt(self) -> Iterator[None]:
-        found, pools = self._unfinished(), self._pools
+        found = self._unfinished()
         while some := list(islice(found, self._steps.TOGETHER)):
             by_client: dict[str, list[TaskState]] = {}
             for client, ts in some:
                 by_client.setdefault(client, []).append(ts)
             for client, tasks in by_client.items():
-                pools.tracker.own(self._pool_of_unowned(client), tasks)
-                if pools.tracker.holding:
-                    pools.control.release(tasks, "held")  # those that wait already
-                else:
-                    pools.hold(self._is_contended())
+                self._take(self._pool_of_unowned(client), tasks)
             yield
+
+    def _claim(self, client: str, name: str) -> Iterator[None]:
+        found = self._named(client, name)
+        while some := list(islice(found, self._steps.TOGETHER)):
+            if not self._has(client, name):
+                return
+            self._take(self._pools.pools[name], some)
+            for ts in some:
+                self._claimed(name, ts)
+            yield
+
+    def _take(self, pool: Pool, tasks: list[TaskState]) -> None:
+        """Put tasks into a pool that were submitted before it opened."""
+        pools = self._pools
+        pools.tracker.own(pool, tasks)
+        if pools.tracker.holding:
+            pools.control.release(tasks, "held")  # those that wait already
+        else:
+            pools.hold(self._is_contended())
 
     def _unfinished(self) -> Iterator[tuple[str, TaskState]]:
         """Yield each unowned, unfinished task with a client that waits for it."""
         scheduler, owner = self._pools.scheduler, self._pools.tracker.owner
         seen: set[TaskState] = set()
         for name, client in list(scheduler.clients.items()):
-            wanted = list(client.wants_what)
-            while wanted:
-                ts = wanted.pop()
-                if ts in seen or ts.state not in _ADOPTED:
-                    continue
-                seen.add(ts)
-                wanted.extend(ts.waiting_on or ())
+            for ts in _behind(client.wants_what, seen):
                 if ts.run_spec is not None and ts.key not in owner:
                     yield name, ts
+
+    def _named(self, client: str, job: str) -> Iterator[TaskState]:
+        """Yield what a client waits for, or has, that was submitted in a block of this name."""
+        state = self._pools.scheduler.clients.get(client)
+        wanted = list(state.wants_what) if state is not None else []
+        done = (ts for ts in wanted if ts.state not in _ADOPTED)
+        for ts in chain(done, _behind(wanted, set())):
+            if ts.annotations and self._job_of(client, ts.annotations) == job:
+                yield ts
+
+
+def _behind(wanted: Iterable[TaskState], seen: set[TaskState]) -> Iterator[TaskState]:
+    """Yield unfinished tasks, and what they wait for, which were not seen before."""
+    found = list(wanted)
+    while found:
+        ts = found.pop()
+        if ts in seen or ts.state not in _ADOPTED:
+            continue
+        seen.add(ts)
+        found.extend(ts.waiting_on or ())
+        yield ts

@@ -81,10 +81,15 @@ class TaskTracker:
     # Ownership
 
     def own(self, pool: Pool, tasks: Iterable[TaskState]) -> None:
-        """Put `tasks` into `pool`. Tasks that another pool owns stay there, but are wanted."""
+        """Put `tasks` into `pool`. Tasks that another pool owns stay there, but are wanted.
+
+        Unowned tasks that a job names move to it: they are of an earlier block of its name.
+        """
         for ts in tasks:
             owner = self.owner.get(ts.key)
-            if owner is None and ts.run_spec is not None:
+            if owner is not None and pool.reports and not owner.reports:
+                self._move(ts, pool)
+            elif owner is None and ts.run_spec is not None:
                 self.owner[ts.key] = pool
                 pool.add(ts, unfinished=ts.state in UNFINISHED)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
@@ -94,6 +99,31 @@ class TaskTracker:
             for each in (ts, *ts.dependencies):
                 if self.owner.get(each.key, pool) is not pool:
                     self._want(pool, each)
+
+    def _move(self, ts: TaskState, pool: Pool) -> None:
+        """Move a task with what it was charged in advance from its pool to another one."""
+        if self.gangs.of(ts) is not None:
+            return  # its members stay together
+        before = self.owner[ts.key]
+        entry, unfinished = before.ready.get(ts), ts in before.unfinished
+        before.pop(ts)
+        sent = self._leave(ts)
+        self._part(ts, pool)
+        pool.add(ts, unfinished=unfinished)
+        if entry is not None:
+            pool.push(entry)
+        if sent is not None:
+            before.charge(-sent.ahead)
+            pool.charge(sent.ahead)
+            self._enter(pool, ts, sent)
+
+    def _part(self, ts: TaskState, pool: Pool) -> None:
+        """Make another pool the owner of a task."""
+        before = self.owner[ts.key]
+        before.finish(ts, cancelled=True)
+        before.drop(ts)
+        self._wanted.get(ts, set()).discard(pool)
+        self.owner[ts.key] = pool
 
     def _want(self, pool: Pool, ts: TaskState) -> None:
         """Record that a pool waits for a task of another pool, and for what that task waits for."""
@@ -214,10 +244,7 @@ class TaskTracker:
         owner = self.owner[ts.key]
         if owner is not pool:  # the job that waits for it pays for it
             self._not_ready(owner, ts)
-            owner.finish(ts, cancelled=True)
-            owner.drop(ts)
-            self._wanted[ts].discard(pool)
-            self.owner[ts.key] = pool
+            self._part(ts, pool)
             pool.adopt(ts)
             choice = choice._replace(why=f"{choice.why}; submitted by {owner.name}")
         order = (*choice.key[:-1], next(self._count))

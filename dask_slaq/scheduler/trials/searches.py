@@ -47,6 +47,7 @@ class Search:
 
     def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
         self.pool, self.run = pool, run
+        self.runs = [run]  # with those of its earlier blocks, which tasks on workers still name
         self.trials = Trials(settings)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
@@ -116,13 +117,44 @@ class Searches:
         self._planned: dict[str, int] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
+        # The last search of each client whose block an exception left while models trained on: its
+        # name, trials, and blocks. It goes on in the next block of its name.
+        self._interrupted: dict[str, tuple[str, Trials, list[str]]] = {}
 
     # Coming and going
 
     def begin(self, name: str, run: str, settings: SearchSettings) -> None:
-        """Begin a search whose job was opened; `run` is the identifier of its block."""
-        self.running[name] = Search(self._pools[name], run, settings)
+        """Begin a search whose job was opened; `run` is the identifier of its block.
+
+        After an earlier block of its name that an exception left, its models are known.
+        """
+        search = self.running[name] = Search(self._pools[name], run, settings)
+        before, trials, runs = self._interrupted.pop(search.pool.client, ("", None, []))
+        if before == name and trials is not None:
+            search.runs += runs
+            if trials.settings.maximize == settings.maximize:
+                self._end_lost(trials)
+                search.trials, trials.settings = trials, settings
         self._beat.start()
+
+    def _end_lost(self, trials: Trials) -> None:
+        """End the trials whose tasks have ended after the block was left."""
+        for key in list(trials.alive):
+            ts = self._scheduler.tasks.get(key)
+            if ts is None or ts.state != "processing":
+                trials.end(key, _OUTCOMES.get(ts.state, "") if ts is not None else "")
+
+    def forget_client(self, client: str) -> None:
+        """Forget what a client has interrupted: it has left."""
+        self._interrupted.pop(client, None)
+
+    def claim(self, name: str, ts: TaskState) -> None:
+        """Follow a task of an earlier block of this name; it may be on a worker already."""
+        search = self.running.get(name)
+        if search is not None and ts.processing_on is not None:
+            if ts.key not in search.trials.alive:
+                search.begun[ts.key] = ts
+            self._soon.ask()
 
     def leave(self, name: str, outcome: str) -> None:
         """Record that a search's block was left: it ends with its last task.
@@ -145,6 +177,8 @@ class Searches:
         if search is None:
             return
         self.ended[search.run] = search.trials.as_dicts()
+        if search.outcome == "failed" and search.pool.unfinished:
+            self._interrupted[search.pool.client] = name, search.trials, search.runs
         self._leave_to_dask(search)
         while len(self.ended) > REMEMBERED:
             self.ended.popitem(last=False)
@@ -167,6 +201,7 @@ class Searches:
             if search.outcome is not None:  # nobody else will end its job
                 loop.call_soon(self._end_job, name, search.outcome)
         self.running.clear()
+        self._interrupted.clear()
 
     def _leave_to_dask(self, search: Search) -> None:
         """Count its trials as Dask does: for good as seceded, once they have seceded.
@@ -216,6 +251,10 @@ class Searches:
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
+        if search is None:
+            for _, trials, _ in self._interrupted.values():
+                if (left := trials.alive.get(key)) is not None and left.worker == worker:
+                    trials.report(left, losses, computed)
         if ts is None or pool is None or search is None:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
@@ -236,7 +275,7 @@ class Searches:
         if what == "waits":
             trial.waits = True
             tracker.rested(ts)
-        elif what == "goes" or trial.waits:
+        elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
         pool.waiting = search.trials.waiting
@@ -256,7 +295,7 @@ class Searches:
             search.begun[key] = ts
         elif start == "processing":
             search.begun.pop(key, None)
-            outcome = {"memory": "done", "erred": "failed"}.get(finish, "")
+            outcome = _OUTCOMES.get(finish, "")
             if key in search.trials.alive:
                 search.trials.end(key, outcome)
                 search.pool.waiting = search.trials.waiting
@@ -310,6 +349,7 @@ class Searches:
                     chosen.width, chosen.explored = len(chosen.order), 0
                 turn = {
                     "run": search.run,
+                    "runs": search.runs,
                     "order": chosen.order,
                     "width": chosen.width,
                     "explore": EXPLORE,
@@ -460,6 +500,9 @@ class Searches:
         if desk is not None and desk is self._comm(worker) and not desk.closed():
             desk.send({"op": "slaq-turns", "turns": turns})
 
+
+#: How a trial ended, by the state of its task.
+_OUTCOMES = {"memory": "done", "erred": "failed"}
 
 _UNKNOWN: dict[str, Any] = {
     "key": None,

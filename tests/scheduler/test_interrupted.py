@@ -1,0 +1,117 @@
+"""A cell that was interrupted and is run again: what it left belongs to the job that names it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import pytest
+from distributed import Event
+from driving import TWO, until, wait_for, with_plugin
+
+import dask_slaq as slaq
+
+MODELS = 16
+
+
+def train(offset: float, name: str = "go") -> float:
+    """A model that waits after three reports, and then goes on to its end."""
+    for k in range(8):
+        time.sleep(0.002)
+        slaq.report(offset + 1 / (k + 1))
+        if k == 2:
+            Event(name).wait()
+    return offset
+
+
+def by_map(client):
+    return client.map(train, range(MODELS))
+
+
+def by_submit(client):
+    return [client.submit(train, k) for k in range(MODELS)]
+
+
+@contextlib.asynccontextmanager
+async def beside(client, name):
+    """Another job, which has a task that runs; none without a name."""
+    if name is None:
+        yield
+        return
+    async with slaq.job(name, client=client):
+        task = client.submit(wait_for, "beside")
+        yield
+        await Event("beside").set()
+        await task
+
+
+@pytest.mark.parametrize("other", [None, "other-job"])
+@pytest.mark.parametrize("submit", [by_map, by_submit])
+@with_plugin(TWO)
+async def test_a_search_that_was_interrupted_knows_all_its_models_again(
+    c, s, plugin, a, b, submit, other
+):
+    async with beside(c, other):
+        with pytest.raises(KeyboardInterrupt):
+            async with slaq.search("grid", client=c, steps=8):
+                before = submit(c)  # a notebook's variable
+                await until(lambda: any(future.key in s.tasks for future in before))
+                await asyncio.sleep(0.2)
+                raise KeyboardInterrupt
+        await until(lambda: "grid" not in plugin.jobs.reports)
+        async with slaq.search("grid", client=c, steps=8) as search:
+            futures = submit(c)
+            pool = plugin.pools.pools["grid"]
+            await until(lambda: len(pool.tasks) == MODELS, 20)
+            trials = await search.trials()
+            assert len(trials) == MODELS == len({trial["key"] for trial in trials})
+            await Event("go").set()
+            assert await c.gather(futures) == list(range(MODELS))
+            trials = await search.trials()
+            assert len(trials) == MODELS == len({trial["key"] for trial in trials})
+            assert {trial["state"] for trial in trials} == {"done"}
+            assert {trial["iteration"] for trial in trials} == {8}
+    del before, futures
+
+
+@pytest.mark.parametrize("other", [None, "other-job"])
+@with_plugin(TWO)
+async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(
+    c, s, plugin, a, b, other
+):
+    async with beside(c, other):
+        with pytest.raises(KeyboardInterrupt):
+            async with slaq.job("etl", client=c):
+                before = c.map(wait_for, ["go"] * 40, range(40))
+                await until(lambda: len(s.tasks) >= 40)
+                raise KeyboardInterrupt
+        async with slaq.job("etl", client=c):
+            futures = c.map(wait_for, ["go"] * 40, range(40))
+            pool = plugin.pools.pools["etl"]
+            await until(lambda: len(pool.tasks) == 40, 20)
+            assert len(pool.unfinished) == 40
+            await Event("go").set()
+            assert await c.gather(futures) == list(range(40))
+            s.validate_state()
+            plugin.pools.check()
+    del before, futures
+
+
+@with_plugin(TWO)
+async def test_tasks_of_another_client_or_name_stay_where_they_are(c, s, plugin, a, b):
+    from distributed import Client
+
+    async with slaq.job("etl", client=c):
+        mine = c.map(wait_for, ["go"] * 4, range(4))
+        await until(lambda: len(s.tasks) >= 4)
+    async with Client(s.address, asynchronous=True) as other, slaq.job("etl", client=other):
+        theirs = other.map(wait_for, ["go"] * 4, range(10, 14))
+        await until(lambda: len(plugin.pools.pools["etl"].tasks) == 4, 20)
+        await asyncio.sleep(0.05)
+        assert {ts.key for ts in plugin.pools.pools["etl"].tasks} == {f.key for f in theirs}
+        await Event("go").set()
+        assert await c.gather(mine) == list(range(4))
+        assert await other.gather(theirs) == list(range(10, 14))
+        del theirs
+    del mine
