@@ -204,7 +204,7 @@ async def _steer_or_go_without(
 
 
 def listen(client: Client, run: str, job: Job) -> None:
-    """Call `job.ask_to_stop` when the scheduler asks this `run` of its block for it."""
+    """Tell the job what the scheduler has to say to this `run` of its block."""
     jobs = _running.get(client)
     if jobs is None:
         jobs = _running[client] = WeakValueDictionary()
@@ -220,5 +220,9 @@ def _find(client: Client, name: str) -> Job | None:
 
 def _handle(jobs: WeakValueDictionary[str, Job], event: Any) -> None:
     _, message = event
-    if message.get("what") == "stop" and (job := jobs.get(message.get("run"))) is not None:
+    if (job := jobs.get(message.get("run"))) is None:
+        return
+    if message.get("what") == "stop":
         job.ask_to_stop()
+    elif message.get("what") == "outside":
+        job.warn_of_threads()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 import re
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -86,7 +87,7 @@ class Job:
         self._stack = contextlib.ExitStack()
         self._connection: object = None
         self._run = ""
-        self._lost = False
+        self._lost = self._asynchronous = False
         self._fits = self._stages = 0
         self._described = False
         self._asked_to_stop = False
@@ -191,6 +192,54 @@ class Job:
         number = f"slaq_stage:{self._run}:{self._stages}"
         with dask.annotate(slaq_stage=name, **{number: name}):
             yield
+
+    def bind(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that runs in this block, whichever thread calls it.
+
+        A block counts in the thread that entered it. What other threads submit belongs to no job,
+        unless they call a function that was bound in the block.
+
+        Parameters
+        ----------
+        function : callable
+            Submits tasks, or calls `report`.
+
+        Returns
+        -------
+        callable
+            Takes the same arguments and returns the same.
+
+        Raises
+        ------
+        UnknownJob
+            The call is outside of the job's block.
+
+        Examples
+        --------
+        >>> with search("study") as block:  # doctest: +SKIP
+        ...     study.optimize(block.bind(objective), n_trials=40, n_jobs=4)
+        """
+        if running_job.get() is not self or self._client is None:
+            raise UnknownJob(f"bind() was called outside of the block of {self.name!r}")
+        context = copy_context()
+
+        @functools.wraps(function)
+        def bound(*args: Any, **kwargs: Any) -> Any:
+            return context.copy().run(function, *args, **kwargs)  # of its own in each thread
+
+        return bound
+
+    def warn_of_threads(self) -> None:
+        """Warn that another thread submits tasks that do not belong to the job."""
+        # Coroutines outside of the block share an asynchronous client with those inside.
+        if self._client is not None and not self._asynchronous:
+            logger.warning(
+                "tasks are submitted outside of the open block of %r, and do not belong to it: a "
+                "block counts in the thread that entered it. To take a thread along, call there "
+                "a function that was bound in the block: pool.map(block.bind(function), ...) or "
+                "study.optimize(block.bind(objective), n_jobs=4), after 'as block'",
+                self.name,
+            )
 
     def ask_to_stop(self) -> None:
         """Let the next report raise `StopTraining`, and fits that begin from now on."""
@@ -351,7 +400,7 @@ class Job:
             annotations["resources"] = self._settings["resources"]
         if self._spare:
             annotations["slaq_spare"] = True
-        self._client = client
+        self._client, self._asynchronous = client, client.asynchronous
         self._connection = client.scheduler_comm
         self.iteration = self._fits = self._stages = 0
         self._lost = self._described = False

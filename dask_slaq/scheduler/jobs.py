@@ -310,10 +310,14 @@ class ScheduledJobs:
     def stop(self, name: str) -> None:
         """Ask the client of a job to end its training loop at the next report."""
         self.stopping.add(name)
-        event = {"job": name, "run": self._runs[name], "what": "stop"}
-        self.scheduler.log_event(STEER_TOPIC, event)
+        self.tell_client(name, "stop")
         self.pause(name, False)  # otherwise it might never report again
         self.admit()
+
+    def tell_client(self, name: str, what: str) -> None:
+        """Tell the block of a job to ``"stop"``, or that tasks come from ``"outside"`` of it."""
+        event = {"job": name, "run": self._runs[name], "what": what}
+        self.scheduler.log_event(STEER_TOPIC, event)
 
     def _cap(self, name: str, most: float) -> None:
         self.engine.set_job(name, max_share=most)

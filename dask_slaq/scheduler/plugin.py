@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -180,6 +180,7 @@ class SlaqPlugin(SchedulerPlugin):
             pool_of_unowned=self.jobs.pool_of_unowned,
             is_contended=lambda: self.jobs.contended,
             claimed=self.searches.claim,
+            outside=self._submits_outside,
             fail=self.fall_back,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
@@ -382,13 +383,29 @@ class SlaqPlugin(SchedulerPlugin):
 
     @guarded
     def update_graph(
-        self, scheduler: Scheduler, *, client: str, tasks: list[Any], **kwargs: Any
+        self,
+        scheduler: Scheduler,
+        *,
+        client: str,
+        tasks: list[Any],
+        keys: Collection[Any] = (),
+        **kwargs: Any,
     ) -> None:
         """Put new tasks into the pools of their jobs. See `SchedulerPlugin`."""
         if LABEL in kwargs.get("annotations", ()):
             self.pools.limits.log_unknown(kwargs["annotations"])
         if self.jobs.reports:
-            self.task_owners.own(client, tasks)
+            self.task_owners.own(client, tasks, keys)
+
+    def _submits_outside(self, client: str) -> bool:
+        """Tell a client that it submits tasks outside of its open block. Returns if it has one."""
+        pools, reports = self.pools.pools, reversed(list(self.jobs.reports))
+        for name in (name for name in reports if pools[name].client == client):
+            search = self.searches.running.get(name)
+            if search is None or search.outcome is None:  # otherwise its block was left
+                self.jobs.tell_client(name, "outside")
+                return True
+        return False
 
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any

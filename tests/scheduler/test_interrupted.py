@@ -72,7 +72,6 @@ async def test_a_search_that_was_interrupted_knows_all_its_models_again(
             assert len(trials) == MODELS == len({trial["key"] for trial in trials})
             assert {trial["state"] for trial in trials} == {"done"}
             assert {trial["iteration"] for trial in trials} == {8}
-    del before, futures
 
 
 @pytest.mark.parametrize("other", [None, "other-job"])
@@ -92,10 +91,9 @@ async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(
             await until(lambda: len(pool.tasks) == 40, 20)
             assert len(pool.unfinished) == 40
             await Event("go").set()
-            assert await c.gather(futures) == list(range(40))
+            assert await c.gather(futures) == await c.gather(before) == list(range(40))
             s.validate_state()
             plugin.pools.check()
-    del before, futures
 
 
 @with_plugin(TWO)
@@ -113,5 +111,3 @@ async def test_tasks_of_another_client_or_name_stay_where_they_are(c, s, plugin,
         await Event("go").set()
         assert await c.gather(mine) == list(range(4))
         assert await other.gather(theirs) == list(range(10, 14))
-        del theirs
-    del mine

@@ -31,7 +31,8 @@ class TaskOwners:
     """Puts tasks into the pools of the `running` jobs, oldest first, or of unowned tasks.
 
     `pool_of_unowned` returns the pool of a client, and `is_contended` whether tasks must be held.
-    `claimed` is called with the name of a job and a task of an earlier block of that name.
+    `claimed` is called with the name of a job and a task of an earlier block of that name, and
+    `outside` with a client that submits outside of any block: it returns whether one was open.
     """
 
     def __init__(
@@ -42,22 +43,34 @@ class TaskOwners:
         pool_of_unowned: Callable[[str], Pool],
         is_contended: Callable[[], bool],
         claimed: Callable[[str, TaskState], None],
+        outside: Callable[[str], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._pools, self._running, self._claimed = pools, running, claimed
+        self._outside = outside
+        self._told: set[str] = set()  # clients that were told that they submit outside of a block
         # Clients and names of ended jobs that left unfinished tasks.
         self._left: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._pool_of_unowned, self._is_contended = pool_of_unowned, is_contended
         self._steps = Steps(fail, 0.005)
         self._todo: deque[Iterator[None]] = deque()
 
-    def own(self, client: str, tasks: Iterable[Any]) -> None:
-        """Put new tasks, by key, into the pools of their jobs, or of a client's unowned tasks."""
+    def own(self, client: str, tasks: Iterable[Any], wanted: Iterable[Any] = ()) -> None:
+        """Put the tasks of a graph, by key, into the pools of their jobs, or of unowned tasks.
+
+        `wanted` are the keys of which the client wants results.
+        """
         mine: dict[str, list[Any]] = {}
         for key in tasks:
             ts = self._pools.scheduler.tasks[key]
             job = self._job_of(client, ts.annotations) if ts.annotations else None
             mine.setdefault(job or f"other:{client}", []).append(ts)
+        if mine.keys() == {f"other:{client}"} and client not in self._told:
+            # Results that were known before are of another block, or of none on purpose.
+            known = self._pools.scheduler.tasks
+            new = any(known[key].state == "released" and known[key].run_spec for key in wanted)
+            if new and self._outside(client):
+                self._told.add(client)
         for name, states in mine.items():
             pool = self._pools.pools.get(name)
             if pool is None:
@@ -108,7 +121,10 @@ class TaskOwners:
     def ended(self, name: str) -> None:
         """Remember whether a job that ends leaves unfinished tasks."""
         pool = self._pools.pools.get(name)
-        if pool is not None and pool.reports and pool.unfinished:
+        if pool is None or not pool.reports:
+            return
+        self._told.discard(pool.client)
+        if pool.unfinished:
             self._left[pool.client, name] = None
             while len(self._left) > REMEMBERED:
                 self._left.popitem(last=False)

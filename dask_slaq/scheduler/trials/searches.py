@@ -139,7 +139,8 @@ class Searches:
 
     def _end_lost(self, trials: Trials) -> None:
         """End the trials whose tasks have ended after the block was left."""
-        for key in list(trials.alive):
+        alive: list[Any] = list(trials.alive)
+        for key in alive:
             ts = self._scheduler.tasks.get(key)
             if ts is None or ts.state != "processing":
                 trials.end(key, _OUTCOMES.get(ts.state, "") if ts is not None else "")
@@ -502,7 +503,7 @@ class Searches:
 
 
 #: How a trial ended, by the state of its task.
-_OUTCOMES = {"memory": "done", "erred": "failed"}
+_OUTCOMES: dict[str, str] = {"memory": "done", "erred": "failed"}
 
 _UNKNOWN: dict[str, Any] = {
     "key": None,

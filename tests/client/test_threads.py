@@ -1,0 +1,128 @@
+"""Threads beside an open block: what they submit is not the job's, unless they are taken along."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from distributed.utils_test import captured_logger, inc
+from driving import TWO, until, with_plugin
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import UnknownJob
+
+LOGGER = "dask_slaq.client.job_block"
+
+
+@pytest.fixture
+def cluster(local_client):
+    local_client.register_plugin(slaq.SlaqPlugin(policy="fair"))
+    return local_client
+
+
+def plugin_of(client):
+    return client.cluster.scheduler.plugins["slaq"]
+
+
+def job_of(client, future):
+    return plugin_of(client).pools.tracker.owner[future.key].name
+
+
+def begin(client, block=slaq.job):
+    return block("a", client=client)
+
+
+def submit(client, value):
+    future = client.submit(inc, value, pure=False)
+    assert future.result() == value + 1
+    return job_of(client, future)
+
+
+@pytest.mark.parametrize("block", [slaq.job, slaq.search])
+def test_a_thread_outside_of_the_open_block_is_said_once(cluster, block):
+    with captured_logger(LOGGER, logging.WARNING) as log:
+        with begin(cluster, block), ThreadPoolExecutor(4) as pool:
+            jobs = list(pool.map(lambda k: submit(cluster, k), range(8)))
+            assert submit(cluster, 0) == "a"
+        said = log.getvalue()
+    assert set(jobs) == {f"other:{cluster.id}"}
+    assert said.count("outside of the open block of 'a'") == 1
+    assert "bind(" in said
+
+
+@pytest.mark.parametrize("block", [slaq.job, slaq.search])
+def test_a_bound_function_takes_its_thread_along(cluster, block):
+    with captured_logger(LOGGER, logging.WARNING) as log:
+        with begin(cluster, block) as mine, ThreadPoolExecutor(4) as pool:
+            bound = mine.bind(lambda k: submit(cluster, k))
+            assert set(pool.map(bound, range(8))) == {"a"}
+        assert log.getvalue() == ""
+    with pytest.raises(UnknownJob, match="outside of the block of 'a'"):
+        mine.bind(submit)
+
+
+def test_a_bound_function_reports_to_its_job(cluster):
+    with begin(cluster) as mine, ThreadPoolExecutor(1) as pool:
+        pool.submit(mine.bind(slaq.report), 0.5).result()
+        assert mine.iteration == 1
+
+
+def test_optuna_with_threads_belongs_to_its_search(cluster):
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study, jobs = optuna.create_study(), []
+
+    def objective(trial):
+        value = trial.suggest_int("x", 0, 5)
+        jobs.append(submit(cluster, value))
+        return value
+
+    with captured_logger(LOGGER, logging.WARNING) as log:
+        with begin(cluster, slaq.search) as mine:
+            study.optimize(mine.bind(objective), n_trials=8, n_jobs=4)
+        assert set(jobs) == {"a"} and log.getvalue() == ""
+        with begin(cluster, slaq.search):
+            study.optimize(objective, n_trials=8, n_jobs=4)
+        assert log.getvalue().count("outside of the open block") == 1
+
+
+def test_nothing_is_said_of_what_was_known_before_the_block_nor_after_it(cluster):
+    import dask.array as da
+
+    x = da.ones(40, chunks=10) + 1
+    before = cluster.compute(x.sum())
+    assert before.result() == 80
+    persisted = x.persist()
+    with captured_logger(LOGGER, logging.WARNING) as log:
+        with begin(cluster):
+            assert cluster.compute(x.sum()).result() == 80  # the key of `before`
+            assert cluster.compute(x.mean()).result() == 2
+            assert persisted.max().compute() == 2
+        submit_plain = cluster.submit(inc, 1)
+        assert submit_plain.result() == 2
+        with begin(cluster, slaq.search):
+            futures = cluster.map(inc, range(4))
+        cluster.gather(futures)
+        assert cluster.submit(inc, 10).result() == 11
+        assert log.getvalue() == ""
+
+
+@with_plugin(TWO)
+async def test_coroutines_of_one_client_are_not_meant(c, s, plugin, a, b):
+    with captured_logger(LOGGER, logging.WARNING) as log:
+        inside, leave = asyncio.Event(), asyncio.Event()
+
+        async def job():
+            async with slaq.job("a", client=c):
+                inside.set()
+                await leave.wait()
+
+        task = asyncio.create_task(job())
+        await inside.wait()
+        assert await c.submit(inc, 1) == 2
+        leave.set()
+        await task
+        await until(lambda: not plugin.jobs.reports)
+        assert log.getvalue() == ""
