@@ -27,7 +27,10 @@ NOT_STARTED = "slaq-not-started"
 #: Alerts that a job ended; the last one if its client was lost.
 ENDS = ("done", "stopped", "failed", "lost")
 #: All kinds of alerts.
-ALERTS = ("reached", "late", "converged", "stalled", "diverged", *ENDS, "fell back", "audit")
+ALERTS = (
+    *("reached", "late", "converged", "stalled", "diverged", "silent"),
+    *(*ENDS, "fell back", "audit"),
+)
 
 #: Bounds on settings, so that sums over jobs do not overflow.
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6

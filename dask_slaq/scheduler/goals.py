@@ -1,4 +1,4 @@
-"""Goals of jobs, and few alerts: reached, late, converged, stalled, diverged, and how jobs end."""
+"""Goals of jobs, and few alerts: reached, late, converged, stalled, diverged, silent, and ends."""
 
 from __future__ import annotations
 
@@ -162,9 +162,14 @@ class Goals:
             goal.seen = reports[name]
             if is_eventful or goal.is_awaited:
                 for kind, message in self._news(name, goal, curves.of(row)):
-                    if kind not in goal.alerted:
-                        goal.alerted.add(kind)
-                        self._alert(name, kind, message)
+                    self.tell_once(name, kind, message)
+
+    def tell_once(self, name: str, kind: str, message: str) -> None:
+        """Send an alert of a job, unless it had one of this kind before."""
+        goal = self._goals[name]
+        if kind not in goal.alerted:
+            goal.alerted.add(kind)
+            self._alert(name, kind, message)
 
     def _curves(self, names: list[str]) -> Curves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""

@@ -42,6 +42,8 @@ __all__ = ["ScheduledJobs"]
 MOST_ENDED, MOST_CLIENTS = 10_000, 1000
 #: Weight of the newest interval in the running mean of a job's pace.
 NEWEST = 0.2
+#: A job is silent once it could have reported for this many times its pace, and as many seconds.
+SILENT_TIMES, SILENT = 30, 10.0
 
 
 @lru_cache(1000)  # called for each task outside of jobs
@@ -55,13 +57,18 @@ class Pace:
 
     last: float  # monotonic seconds of the last report
     seconds: float = 0.0
+    since: float = 0.0  # monotonic seconds of the last report, or when it last had to wait
 
     def step(self, now: float) -> None:
         """Record a report at `now`."""
         passed = now - self.last
         if passed > 0:
             self.seconds += (NEWEST if self.seconds else 1.0) * (passed - self.seconds)
-        self.last = now
+        self.last = self.since = now
+
+    def is_silent(self, now: float) -> bool:
+        """Return whether the job could have reported for many times its pace, and has not."""
+        return self.seconds > 0 and now - self.since > max(SILENT_TIMES * self.seconds, SILENT)
 
 
 class ScheduledJobs:
@@ -470,7 +477,8 @@ class ScheduledJobs:
     def record(self) -> None:
         """Record the grants of all jobs for `history`, and check their goals, once per epoch."""
         self.goals.check()
-        self.accounts.count_waits(filter(self._is_waiting, self.reports))
+        self._look_for_silence()
+        self.accounts.count_waits(filter(self.is_waiting, self.reports))
         names, now = list(self.reports), time()
         running = self.accounts.running()
         pools = self.pools.pools
@@ -479,7 +487,25 @@ class ScheduledJobs:
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
 
-    def _is_waiting(self, name: str) -> bool:
+    def _look_for_silence(self) -> None:
+        """Alert of jobs that have reported nothing for long, although nothing kept them from it."""
+        now = monotonic()
+        for name, pace in self.pace.items():
+            if now - pace.since <= SILENT / 2:
+                continue
+            if self.pools.pools[name].paused or self.is_waiting(name):
+                pace.since = now
+            elif (message := self.silence(name)) is not None:
+                self.goals.tell_once(name, "silent", message)
+
+    def silence(self, name: str) -> str | None:
+        """Return for how long a job has been silent, in words; None if it is not silent."""
+        pace, now = self.pace.get(name), monotonic()
+        if pace is None or not pace.is_silent(now):
+            return None
+        return f"silent for {now - pace.last:.3g} s, usually {pace.seconds:.2g} s"
+
+    def is_waiting(self, name: str) -> bool:
         """Return whether a job has tasks to run, and none of them has a thread."""
         pool = self.pools.pools[name]
         if pool.running or pool.paused:

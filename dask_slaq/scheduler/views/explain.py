@@ -13,6 +13,8 @@ from dask_slaq.scheduler.views.forecasts import in_words
 from dask_slaq.scheduler.views.status import status_of_jobs
 
 if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
     from dask_slaq.scheduler.jobs import ScheduledJobs
     from dask_slaq.scheduler.pools import Limits, Pool, Pools
 
@@ -60,6 +62,18 @@ def reason(
 
     `trials` describes those of a search, and `failed` tells whether the plugin has failed.
     """
+    found = _reason(jobs, name, places, trials, failed)
+    silent = jobs.silence(name)
+    return found if silent is None else f"{found}; {silent}"
+
+
+def _reason(
+    jobs: ScheduledJobs,
+    name: str,
+    places: Mapping[str, int],
+    trials: Callable[[str], str | None],
+    failed: bool,
+) -> str:
     pool = jobs.pools.pools[name]
     if failed:
         return "plain Dask schedules its tasks: the plugin failed"
@@ -77,14 +91,29 @@ def reason(
         return of_search
     if (full := _full_label(jobs.pools.limits, pool)) is not None:
         return full
-    if not (pool.ready or pool.running):
+    if not pool.ready:
+        stuck = next((ts for ts in pool.unfinished if ts.state in ("no-worker", "queued")), None)
+        if stuck is not None:
+            return f"{_doing(pool)}: {_waits_in_dask(stuck)}"
+        if pool.running:
+            return "runs: no further task is ready"
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
         return "its tasks wait for inputs" if waits else "its driver computes: it has no ready task"
-    if not pool.ready:
-        return "runs: no further task is ready"
     if not jobs.pools.tracker.holding:
         return "runs under plain Dask: no other job competes"
     return _waits_for(jobs, pool, places.get(name))
+
+
+def _waits_in_dask(ts: TaskState) -> str:
+    """Return what a task waits for that is in no pool, since Dask alone decides on it."""
+    if ts.state == "queued":
+        return "Dask has queued its next tasks until a thread is free"
+    if only := sorted(ts.worker_restrictions or ts.host_restrictions or ()):
+        more = f" and {len(only) - 3} more" if len(only) > 3 else ""
+        return f"its next task may only run on {', '.join(only[:3])}{more}, and no such worker runs"
+    if ts.resource_restrictions:
+        return f"its next task needs {_resources(ts.resource_restrictions)}, and no worker has that"
+    return "no worker may run its next task"
 
 
 def _full_label(limits: Limits, pool: Pool) -> str | None:

@@ -69,7 +69,7 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
         return "waiting"
     if pool.running:
         return "running"
-    return "waiting" if pool.ready or pool.waiting else "idle"
+    return "waiting" if jobs.is_waiting(name) else "idle"
 
 
 def stage_of(pool: Pool) -> dict[str, Any] | None:

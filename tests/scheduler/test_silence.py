@@ -1,0 +1,104 @@
+"""A job that waits says what for, and one that reports no more is said to be silent."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Event
+from driving import ONE, alerts_of, on_virtual_clock, tasks_of, until, wait_for, with_plugin, work
+
+import dask_slaq as slaq
+
+
+async def train(client, job, steps):
+    for k in range(steps):
+        await client.submit(work, 0.1, pure=False)
+        job.report(1 / (k + 1))
+
+
+def silences(steps, then, **settings):
+    """The alerts of silence of job "a", and its reason after `then`."""
+
+    async def scenario(client, cluster, plugin):
+        seen = await alerts_of(client, cluster.scheduler)
+        async with slaq.job("a", client=client, **settings) as job:
+            await train(client, job, steps)
+            await then(client)
+            reason = (await slaq.explain("a", client=client))["reason"]
+        await asyncio.sleep(1)
+        return [alert["message"] for alert in seen if alert["event"] == "silent"], reason
+
+    return on_virtual_clock(scenario, [1])
+
+
+def test_a_run_that_hangs_in_a_step_is_silent_once():
+    async def hangs(client):
+        for _ in range(2):
+            await client.submit(work, 30, pure=False)
+
+    seen, reason = silences(20, hangs)
+    assert len(seen) == 1
+    assert seen[0].startswith("a: silent for 1") and seen[0].endswith(" s, usually 0.1 s")
+    assert reason.endswith("; silent for 60 s, usually 0.1 s")
+
+
+@pytest.mark.parametrize("seconds", [2, 9])
+def test_a_step_that_takes_a_while_is_not_silent(seconds):
+    async def takes(client):
+        await client.submit(work, seconds, pure=False)
+
+    seen, reason = silences(20, takes)
+    assert seen == [] and "silent" not in reason
+
+
+def test_a_run_whose_steps_are_long_is_given_time():
+    async def scenario(client, cluster, plugin):
+        seen = await alerts_of(client, cluster.scheduler)
+        async with slaq.job("a", client=client) as job:
+            for k in range(4):
+                await client.submit(work, 10, pure=False)
+                job.report(1 / (k + 1))
+            await client.submit(work, 200, pure=False)
+        return [alert for alert in seen if alert["event"] == "silent"]
+
+    assert on_virtual_clock(scenario, [1]) == []
+
+
+def test_a_run_that_is_paused_or_waits_for_a_thread_is_not_silent():
+    async def waits(client):
+        await slaq.pause("a", client=client)
+        await asyncio.sleep(40)
+        await slaq.resume("a", client=client)
+        async with slaq.job("b", client=client, min_share=1):
+            long = client.submit(work, 60, pure=False)
+            await asyncio.sleep(0.2)
+            with tasks_of("a"):
+                task = client.submit(work, 0.1, pure=False)
+            await client.gather([long, task])
+
+    assert silences(20, waits)[0] == []
+
+
+@with_plugin(ONE * 2)
+async def test_a_job_whose_task_is_pinned_to_a_worker_that_left_says_so(c, s, plugin, a, b):
+    async with slaq.job("a", client=c) as job:
+        await c.submit(sum, (1, 2))
+        job.report(1.0)
+        pinned = c.submit(wait_for, "go", workers=[b.address], allow_other_workers=False)
+        await until(lambda: pinned.key in s.tasks and s.tasks[pinned.key].state == "processing")
+        await b.close()
+        await until(lambda: s.tasks[pinned.key].state == "no-worker")
+        found = await slaq.explain("a", client=c)
+        assert found["reason"] == (
+            f"waits: its next task may only run on {b.address}, and no such worker runs"
+        )
+        assert (await slaq.status(c))["jobs"]["a"]["state"] == "waiting"
+        needs = c.submit(sum, (1, 2), resources={"GPU": 1}, pure=False)
+        await until(lambda: needs.key in s.tasks and s.tasks[needs.key].state == "no-worker")
+        await c.cancel(pinned)
+        await until(lambda: pinned.key not in s.tasks)
+        found = await slaq.explain("a", client=c)
+        assert "its next task needs GPU: 1, and no worker has that" in found["reason"]
+        await Event("go").set()
+        await c.cancel(needs)
