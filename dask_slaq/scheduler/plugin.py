@@ -571,6 +571,7 @@ HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "restart": None,
     "_task_seceded": (follow, "long-running"),
     "_task_moves": (surround, "steal-response"),
+    "_task_moved": None,  # after that
     "_task_finished": (screen, "task-finished"),
     "_task_erred": (screen, "task-erred"),
     "_worker_changed": (follow, "worker-status-change"),
