@@ -254,3 +254,53 @@ async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, 
             s.remove_plugin("watch")
             await Event("go").set()
             assert await c.gather(then) == list(range(1, 13))
+
+
+@with_plugin(TWO, ahead="1h", policy=Fixed(a=(1.0, 1.0), b=(1.0, 2.0)))
+async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a, b):
+    """It was sent to be first on its worker, before all that Dask has sent; so it is elsewhere."""
+    ended = []
+
+    class Watch(SchedulerPlugin):
+        def transition(self, key, start, finish, *args, **kwargs):
+            if finish == "memory":
+                ended.append(key)
+
+    async with jobs(c, "a", "b"):
+        plugin.run_once()
+        await Event("known").set()
+        with tasks_of("b"):
+            await c.gather(c.map(wait_for, ["known"] * 4, pure=False))  # so others are sent ahead
+        with tasks_of("a"):
+            busy = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
+            for future in busy:
+                await state_of(s, future, "processing")
+            there = [
+                c.submit(inc, i, workers=[w.address], key=f"waits-{w.address}-{i}")
+                for w in (a, b)
+                for i in range(4)
+            ]
+            for future in there:
+                await state_of(s, future, "processing")
+        with tasks_of("b"):
+            moved = c.submit(wait_for, "known", key="moved")
+            await state_of(s, moved, "processing")
+        ts = s.tasks["moved"]
+        given, victim = ts.priority, a if ts.processing_on.address == a.address else b
+        thief = b if victim is a else a
+        await until(lambda: "moved" in victim.state.tasks)
+        sent = victim.state.tasks["moved"].priority
+        assert sent < given
+        s.extensions["stealing"].move_task_request(
+            ts, s.workers[victim.address], s.workers[thief.address]
+        )
+        await until(lambda: "moved" in thief.state.tasks)
+        assert thief.state.tasks["moved"].priority == sent
+        assert ts.priority == given  # the user's own, for what Dask derives from it
+        s.add_plugin(Watch(), name="watch")
+        await Event("go").set()
+        await c.gather([*busy, *there, moved])
+        s.remove_plugin("watch")
+        assert ended.index("moved") < min(
+            ended.index(f"waits-{thief.address}-{i}") for i in range(4)
+        )
