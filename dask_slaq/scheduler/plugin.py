@@ -453,6 +453,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
+        self.searches.forget_worker(worker)
         if self.jobs.reports:
             self.changed()
 

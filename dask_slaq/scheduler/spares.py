@@ -8,14 +8,14 @@ tasks, before Dask reads the message. If the copy fails or its worker is lost, n
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools import TaskControl, group_of, input_bytes, load, supplies
+from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load, supplies
 from dask_slaq.scheduler.timers import Alarm
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Spares:
         self._control, self._moving, self._fail = control, moving, fail
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
-        self._times: dict[tuple[str, int], deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._times = ByGroup[deque[float]]()
         self._alarm = Alarm(self._rang)
 
     def stop(self) -> None:
@@ -102,7 +102,8 @@ class Spares:
             ts = self.scheduler.tasks[key]
             ws = ts.processing_on
             if ws is not None and not ts.actor and (ts.annotations or {}).get(ANNOTATION):
-                times = self._times[group_of(ts, input_bytes(ts))]
+                group = group_of(ts, input_bytes(ts))
+                times = self._times.of(group, lambda: deque(maxlen=KEPT))
                 now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
                 starts = None if ahead > 0 else now
                 self.running[key] = running = _Running(ws.address, times, now, ahead, starts)

@@ -135,7 +135,8 @@ class Steps:
             self._handle = asyncio.get_running_loop().call_soon(self._step)
 
     def cancel(self) -> None:
-        """Leave the rest of the work."""
+        """Leave the rest of the work, and what it refers to."""
+        self._work = iter(())
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

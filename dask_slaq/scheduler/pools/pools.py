@@ -189,8 +189,6 @@ class Pools:
 
     def _give_up(self, pool: Pool) -> None:
         self.tracker.disown(pool, None)
-        pool.tasks.clear()
-        pool.unfinished.clear()
 
     def set_limits(self, most: Mapping[str, int]) -> None:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""

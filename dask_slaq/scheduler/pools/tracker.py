@@ -137,6 +137,8 @@ class TaskTracker:
         if heir is not None:
             heir.tasks |= pool.tasks
             heir.unfinished |= pool.unfinished
+        for tasks in (pool.tasks, pool.unfinished):  # whatever refers to the pool still
+            tasks.clear()
 
     def _forget(self, ts: TaskState) -> None:
         for known in (self.owner, self.seceded_at, self.charged_until):
