@@ -25,6 +25,8 @@ ROW = np.dtype([("job", "<u4"), *_KEPT.items()])
 MOST_BYTES, PIECE = 60_000_000, 1_000_000
 #: Maximum number of epochs in a piece, and bytes added per epoch to those of its rows.
 MOST_IN_PIECE, OVERHEAD = 5_000, 200
+#: Maximum number of jobs that end between two epochs; more form an epoch of their own.
+MOST_ENDED = 1000
 #: Bytes counted for the stage of one job in one epoch.
 STAGE_BYTES = 100
 
@@ -98,8 +100,14 @@ class Epochs:
         self._append(time, np.concatenate([*self._ended.values(), rows]))
         self._ended.clear()
 
-    def end(self, name: str, values: Mapping[str, ArrayLike]) -> None:
-        """Keep the last values of a job that ends until the next epoch is added. See `add`."""
+    def end(self, name: str, values: Mapping[str, ArrayLike], time: float) -> None:
+        """Keep the last values of a job that ends until the next epoch is added. See `add`.
+
+        Jobs that are shorter than an epoch may come one after another, and none be added for long.
+        """
+        if len(self._ended) >= MOST_ENDED:
+            self._append(time, np.concatenate(list(self._ended.values())))
+            self._ended.clear()
         self._ended[name] = self._rows([name], values)
 
     def begin(self, name: str, time: float) -> None:

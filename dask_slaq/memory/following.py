@@ -22,6 +22,7 @@ import numpy as np
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.memory import (
+    MOST_KINDS,
     ExpectedStages,
     Kind,
     PastRun,
@@ -48,6 +49,8 @@ _Loaded = tuple[list[PastRun], list[StagedRun]]
 MEMORY_TOPIC = "slaq-memory"
 #: Maximum number of past runs read of one kind.
 MOST_LOADED = 64
+#: Number of kinds above which those of which no run is remembered any more no longer count as read.
+MOST_LOADED_KINDS = 2 * MOST_KINDS
 #: Seconds between two checkpoints, and for which opening a job waits for the store.
 PERIOD, PATIENCE = 5.0, 1.0
 #: Largest absolute loss that forecasts take.
@@ -177,7 +180,8 @@ class Memory:
         self._engine, self._tell = engine, tell
         self._unfinished: OrderedDict[tuple[str, str], Unfinished] = OrderedDict()
         self._ending: dict[str, str] = {}  # keys of jobs that are being removed
-        self._loading: dict[str, asyncio.Future[_Loaded]] = {}
+        self._loading: dict[str, asyncio.Future[_Loaded]] = {}  # kinds that are being read
+        self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.checkpoint, PERIOD * 1000)
         self.store = None if path is None else RunStore(path, self._acknowledge)
@@ -214,17 +218,21 @@ class Memory:
             await asyncio.wait(pending, timeout=PATIENCE)
 
     def _load(self, kind: str) -> asyncio.Future[_Loaded] | None:
-        """Load the runs of a kind off the event loop, once."""
-        if self.store is None:
+        """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""
+        if self.store is None or kind in self._loaded:
             return None
         if kind not in self._loading:
             found = self._loop.run_in_executor(None, _read, self.store, kind)
-            found.add_done_callback(self._recall)
+            found.add_done_callback(functools.partial(self._recall, kind))
             self._loading[kind] = found
         return self._loading[kind]
 
     @safely
-    def _recall(self, found: asyncio.Future[_Loaded]) -> None:
+    def _recall(self, kind: str, found: asyncio.Future[_Loaded]) -> None:
+        del self._loading[kind]
+        if len(self._loaded) >= MOST_LOADED_KINDS:  # those without runs are read again
+            self._loaded = {known for known in self._loaded if self.runs.knows(known)}
+        self._loaded.add(kind)
         runs, stages = found.result()
         for run in reversed(runs):
             self.runs.recall(run)

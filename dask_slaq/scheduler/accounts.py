@@ -130,7 +130,7 @@ class Accounts:
             self._keep(day, owner, usage)
             if self.half_life is not None:
                 used = decayed(day, usage.core_seconds, self._faded, self.half_life)
-                self._lately[owner] += used
+                self._used_lately(owner, used)
         self.loaded = True
 
     def _keep(self, day: int, owner: str, usage: Usage) -> None:
@@ -155,7 +155,11 @@ class Accounts:
         for payer, seconds in new.items():
             self._add(payer, "core_seconds", seconds)
             if self.half_life is not None:
-                self._lately[payer[0]] += seconds
+                self._used_lately(payer[0], seconds)
+
+    def _used_lately(self, owner: str, seconds: float) -> None:
+        known = owner in self._lately or len(self._lately) < MOST_OWNERS
+        self._lately[owner if known else OTHERS] += seconds
 
     @property
     def totals(self) -> UsageByOwner:

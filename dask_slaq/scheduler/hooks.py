@@ -2,87 +2,106 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["follow", "guarded", "precede", "replace", "screen", "surround"]
+__all__ = ["follow", "guarded", "guarded_as", "precede", "replace", "screen", "surround"]
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     """Make a method of the plugin that never raises, and does nothing once the plugin failed."""
+    return guarded_as()(method)
 
-    @functools.wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.failed is None:
-            try:
-                return method(self, *args, **kwargs)
-            except Exception as error:
-                self.fall_back(error)
-        return None
 
-    return call
+def guarded_as(
+    *, always: bool = False, otherwise: Callable[..., Any] = lambda *args, **kwargs: None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator like `guarded`.
+
+    With `always` the method goes on after a failure. Where it fails, or does nothing, it returns
+    what `otherwise` does, with the same arguments. What may fail is the attribute ``body``.
+    """
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if always or self.failed is None:
+                try:
+                    return guard.body(self, *args, **kwargs)
+                except Exception as error:
+                    self.fall_back(error)
+            return otherwise(self, *args, **kwargs)
+
+        guard: Any = call
+        guard.body = method
+        return call
+
+    return decorate
 
 
 def replace(plain: Any, make: Callable[[Any], Any]) -> Any:
     """Return `make(plain)` to be used instead of a function of Dask.
 
-    If `plain` is what an earlier plugin used instead of one, it is replaced in turn.
+    If `plain` is what an earlier plugin used instead of one, it is replaced in turn. What somebody
+    else has put around that stays, although `functools.wraps` copies our mark.
     """
-    plain = getattr(plain, "replaced", plain)
+    ours, before = getattr(plain, "replaced", (None, None))
+    if ours is plain:
+        plain = before
     new: Any = functools.wraps(plain)(make(plain))
-    new.replaced = plain
+    new.replaced = new, plain
     return new
 
 
-def surround(
-    scheduler: Scheduler, op: str, context: Callable[..., contextlib.AbstractContextManager[None]]
-) -> None:
-    """Call the stream handler `op` within a context manager, which is made with its message.
+def surround(scheduler: Scheduler, op: str, before: Callable[..., Any]) -> None:
+    """Call `before` with each message of the stream handler `op`, and what it returns afterwards.
 
-    The handler may be a coroutine function.
+    It may return None. The handler may be a coroutine function.
     """
 
     def around(handler: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(handler):
 
             async def wait_for(**message: Any) -> None:
-                with context(**message):
+                then = before(**message)
+                try:
                     await handler(**message)
+                finally:
+                    if then is not None:
+                        then()
 
             return wait_for
 
         def call(**message: Any) -> None:
-            with context(**message):
+            then = before(**message)
+            try:
                 handler(**message)
+            finally:
+                if then is not None:
+                    then()
 
         return call
 
-    scheduler.stream_handlers[op] = replace(scheduler.stream_handlers[op], around)
+    if op in scheduler.stream_handlers:  # without work stealing there is none for it
+        scheduler.stream_handlers[op] = replace(scheduler.stream_handlers[op], around)
 
 
 def follow(scheduler: Scheduler, op: str, then: Callable[..., Any]) -> None:
     """Call `then` after the stream handler `op`, with its message. See `surround`."""
-
-    @contextlib.contextmanager
-    def context(**message: Any) -> Iterator[None]:
-        yield
-        then(**message)
-
-    surround(scheduler, op, context)
+    surround(scheduler, op, lambda **message: functools.partial(then, **message))
 
 
-def screen(scheduler: Scheduler, op: str, passes: Callable[..., bool]) -> None:
-    """Call the stream handler `op` only with messages that pass."""
+def screen(scheduler: Scheduler, op: str, drops: Callable[..., Any]) -> None:
+    """Call the stream handler `op`, but not with messages that `drops` returns true for."""
 
     def around(handler: Callable[..., Any]) -> Callable[..., Any]:
         def call(**message: Any) -> None:
-            if passes(**message):
+            if not drops(**message):
                 handler(**message)
 
         return call

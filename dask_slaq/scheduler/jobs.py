@@ -519,7 +519,7 @@ class ScheduledJobs:
     def remember(self, name: str) -> None:
         """Add the last iteration of a job that is about to end to the history."""
         if name in self.reports:
-            self.epochs.end(name, self._values([name], self.accounts.running()))
+            self.epochs.end(name, self._values([name], self.accounts.running()), time())
 
     def _values(self, names: Sequence[str], running: Mapping[str, float]) -> dict[str, Any]:
         return values_of_jobs(self.engine, self.pools.pools, names, running)

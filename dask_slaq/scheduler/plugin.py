@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -28,7 +30,7 @@ from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.event_log import Journal
-from dask_slaq.scheduler.hooks import follow, guarded, precede, surround
+from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
 from dask_slaq.scheduler.identity import Identity
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.notices import Notices
@@ -55,6 +57,18 @@ logger = logging.getLogger(__name__)
 #: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
 #: crowd together.
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
+
+
+#: Seconds for which a graph may be under way to the scheduler while a request overtakes it.
+UNDER_WAY = 0.5
+
+
+def received_at(stimulus: str) -> float:
+    """Return the Unix time at which the scheduler received a graph; -inf if it does not say."""
+    try:
+        return float(stimulus.rpartition("-")[2])
+    except ValueError:
+        return -math.inf
 
 
 class SlaqPlugin(SchedulerPlugin):
@@ -287,10 +301,15 @@ class SlaqPlugin(SchedulerPlugin):
         self._close_journal()
 
     def _rest(self) -> None:
-        """Make no further decision, let all trials train on, and drop all copies of tasks."""
-        self._stop_timers()
-        self.searches.release_all()
-        self.spares.stop()
+        """Make no further decision, let all trials train on, and drop all copies of tasks.
+
+        Never raises: this is what follows an error, which may be in any of these.
+        """
+        for stop in (self._stop_timers, self.searches.release_all, self.spares.stop):
+            try:
+                stop()
+            except Exception:
+                logger.exception("a part of dask_slaq could not be stopped in order")
 
     def _stop_timers(self) -> None:
         self.timer.stop()
@@ -305,7 +324,9 @@ class SlaqPlugin(SchedulerPlugin):
 
     def fall_back(self, error: BaseException) -> None:
         """Leave every task to plain Dask from now on, and log `error` once."""
-        if self.failed is None:
+        if self.failed is not None:
+            logger.debug("dask_slaq failed again", exc_info=error)
+        else:
             self.failed = f"{type(error).__name__}: {error}"
             logger.error(
                 "dask_slaq failed; every task is left to Dask's own scheduling until the plugin "
@@ -389,24 +410,30 @@ class SlaqPlugin(SchedulerPlugin):
         client: str,
         tasks: list[Any],
         keys: Collection[Any] = (),
+        stimulus_id: str = "",
         **kwargs: Any,
     ) -> None:
         """Put new tasks into the pools of their jobs. See `SchedulerPlugin`."""
         if LABEL in kwargs.get("annotations", ()):
             self.pools.limits.log_unknown(kwargs["annotations"])
         if self.jobs.reports:
-            self.task_owners.own(client, tasks, keys)
+            self.task_owners.own(client, tasks, keys, received_at(stimulus_id))
 
-    def _submits_outside(self, client: str) -> bool:
-        """Tell a client that it submits tasks outside of its open block. Returns if it has one."""
+    def _submits_outside(self, client: str, received: float) -> bool:
+        """Tell a client that it submits tasks outside of its open block. Returns if it has one.
+
+        A graph that was `received` when the block was young may have been sent before it.
+        """
         pools, reports = self.pools.pools, reversed(list(self.jobs.reports))
         for name in (name for name in reports if pools[name].client == client):
             search = self.searches.running.get(name)
-            if search is None or search.outcome is None:  # otherwise its block was left
+            is_open = search is None or search.outcome is None  # otherwise its block was left
+            if is_open and self.jobs.goals.age(name) - (time() - received) > UNDER_WAY:
                 self.jobs.tell_client(name, "outside")
                 return True
         return False
 
+    @guarded_as(always=True)
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
@@ -414,33 +441,30 @@ class SlaqPlugin(SchedulerPlugin):
 
         See `SchedulerPlugin`. Without jobs, nothing is in a pool.
         """
-        if start == "processing":
+        if start == "processing":  # usage is counted after a failure, too
             ran = kwargs.get("startstops") or ()
             self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         if self.failed is not None:
             return
         limits = self.pools.limits.most
-        try:
-            if "processing" in (start, finish):
-                self.spares.transition(key, start, finish, kwargs)
-            if not (self.jobs.reports or limits):
+        if "processing" in (start, finish):
+            self.spares.transition(key, start, finish, kwargs)
+        if not (self.jobs.reports or limits):
+            return
+        if limits:
+            self.pools.limits.transition(key, start, finish)
+            if not self.jobs.reports:
                 return
-            if limits:
-                self.pools.limits.transition(key, start, finish)
-                if not self.jobs.reports:
-                    return
-            if self.activity is not None:
-                job = self.pools.tracker.job_of(key)
-                self.activity.moved(job, key, finish, monotonic())
-                if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
-                    self._computed(job, key, kwargs)
-            if self.searches.running:
-                self.searches.transition(key, start, finish)
-            self.pools.tracker.transition(key, start, finish, kwargs)
-            if self.scheduler.validate:
-                self.pools.check_task(key)
-        except Exception as error:
-            self.fall_back(error)
+        if self.activity is not None:
+            job = self.pools.tracker.job_of(key)
+            self.activity.moved(job, key, finish, monotonic())
+            if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
+                self._computed(job, key, kwargs)
+        if self.searches.running:
+            self.searches.transition(key, start, finish)
+        self.pools.tracker.transition(key, start, finish, kwargs)
+        if self.scheduler.validate:
+            self.pools.check_task(key)
 
     def _computed(self, job: str, key: Any, kwargs: dict[str, Any]) -> None:
         """Count a task of a job that has ended."""
@@ -448,13 +472,15 @@ class SlaqPlugin(SchedulerPlugin):
             ran = kwargs.get("startstops") or ()
             self.recomputed.task_ended(job, self.scheduler.tasks[key], ran)
 
+    @guarded_as(otherwise=lambda plugin, scheduler, workers: workers)
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: list[Any]) -> list[Any]:
         """Keep workers with data of a job that computes. See `SchedulerPlugin`."""
         return self.scaling.closable(workers)
 
+    @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Reallocate soon after a worker joined. See `SchedulerPlugin`."""
-        self._worker_changed(worker=worker)
+        self._look_at(worker)
 
     @guarded
     def remove_worker(
@@ -463,24 +489,25 @@ class SlaqPlugin(SchedulerPlugin):
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
+        self.searches.forget_worker(worker)
         if self.jobs.reports:
             self.changed()
 
+    @guarded_as(always=True)
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the jobs of a client that left, after a failure too. See `SchedulerPlugin`."""
         self.jobs.accounts.settle()  # while it is known who it was
-        try:
-            for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
-                self.end_job(name)
-            self.searches.forget_client(client)
-        except Exception as error:
-            self.fall_back(error)
+        for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
+            self.end_job(name)
+        self.searches.forget_client(client)
 
+    @guarded_as(always=True)
     def log_event(self, topic: str, msg: Any) -> None:
         """Tell owners of alerts, after a failure too. See `SchedulerPlugin`."""
         if topic == ALERT_TOPIC:
             self.notices.tell(msg)
 
+    @guarded_as(always=True)
     def restart(self, scheduler: Scheduler) -> None:
         """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
         self._announce()
@@ -495,12 +522,10 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _hook_into(self, scheduler: Scheduler) -> None:
         """Put hooks around messages of workers and Dask's periodic checks."""
-        follow(scheduler, "long-running", self._task_seceded)
-        if "steal-response" in scheduler.stream_handlers:
-            surround(scheduler, "steal-response", self._task_moving)
-        follow(scheduler, "worker-status-change", self._worker_changed)
-        precede(scheduler, "no-workers-timeout", self._keep_waiting)
-        precede(scheduler, "idle-timeout", self._keep_open)
+        for name, around in HOOKS.items():
+            if around is not None:
+                put, what = around
+                put(scheduler, what, getattr(self, name))
 
     @guarded
     def _task_seceded(self, *, key: Any, **message: Any) -> None:
@@ -508,18 +533,46 @@ class SlaqPlugin(SchedulerPlugin):
         if self.jobs.reports:
             self.pools.tracker.seceded(key)
 
-    @contextlib.contextmanager
-    def _task_moving(self, *, key: Any, **message: Any) -> Iterator[None]:
-        """Wrap the answer of a worker to a request to move a task to another worker."""
-        if not self.jobs.reports or self.failed is not None:
-            yield
-            return
-        with self.pools.tracker.moving(key):
-            yield
+    @guarded
+    def _task_moves(self, *, key: Any, **message: Any) -> Callable[[], None] | None:
+        """Run before a worker's answer to a request to give up a task; returns what runs after."""
+        if not self.jobs.reports:
+            return None
+        moving = contextlib.ExitStack()
+        moving.enter_context(self.pools.tracker.moving(key))
+        return functools.partial(self._task_moved, moving)
+
+    @guarded_as(always=True)
+    def _task_moved(self, moving: contextlib.ExitStack) -> None:
+        """Follow a task that another worker has now."""
+        moving.close()
+
+    def _drop_of_copy(
+        self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
+    ) -> bool:
+        """Drop the message of a copy of a task, of which nobody takes care any more."""
+        return self.spares.drop(key, worker, run_id)
+
+    @guarded_as(otherwise=_drop_of_copy)
+    def _task_finished(
+        self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
+    ) -> None:
+        """Move a task whose copy has ended, before Dask reads that it has."""
+        self.spares.finished(key, worker, run_id)
+
+    @guarded_as(otherwise=_drop_of_copy)
+    def _task_erred(
+        self, *, key: Any, worker: str, run_id: int | None = None, **message: Any
+    ) -> bool:
+        """Return whether Dask must not learn of a failure, because it is only a copy's."""
+        return self.spares.drop(key, worker, run_id)
 
     @guarded
     def _worker_changed(self, *, worker: str, **message: Any) -> None:
-        """Reallocate soon after a worker came, paused or resumed."""
+        """Reallocate soon after a worker paused or resumed."""
+        self._look_at(worker)
+
+    def _look_at(self, worker: str) -> None:
         self.pools.limits.look_again()
         if self.jobs.reports:
             self.pools.slots_changed(worker)
@@ -533,6 +586,7 @@ class SlaqPlugin(SchedulerPlugin):
         if self.scheduler.no_workers_timeout is not None:
             self.pools.keep_waiting()
 
+    @guarded_as(always=True)
     def _keep_open(self) -> None:
         """Run before Dask checks whether the cluster is idle: with an open job it is not.
 
@@ -540,3 +594,25 @@ class SlaqPlugin(SchedulerPlugin):
         """
         if self.jobs.reports and self.registered:
             self.scheduler.idle_since = None
+
+
+#: Everything that Dask calls, by the name of the method, which is guarded: hooks that all plugins
+#: have (None), and those put around a handler of messages or a periodic callback: how, and which.
+HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
+    "update_graph": None,
+    "transition": None,
+    "add_worker": None,
+    "remove_worker": None,
+    "remove_client": None,
+    "valid_workers_downscaling": None,
+    "log_event": None,
+    "restart": None,
+    "_task_seceded": (follow, "long-running"),
+    "_task_moves": (surround, "steal-response"),
+    "_task_moved": None,  # after that
+    "_task_finished": (screen, "task-finished"),
+    "_task_erred": (screen, "task-erred"),
+    "_worker_changed": (follow, "worker-status-change"),
+    "_keep_waiting": (precede, "no-workers-timeout"),
+    "_keep_open": (precede, "idle-timeout"),
+}

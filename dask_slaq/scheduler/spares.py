@@ -8,15 +8,14 @@ tasks, before Dask reads the message. If the copy fails or its worker is lost, n
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.hooks import screen
-from dask_slaq.scheduler.pools import TaskControl, group_of, input_bytes, load, supplies
+from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load, supplies
 from dask_slaq.scheduler.timers import Alarm
 
 if TYPE_CHECKING:
@@ -77,10 +76,8 @@ class Spares:
         self._control, self._moving, self._fail = control, moving, fail
         self.running: dict[Any, _Running] = {}
         self._on: Counter[str] = Counter()  # copies by worker
-        self._times: dict[tuple[str, int], deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._times = ByGroup[deque[float]]()
         self._alarm = Alarm(self._rang)
-        screen(scheduler, "task-finished", self._finished)
-        screen(scheduler, "task-erred", self._erred)
 
     def stop(self) -> None:
         """Drop all copies."""
@@ -95,6 +92,7 @@ class Spares:
         if start == "processing":
             running = self.running.pop(key, None)
             if running is not None:
+                self._alarm.forget(key)
                 self._drop(key, running)
                 if finish == "memory":
                     self._observe(running.times, kwargs.get("startstops") or ())
@@ -104,7 +102,8 @@ class Spares:
             ts = self.scheduler.tasks[key]
             ws = ts.processing_on
             if ws is not None and not ts.actor and (ts.annotations or {}).get(ANNOTATION):
-                times = self._times[group_of(ts, input_bytes(ts))]
+                group = group_of(ts, input_bytes(ts))
+                times = self._times.of(group, lambda: deque(maxlen=KEPT))
                 now, ahead = monotonic(), math.ceil(load(ws) / ws.nthreads) - 1
                 starts = None if ahead > 0 else now
                 self.running[key] = running = _Running(ws.address, times, now, ahead, starts)
@@ -186,25 +185,27 @@ class Spares:
 
     # Messages of workers
 
-    def _finished(self, key: Any, worker: str, run_id: int | None = None, **_: Any) -> bool:
-        """Move a task whose copy has ended to the worker of the copy. Returns whether to go on."""
+    def finished(self, key: Any, worker: str, run_id: int | None) -> None:
+        """Move a task whose copy has ended to the worker of the copy, before Dask reads that."""
         ts = self.scheduler.tasks.get(key)
         if ts is not None and self._is_copy(ts, worker, run_id):
             with self._moving(key):
                 self._control.move(ts, self.scheduler.workers[worker])
             self.won += 1
-        return True
 
-    def _erred(self, key: Any, worker: str, run_id: int | None = None, **_: Any) -> bool:
-        """Drop the failure of a copy, as the first run goes on. Returns whether to go on."""
+    def drop(self, key: Any, worker: str, run_id: int | None) -> bool:
+        """Drop the end of a copy, as the first run goes on. Returns whether it was one's.
+
+        Dask must not read it: what ends where it is not expected ends the worker's connection.
+        """
         ts = self.scheduler.tasks.get(key)
         if ts is None or not self._is_copy(ts, worker, run_id):
-            return True
+            return False
         self._control.free(key, worker)
         if (running := self.running.get(key)) is not None and running.copy == worker:
             self._on[worker] -= 1
             running.copy = ""
-        return False
+        return True
 
     def _is_copy(self, ts: TaskState, worker: str, run_id: int | None) -> bool:
         there = ts.processing_on

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
@@ -55,13 +53,18 @@ class Soon:
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
-        """Wrap the work, whoever calls for it: it serves all who have asked, and a rest follows."""
+        """Wrap the work, whoever calls for it: it serves all who have asked, and a rest follows.
+
+        It also follows work that fails, which would else be tried again at once, for ever.
+        """
         self.cancel()
         begin = monotonic()
-        yield
-        end = monotonic()
-        rest = min(max(self._per_second * (end - begin), self._least), self._most)
-        self._rested = max(self._rested, end) + rest
+        try:
+            yield
+        finally:
+            end = monotonic()
+            rest = min(max(self._per_second * (end - begin), self._least), self._most)
+            self._rested = max(self._rested, end) + rest
 
     def _run(self) -> None:
         self._next = None
@@ -69,38 +72,41 @@ class Soon:
 
 
 class Alarm:
-    """Calls `ring` with the values that are due, each at its time."""
+    """Calls `ring` with the values that are due, each at the earliest time asked for.
+
+    It has one entry per value: whoever looks when it rings asks again for what is due later.
+    """
 
     def __init__(self, ring: Callable[[list[Any]], None]) -> None:
         self._ring = ring
-        self._due: list[tuple[float, int, Any]] = []
-        self._count = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._due: dict[Any, tuple[float, asyncio.TimerHandle]] = {}
+
+    def __len__(self) -> int:
+        return len(self._due)
 
     def set(self, when: float, value: Any) -> None:
-        """Ring at a time in monotonic seconds."""
-        heapq.heappush(self._due, (when, next(self._count), value))
-        self._set_timer()
+        """Ring at a time in monotonic seconds, unless it rings for that value before."""
+        if (known := self._due.get(value)) is not None:
+            if known[0] <= when:
+                return
+            known[1].cancel()
+        delay = max(when - monotonic(), 0.0) + 1e-6
+        timer = asyncio.get_running_loop().call_later(delay, self._rang, value)
+        self._due[value] = when, timer
+
+    def forget(self, value: Any) -> None:
+        """Do not ring for a value."""
+        if (known := self._due.pop(value, None)) is not None:
+            known[1].cancel()
 
     def cancel(self) -> None:
         """Ring for nothing that was set."""
-        self._due.clear()
-        self._set_timer()
+        for value in list(self._due):
+            self.forget(value)
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._due:
-            delay = max(self._due[0][0] - monotonic(), 0.0) + 1e-6
-            self._timer = asyncio.get_running_loop().call_later(delay, self._rang)
-
-    def _rang(self) -> None:
-        self._timer, now, values = None, monotonic(), []
-        while self._due and self._due[0][0] <= now:
-            values.append(heapq.heappop(self._due)[2])
-        self._set_timer()
-        self._ring(values)
+    def _rang(self, value: Any) -> None:
+        del self._due[value]
+        self._ring([value])
 
 
 class Steps:
@@ -129,7 +135,8 @@ class Steps:
             self._handle = asyncio.get_running_loop().call_soon(self._step)
 
     def cancel(self) -> None:
-        """Leave the rest of the work."""
+        """Leave the rest of the work, and what it refers to."""
+        self._work = iter(())
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -35,6 +36,8 @@ def begin(client, block=slaq.job):
 
 
 def submit(client, value):
+    if value == 0:
+        time.sleep(0.6)  # the block is not young any more
     future = client.submit(inc, value, pure=False)
     assert future.result() == value + 1
     return job_of(client, future)
@@ -44,7 +47,7 @@ def submit(client, value):
 def test_a_thread_outside_of_the_open_block_is_said_once(cluster, block):
     with captured_logger(LOGGER, logging.WARNING) as log:
         with begin(cluster, block), ThreadPoolExecutor(4) as pool:
-            jobs = list(pool.map(lambda k: submit(cluster, k), range(8)))
+            jobs = list(pool.map(lambda k: submit(cluster, k), [0, 0, 0, 0, *range(8)]))
             assert submit(cluster, 0) == "a"
         said = log.getvalue()
     assert set(jobs) == {f"other:{cluster.id}"}
@@ -84,6 +87,7 @@ def test_optuna_with_threads_belongs_to_its_search(cluster):
             study.optimize(mine.bind(objective), n_trials=8, n_jobs=4)
         assert set(jobs) == {"a"} and log.getvalue() == ""
         with begin(cluster, slaq.search):
+            time.sleep(0.6)
             study.optimize(objective, n_trials=8, n_jobs=4)
         assert log.getvalue().count("outside of the open block") == 1
 
@@ -121,6 +125,7 @@ async def test_coroutines_of_one_client_are_not_meant(c, s, plugin, a, b):
 
         task = asyncio.create_task(job())
         await inside.wait()
+        await asyncio.sleep(0.6)
         assert await c.submit(inc, 1) == 2
         leave.set()
         await task

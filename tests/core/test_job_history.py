@@ -46,13 +46,13 @@ def test_jobs_have_values_in_the_epochs_in_which_they_ran():
 def test_jobs_that_ended_are_in_the_next_epoch():
     epochs = Epochs(10)
     epochs.add(1.0, ["a", "b"], values(1.0, 2.0))
-    epochs.end("a", values(5.0))
+    epochs.end("a", values(5.0), 1.0)
     found = shares(pieces(epochs))
     assert found == {"a": [1.0, 5.0], "b": pytest.approx([2.0, np.nan], nan_ok=True)}
     assert dataset(pieces(epochs)).time.values.tolist() == [1.0, 99.0]
     epochs.add(2.0, ["b"], values(3.0))
     assert shares(pieces(epochs)) == {"a": [1.0, 5.0], "b": [2.0, 3.0]}
-    epochs.end("b", values(4.0))
+    epochs.end("b", values(4.0), 1.0)
     epochs.begin("b", 2.5)  # again, before the next epoch
     epochs.add(3.0, ["b"], values(6.0))
     assert shares(pieces(epochs))["b"] == [2.0, 3.0, 4.0, 6.0]
@@ -63,7 +63,7 @@ def test_the_oldest_epochs_go_and_so_do_the_names_of_their_jobs():
     for k in range(20):
         epochs.add(float(k), [f"job-{k}", "always"], values(float(k), 1.0))
         if k % 5 == 0:
-            epochs.end(f"short-{k}", values(7.0))
+            epochs.end(f"short-{k}", values(7.0), 1.0)
     assert len(epochs) == 3 and epochs.nbytes == 3 * (2 * ROW.itemsize + OVERHEAD)
     assert set(shares(pieces(epochs))) == {"job-17", "job-18", "job-19", "always"}
 

@@ -6,8 +6,10 @@ None of these tests uses the plugin: when a Dask release changes a fact, its tes
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import warnings
+from time import time
 
 import dask
 import dask.array as da
@@ -18,6 +20,8 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
+
+from dask_slaq.scheduler.plugin import received_at
 
 NOWHERE = frozenset({"slaq://held"})
 
@@ -403,3 +407,19 @@ async def test_a_client_that_leaves_releases_its_tasks_and_then_is_told(c, s, a,
     assert told[0][0] == other.id
     await Event("go").set()
     await until(lambda: "held" not in s.tasks)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
+    stimuli = []
+
+    class Graphs(SchedulerPlugin):
+        def update_graph(self, scheduler, *, stimulus_id, **kwargs):
+            stimuli.append(stimulus_id)
+
+    s.add_plugin(Graphs(), name="graphs")
+    before = time()
+    await c.submit(inc, 1)
+    (stimulus,) = stimuli
+    assert before - 1 <= received_at(stimulus) <= time()
+    assert received_at("a user's own") == -math.inf

@@ -7,7 +7,7 @@ from threading import Event
 
 import dask
 from distributed import Worker, get_worker
-from distributed.utils_test import gen_cluster
+from distributed.utils_test import captured_logger, gen_cluster
 from driving import start_plugin, until
 
 from benchmarks.spares import measure
@@ -134,6 +134,23 @@ async def test_the_first_run_goes_on_if_the_copy_fails(
     assert future.status == "pending"
     ends["first"].set()
     assert await future == "first"
+
+
+@with_copy
+async def test_the_first_run_counts_if_the_hook_for_copies_is_broken(
+    client, scheduler, plugin, future, workers, ends
+):
+    """Dask would end the connection of a worker that has a result which it does not expect."""
+    plugin.spares.finished = lambda *args: 1 / 0
+    connected = set(scheduler.stream_comms)
+    with captured_logger("dask_slaq", propagate=False):
+        ends["copy"].set()
+        await until(lambda: plugin.failed == "ZeroDivisionError: division by zero")
+        assert future.status == "pending"
+        ends["first"].set()
+        assert await future == "first"
+    assert set(scheduler.stream_comms) == connected
+    plugin.failed = None  # for what is checked at the end
 
 
 @with_copy

@@ -3,6 +3,7 @@
 from dask_slaq.core.memory.curves import MIDDLES, N_BINS, Traces, shape_of
 from dask_slaq.core.memory.kinds import Kind, check_kind, distance, kind_of_name, read_kind
 from dask_slaq.core.memory.runs import (
+    MOST_KINDS,
     MOST_LIKE,
     MOST_POINTS,
     ExpectedTime,
@@ -22,6 +23,7 @@ from dask_slaq.core.memory.stages import (
 
 __all__ = [
     "MIDDLES",
+    "MOST_KINDS",
     "MOST_LIKE",
     "MOST_POINTS",
     "MOST_STAGED",

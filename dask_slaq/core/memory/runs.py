@@ -14,6 +14,7 @@ from dask_slaq.core.job_arrays import FloatArray, IntArray
 from dask_slaq.core.memory.kinds import Kind, distance
 
 __all__ = [
+    "MOST_KINDS",
     "MOST_LIKE",
     "MOST_POINTS",
     "ExpectedTime",
@@ -95,6 +96,10 @@ class PastRuns:
     def __iter__(self) -> Iterator[PastRun]:
         for runs in self._runs.values():
             yield from runs
+
+    def knows(self, name: str) -> bool:
+        """Return whether there is a run of kinds of that name."""
+        return name in self._runs
 
     def add(self, run: PastRun) -> None:
         """Add a run. O(1)."""

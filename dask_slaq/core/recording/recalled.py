@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -18,14 +20,16 @@ class RunNumbers:
 
     def __init__(self, write: Callable[[Event], object]) -> None:
         self._write = write
-        self._number: dict[PastRun, int] = {}
+        # Of those that are remembered still: a log goes on for longer.
+        self._number = weakref.WeakKeyDictionary[PastRun, int]()
+        self._next = itertools.count()
 
     def of(self, memory: PastRuns | None, kind: Kind) -> list[int]:
         """Return the numbers of the runs in `memory` like a `kind`, and record new ones."""
         like = [] if memory is None else [run for run, _ in memory.like(kind)]
         for run in like:
             if run not in self._number:
-                self._number[run] = number = len(self._number)
+                self._number[run] = number = next(self._next)
                 self._write({"event": "past_run", "run": number, **_run_to_dict(run)})
         return [self._number[run] for run in like]
 

@@ -1,6 +1,6 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
-from dask_slaq.scheduler.pools.durations import group_of
+from dask_slaq.scheduler.pools.durations import ByGroup, group_of
 from dask_slaq.scheduler.pools.label_limits import LABEL, Limits
 from dask_slaq.scheduler.pools.ownership import TaskOwners
 from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
@@ -14,6 +14,7 @@ from dask_slaq.scheduler.pools.tracker import TaskTracker
 __all__ = [
     "LABEL",
     "Binding",
+    "ByGroup",
     "Group",
     "Limits",
     "Pool",

@@ -8,8 +8,10 @@ tasks of a prefix, which Dask keeps, does not describe any of them.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES
 
@@ -18,11 +20,33 @@ if TYPE_CHECKING:
 
 #: Weight of the newest task in the running mean, as in Dask; seconds below which tasks are trivial.
 NEWEST, TRIVIAL = 0.5, BETWEEN_MESSAGES / 2
+#: Maximum number of groups of similar tasks that are remembered, of one job or of all: some 0.5 MB.
+MOST_GROUPS = 1000
+
+T = TypeVar("T")
 
 
 def group_of(ts: TaskState, nbytes: int) -> tuple[str, int]:
     """Return the group of the tasks that are similar to one with `nbytes` of inputs."""
     return ts.prefix.name, nbytes.bit_length() // 2
+
+
+class ByGroup(OrderedDict[tuple[str, int], T]):
+    """What is known of groups of similar tasks. Those not asked for longest are forgotten.
+
+    Keys and names of tasks may be new in each step of a program that runs for weeks.
+    """
+
+    def of(self, group: tuple[str, int], make: Callable[[], T]) -> T:
+        """Return what is known of a group, or what `make` returns for a new one."""
+        found = self.get(group)
+        if found is not None:
+            self.move_to_end(group)
+            return found
+        new = self[group] = make()
+        if len(self) > MOST_GROUPS:
+            self.popitem(last=False)
+        return new
 
 
 @dataclass(slots=True)
@@ -73,7 +97,7 @@ class Durations:
     """Compute times of the tasks of a job, or of all jobs if there is no `everywhere`."""
 
     def __init__(self, everywhere: Durations | None = None) -> None:
-        self._groups: dict[tuple[str, int], Like] = {}
+        self._groups = ByGroup[Like]()
         self._everywhere = everywhere
 
     def like(self, ts: TaskState, nbytes: int) -> Like:
@@ -81,8 +105,7 @@ class Durations:
         return self._like(group_of(ts, nbytes))
 
     def _like(self, group: tuple[str, int]) -> Like:
-        found = self._groups.get(group)
-        if found is None:
-            everywhere = None if self._everywhere is None else self._everywhere._like(group)
-            found = self._groups[group] = Like(everywhere=everywhere)
-        return found
+        return self._groups.of(group, lambda: Like(everywhere=self._like_everywhere(group)))
+
+    def _like_everywhere(self, group: tuple[str, int]) -> Like | None:
+        return None if self._everywhere is None else self._everywhere._like(group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
@@ -32,7 +33,8 @@ class TaskOwners:
 
     `pool_of_unowned` returns the pool of a client, and `is_contended` whether tasks must be held.
     `claimed` is called with the name of a job and a task of an earlier block of that name, and
-    `outside` with a client that submits outside of any block: it returns whether one was open.
+    `outside` with a client that submits outside of any block, and the Unix time at which it was
+    heard of: it returns whether a block was open.
     """
 
     def __init__(
@@ -43,7 +45,7 @@ class TaskOwners:
         pool_of_unowned: Callable[[str], Pool],
         is_contended: Callable[[], bool],
         claimed: Callable[[str, TaskState], None],
-        outside: Callable[[str], bool],
+        outside: Callable[[str, float], bool],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._pools, self._running, self._claimed = pools, running, claimed
@@ -55,10 +57,17 @@ class TaskOwners:
         self._steps = Steps(fail, 0.005)
         self._todo: deque[Iterator[None]] = deque()
 
-    def own(self, client: str, tasks: Iterable[Any], wanted: Iterable[Any] = ()) -> None:
+    def own(
+        self,
+        client: str,
+        tasks: Iterable[Any],
+        wanted: Iterable[Any] = (),
+        received: float = -math.inf,
+    ) -> None:
         """Put the tasks of a graph, by key, into the pools of their jobs, or of unowned tasks.
 
-        `wanted` are the keys of which the client wants results.
+        `wanted` are the keys of which the client wants results, and `received` is the Unix time at
+        which the graph came.
         """
         mine: dict[str, list[Any]] = {}
         for key in tasks:
@@ -69,7 +78,7 @@ class TaskOwners:
             # Results that were known before are of another block, or of none on purpose.
             known = self._pools.scheduler.tasks
             new = any(known[key].state == "released" and known[key].run_spec for key in wanted)
-            if new and self._outside(client):
+            if new and self._outside(client, received):
                 self._told.add(client)
         for name, states in mine.items():
             pool = self._pools.pools.get(name)

@@ -9,9 +9,11 @@ back to Dask, and the error is logged once.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
+
+logger = logging.getLogger(__name__)
 
 
 class Pools:
@@ -60,6 +64,7 @@ class Pools:
             scheduler,
             lambda ts: self.tracker.is_held(ts) or limits.is_held(ts),
             lambda ts: limits.label_of(ts) is not None,
+            fail,
         )
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(scheduler, ahead)
@@ -167,13 +172,23 @@ class Pools:
             self._release(ready)
 
     def give_up(self) -> None:
-        """Leave every task to Dask, after a failure."""
-        self.hold(False)
-        self.set_limits({})
-        for pool in self.pools.values():
-            self.tracker.disown(pool, None)
-            pool.tasks.clear()
-            pool.unfinished.clear()
+        """Leave every task to Dask, after a failure, which may have left any record wrong.
+
+        So one that cannot be undone hinders no other, and Dask decides anew on all tasks that wait
+        for a worker, not only on those that are known to be held.
+        """
+        undo = [partial(self.hold, False), partial(self.set_limits, {})]
+        undo += [partial(self._give_up, pool) for pool in self.pools.values()]
+        for each in undo:
+            try:
+                each()
+            except Exception:
+                logger.exception("some tasks could not be given back to Dask in order")
+        self.tracker.holding = False
+        self._release(list(self.scheduler.unrunnable))
+
+    def _give_up(self, pool: Pool) -> None:
+        self.tracker.disown(pool, None)
 
     def set_limits(self, most: Mapping[str, int]) -> None:
         """Limit the number of tasks at once by label, and no other labels. See `Limits`."""
@@ -239,7 +254,7 @@ class Pools:
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
-        self.wakeups.look_at.discard(worker)
+        self.wakeups.forget(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
         for gang in self.tracker.gangs.waiting():

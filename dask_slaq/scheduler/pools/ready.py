@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.pool import Pool
 
 
+#: Entries of a heap, besides two for each task that is there, above which those of others go.
+FEW = 16
+
+
 def supplies(ws: WorkerState, needs: Iterable[tuple[str, float]]) -> bool:
     """Return whether enough of each resource is free on a worker."""
     have, used = ws.resources, ws.used_resources
@@ -137,8 +141,17 @@ class Ready:
 
     def pop(self, entry: Entry) -> None:
         """Remove a task that is no longer ready."""
-        if self._entries.pop(entry.count, None) is not None:
-            self.count_at.subtract(entry.homes or ("",))
+        if self._entries.pop(entry.count, None) is None:
+            return
+        for home in entry.homes or ("",):
+            self.count_at[home] -= 1
+            heap, left = self._heaps.get(home, ()), self.count_at[home]
+            if not left:
+                del self.count_at[home]
+                self._heaps.pop(home, None)
+            elif len(heap) > 2 * left + FEW:  # most were sent from elsewhere
+                heap = self._heaps[home] = [each for each in heap if each[2] in self._entries]
+                heapq.heapify(heap)
 
     def at(self, home: str = "") -> Entry | None:
         """Return the first task that has its home on a worker, or that has none; None without."""

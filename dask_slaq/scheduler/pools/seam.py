@@ -8,23 +8,35 @@ that users gave them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.pools.constants import NOT_DATA
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-JOINED = "bulk_schedule_unrunnable_after_adding_worker"
 #: Methods of the scheduler that are overridden.
-OVERRIDDEN = ("is_rootish", "decide_worker_non_rootish", JOINED)
+OVERRIDDEN = (
+    "is_rootish",
+    "decide_worker_non_rootish",
+    "bulk_schedule_unrunnable_after_adding_worker",
+)
+#: Guarded methods that answer for these.
+QUESTIONS = ("is_held", "is_kept_from_queue")
 
 
 class Seam:
-    """Override of the scheduler's choice of workers for ready tasks that `is_held`.
+    """Override of the scheduler's choice of workers for ready tasks that are held.
 
-    Dask's queue passes nothing by here, so no task that `may_be_held` later goes there.
+    Dask's queue passes nothing by here, so no task that may be held later goes there. `fail` is
+    called with an error, after which the scheduler's own method answers.
+
+    Somebody else may override the same methods later, around ours, and may call ours for as long
+    as they like. So each of our functions keeps what it was put around. It passes everything on
+    while nothing is held, and nothing is put around it a second time.
     """
 
     def __init__(
@@ -32,59 +44,86 @@ class Seam:
         scheduler: Scheduler,
         is_held: Callable[[TaskState], bool],
         may_be_held: Callable[[TaskState], bool],
+        fail: Callable[[BaseException], None],
     ) -> None:
         self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
-        self._plain: dict[str, Any] = {}
+        self.fall_back = fail
+        self._passes = False  # whether all that is asked goes to what is plain
         self._sending: tuple[TaskState | None, WorkerState | None] = None, None
 
     def install(self) -> None:
-        """Override the scheduler's methods. Repeated calls install the override once."""
-        if self._plain:
-            return
+        """Override the scheduler's methods, unless they are ours already."""
         for name in OVERRIDDEN:
-            self._plain[name] = getattr(self._scheduler, name)
-            setattr(self._scheduler, name, getattr(self, f"_{name}"))
+            plain = getattr(self._scheduler, name)
+            if not self._is_ours(plain):
+                setattr(self._scheduler, name, self._around(plain, getattr(self, f"_{name}")))
 
     def remove(self) -> None:
-        """Restore the scheduler's methods, unless somebody else has overridden them since."""
-        overridden = vars(self._scheduler)
-        for name, plain in self._plain.items():
-            if overridden.get(name) == getattr(self, f"_{name}"):
-                del overridden[name]
-                if getattr(self._scheduler, name) != plain:
-                    setattr(self._scheduler, name, plain)
-        self._plain = {}
+        """Restore the scheduler's methods, except those that somebody else has overridden since."""
+        for name in OVERRIDDEN:
+            ours: Any = vars(self._scheduler).get(name)
+            if self._is_ours(ours):
+                delattr(self._scheduler, name)
+                if getattr(self._scheduler, name) != ours.plain:
+                    setattr(self._scheduler, name, ours.plain)
+
+    def _around(self, plain: Any, answer: Callable[[Any, Any], Any]) -> Any:
+        def override(about: Any) -> Any:
+            return answer(plain, about)
+
+        new: Any = functools.wraps(plain)(override)
+        new.plain, new.mark = plain, (new, self)
+        return new
+
+    def _is_ours(self, function: Any) -> bool:
+        """Return whether a function is ours, and not one around it to which our mark was copied."""
+        made, by = getattr(function, "mark", (None, None))
+        return made is function and by is self
 
     def is_rootish(self, ts: TaskState) -> bool:
         """Return whether Dask would queue a task if it were not held."""
-        rootish: bool = self._plain.get("is_rootish", self._scheduler.is_rootish)(ts)
-        return rootish
+        self._passes = True
+        try:
+            return self._scheduler.is_rootish(ts)
+        finally:
+            self._passes = False
 
     def send(self, ts: TaskState | None, ws: WorkerState | None) -> None:
         """Decide for the worker `ws` when Dask asks about the task `ts`, until the next call."""
         self._sending = ts, ws
 
-    def _is_rootish(self, ts: TaskState) -> bool:
-        held = self._is_held(ts) or self._may_be_held(ts)
-        return not held and self._plain["is_rootish"](ts)
+    @guarded_as(always=True)
+    def is_held(self, ts: TaskState) -> bool:
+        """Return whether a ready task must wait."""
+        return not self._passes and self._is_held(ts)
 
-    def _decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
+    @guarded_as(always=True)
+    def is_kept_from_queue(self, ts: TaskState) -> bool:
+        """Return whether a task must not go to Dask's queue."""
+        return not self._passes and (self._is_held(ts) or self._may_be_held(ts))
+
+    # What is asked, instead of what is plain
+
+    def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
+        return not self.is_kept_from_queue(ts) and plain(ts)
+
+    def _decide_worker_non_rootish(
+        self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
+    ) -> WorkerState | None:
         if self._sending[0] is ts:
             return self._sending[1]
-        if self._is_held(ts):
-            return None
-        ws: WorkerState | None = self._plain["decide_worker_non_rootish"](ts)
-        return ws
+        return None if self.is_held(ts) else plain(ts)
 
-    def _bulk_schedule_unrunnable_after_adding_worker(self, ws: WorkerState) -> dict[Any, Any]:
+    def _bulk_schedule_unrunnable_after_adding_worker(
+        self, plain: Callable[[WorkerState], dict[Any, Any]], ws: WorkerState
+    ) -> dict[Any, Any]:
         """Skip held tasks when a worker joins: each check takes some microseconds."""
         scheduler = self._scheduler
         unrunnable = scheduler.unrunnable
         # Dask only iterates over them here.
-        scheduler.unrunnable = [ts for ts in unrunnable if not self._is_held(ts)]  # type: ignore[assignment]
+        scheduler.unrunnable = [ts for ts in unrunnable if not self.is_held(ts)]  # type: ignore[assignment]
         try:
-            found: dict[Any, Any] = self._plain[JOINED](ws)
-            return found
+            return plain(ws)
         finally:
             scheduler.unrunnable = unrunnable
 

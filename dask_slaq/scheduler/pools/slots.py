@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES
+from dask_slaq.scheduler.pools.ready import FEW
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -143,6 +144,9 @@ class SentTasks:
         on.starts(sent)
         if not on.tasks:
             del self._on[address]
+        elif len(on.queue) > 2 * len(on.tasks) + FEW:  # most were stolen, or cancelled
+            on.queue = [each for each in on.queue if each[2].start is None]
+            heapq.heapify(on.queue)
         return sent
 
     def thread_freed(self, address: str) -> Sent | None:

@@ -5,8 +5,9 @@ No other module changes tasks or calls transitions.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,10 @@ class TaskControl:
     def __init__(self, scheduler: Scheduler, seam: Seam) -> None:
         self.scheduler = scheduler
         self._seam = seam
-        # Restrictions of the tasks that were sent, and those that the user gave them.
+        # Restrictions of the tasks that were sent, and those that the user gave them; and the
+        # priority with which they were sent.
         self._sent: dict[TaskState, tuple[Any, Any, bool]] = {}
+        self._turn: dict[TaskState, tuple[Any, ...]] = {}
 
     def has(self, ts: TaskState) -> bool:
         """Return whether a task carries a restriction of this controller."""
@@ -51,7 +54,7 @@ class TaskControl:
         Work stealing may move it to the `workers` of its job. On the worker lower orders compute
         first, before all tasks that were not sent. Dask's transition log shows `why`.
         """
-        user, given = ts.worker_restrictions, ts.priority
+        user = ts.worker_restrictions
         allowed = workers if user is None else workers & frozenset(user)
         if ws.address not in allowed:
             allowed |= {ws.address}
@@ -59,18 +62,32 @@ class TaskControl:
         # Any: Dask's annotation asks for a `set`, which it only reads.
         restricted: Any = allowed
         ts.worker_restrictions, ts.loose_restrictions = restricted, False
-        ts.priority = (_FIRST, *order, *(given or ()))
+        self._turn[ts] = _FIRST, *order, *(ts.priority or ())
         self._seam.send(ts, ws)
         try:
-            self._transitions([ts], "processing", why)
+            with self.in_turn(ts):
+                self._transitions([ts], "processing", why)
         finally:
             self._seam.send(None, None)
-            ts.priority = given
         if ts.processing_on is None:
             self.restore(ts)
 
+    @contextlib.contextmanager
+    def in_turn(self, ts: TaskState) -> Iterator[None]:
+        """Give a task that was sent the priority with which it was sent, for what is sent now.
+
+        Not for longer: Dask derives the priority of the tasks that it submits from its own.
+        """
+        given = ts.priority
+        ts.priority = self._turn.get(ts, given)
+        try:
+            yield
+        finally:
+            ts.priority = given
+
     def restore(self, ts: TaskState) -> None:
         """Restore the user's restrictions of a task that was sent."""
+        self._turn.pop(ts, None)
         ours = self._sent.pop(ts, None)
         if ours is not None and ts.worker_restrictions is ours[0]:
             _, ts.worker_restrictions, ts.loose_restrictions = ours
@@ -117,7 +134,8 @@ class TaskControl:
     def send_copy(self, ts: TaskState, ws: WorkerState) -> None:
         """Have another worker compute a task that runs, in the same run."""
         run = ts.run_id
-        message = self.scheduler._task_to_msg(ts)  # a new run, of which the first would not know
+        with self.in_turn(ts):
+            message = self.scheduler._task_to_msg(ts)  # a new run, unknown to the first worker
         message["run_id"] = ts.run_id = run
         self.scheduler.worker_send(ws.address, message)
 

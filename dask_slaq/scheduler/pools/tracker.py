@@ -167,6 +167,8 @@ class TaskTracker:
         if heir is not None:
             heir.tasks |= pool.tasks
             heir.unfinished |= pool.unfinished
+        for tasks in (pool.tasks, pool.unfinished):  # whatever refers to the pool still
+            tasks.clear()
 
     def _forget(self, ts: TaskState) -> None:
         for known in (self.owner, self.seceded_at, self.charged_until):
@@ -430,12 +432,19 @@ class TaskTracker:
 
     @contextlib.contextmanager
     def moving(self, key: Any) -> Iterator[None]:
-        """Wrap the answer of a worker to a request of work stealing to give up a task."""
+        """Wrap the answer of a worker to a request of work stealing to give up a task.
+
+        Where it goes, it comes before other tasks as it did where it was sent.
+        """
         ts, pool = self.scheduler.tasks.get(key), self.owner.get(key)
-        before = ts.processing_on if ts is not None else None
-        yield
-        after = ts.processing_on if ts is not None else None
-        if ts is None or pool is None or after is None or before is None or after is before:
+        if ts is None:
+            yield
+            return
+        before = ts.processing_on
+        with self.control.in_turn(ts):
+            yield
+        after = ts.processing_on
+        if pool is None or after is None or before is None or after is before:
             return
         if (sent := self._leave(ts)) is not None:
             self._enter(pool, ts, sent)

@@ -37,6 +37,11 @@ class Wakeups:
         """Schedule a dispatch that looks at a worker, or at none if it is "", after a delay."""
         self._later.set(monotonic() + seconds, worker)
 
+    def forget(self, worker: str) -> None:
+        """Forget a worker that left."""
+        self.look_at.discard(worker)
+        self._later.forget(worker)
+
     def cancel(self) -> None:
         """Cancel all that is scheduled for later."""
         self._later.cancel()

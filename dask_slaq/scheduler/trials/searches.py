@@ -230,6 +230,10 @@ class Searches:
         search = self.running.get(name)
         return None if search is None else search.describe(self._unstarted(search))
 
+    def forget_worker(self, worker: str) -> None:
+        """Forget a worker that left."""
+        self._desks.pop(worker, None)
+
     # What happens
 
     def message(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import random
 import time
 
 import pytest
-from distributed import Event
+from distributed import Event, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import (
@@ -26,10 +28,12 @@ from driving import (
     with_plugin,
 )
 
-pytest.importorskip("dask_slaq.scheduler.pools.seam")
-
 #: The methods of Dask's scheduler that are overridden while tasks are held.
-OVERRIDDEN = {"is_rootish", "decide_worker_non_rootish"}
+OVERRIDDEN = {
+    "is_rootish",
+    "decide_worker_non_rootish",
+    "bulk_schedule_unrunnable_after_adding_worker",
+}
 
 
 def overrides(scheduler):
@@ -86,6 +90,105 @@ async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a
     assert not s.unrunnable
     await Event("go").set()
     assert await c.gather(futures) == list(range(8))
+
+
+class Other:
+    """Somebody else's override of one method, around what is there, and undone as is usual."""
+
+    def __init__(self, scheduler, name, wraps=True):
+        self.scheduler, self.name, self.calls = scheduler, name, 0
+        self.before = before = getattr(scheduler, name)
+
+        def around(about):
+            self.calls += 1
+            return before(about)
+
+        setattr(scheduler, name, functools.wraps(before)(around) if wraps else around)
+
+    def undo(self):
+        setattr(self.scheduler, self.name, self.before)
+
+
+@pytest.mark.parametrize("wraps", [True, False], ids=["wraps", "plain"])
+@pytest.mark.parametrize("name", sorted(OVERRIDDEN))
+@with_plugin(TWO, **LATE)
+async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, name, wraps):
+    """While tasks are held, when they no longer are, when they are again, and once it is gone."""
+    async with jobs(c, "a", "b"):
+        futures = await held_tasks(c, plugin)
+        other = Other(s, name, wraps)
+        assert all(plugin.pools.tracker.is_held(ts) for ts in s.unrunnable)
+    for _ in range(2):  # with the other one there, and after it is gone
+        await until(lambda: not plugin.pools.holding)
+        await Event("go").set()
+        assert await c.gather(futures) == list(range(8))
+        assert await c.gather(c.map(inc, range(6), pure=False)) == list(range(1, 7))
+        assert await c.submit(len, "ab", pure=False) == 2  # one alone is no root task
+        await Event("go").clear()
+        async with jobs(c, "a", "b"):
+            futures = await held_tasks(c, plugin)
+            async with Worker(s.address, nthreads=1):  # asks the third of the methods
+                await until(lambda: running(plugin, "a") == 3)
+                await Event("go").set()
+                assert await c.gather(futures) == list(range(8))
+        other.undo()
+    assert other.calls
+    assert plugin.failed is None
+
+
+@pytest.mark.parametrize("seed", range(8))
+@with_plugin(TWO, **LATE)
+async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b, seed):
+    """What Dask asks is answered as plain Dask does while nothing is held, and at no growing cost.
+
+    What is held stays so whenever ours was put in last.
+    """
+    rng, seam, others = random.Random(seed), plugin.pools.seam, []
+    future = c.submit(wait_for, "go", 1)
+    await state_of(s, future, "processing")
+    ts = s.tasks[future.key]
+    held = False
+    seam._is_held = lambda ts: held
+
+    def ask():
+        found = []
+        for name in OVERRIDDEN:
+            plain = getattr(type(s), name)
+            about = s.workers[a.address] if name.startswith("bulk") else ts
+            found.append((getattr(s, name)(about), plain(s, about)))
+        return found
+
+    def depth(name):
+        method, layers = getattr(s, name), 0
+        while hasattr(method, "mark") or hasattr(method, "__wrapped__"):
+            method, layers = getattr(method, "plain", None) or method.__wrapped__, layers + 1
+        return layers
+
+    for _ in range(200):
+        act = rng.choice(["hold", "rest", "come", "come", "undo", "undo", "delete"])
+        name = rng.choice(sorted(OVERRIDDEN))
+        if act == "hold":
+            held = True
+            seam.install()
+            assert s.decide_worker_non_rootish(ts) is None and not s.is_rootish(ts)
+        elif act == "rest":
+            held = False
+            seam.remove()
+        elif act == "come" and len(others) < 4:
+            others.append(Other(s, name))
+        elif act == "undo" and others:
+            others.pop(rng.randrange(len(others))).undo()
+        elif act == "delete":
+            vars(s).pop(name, None)
+        answers = ask()
+        if not held:
+            assert all(found == plain for found, plain in answers)
+        assert seam.is_rootish(ts) == type(s).is_rootish(s, ts)
+        assert all(depth(name) < 30 for name in OVERRIDDEN)
+    for name in OVERRIDDEN:
+        vars(s).pop(name, None)
+    await Event("go").set()
+    assert await future == 1
 
 
 @with_plugin([("127.0.0.1", 1)] * 3, policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), **LATE)
@@ -151,3 +254,53 @@ async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, 
             s.remove_plugin("watch")
             await Event("go").set()
             assert await c.gather(then) == list(range(1, 13))
+
+
+@with_plugin(TWO, ahead="1h", policy=Fixed(a=(1.0, 1.0), b=(1.0, 2.0)))
+async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a, b):
+    """It was sent to be first on its worker, before all that Dask has sent; so it is elsewhere."""
+    ended = []
+
+    class Watch(SchedulerPlugin):
+        def transition(self, key, start, finish, *args, **kwargs):
+            if finish == "memory":
+                ended.append(key)
+
+    async with jobs(c, "a", "b"):
+        plugin.run_once()
+        await Event("known").set()
+        with tasks_of("b"):
+            await c.gather(c.map(wait_for, ["known"] * 4, pure=False))  # so others are sent ahead
+        with tasks_of("a"):
+            busy = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
+            for future in busy:
+                await state_of(s, future, "processing")
+            there = [
+                c.submit(inc, i, workers=[w.address], key=f"waits-{w.address}-{i}")
+                for w in (a, b)
+                for i in range(4)
+            ]
+            for future in there:
+                await state_of(s, future, "processing")
+        with tasks_of("b"):
+            moved = c.submit(wait_for, "known", key="moved")
+            await state_of(s, moved, "processing")
+        ts = s.tasks["moved"]
+        given, victim = ts.priority, a if ts.processing_on.address == a.address else b
+        thief = b if victim is a else a
+        await until(lambda: "moved" in victim.state.tasks)
+        sent = victim.state.tasks["moved"].priority
+        assert sent < given
+        s.extensions["stealing"].move_task_request(
+            ts, s.workers[victim.address], s.workers[thief.address]
+        )
+        await until(lambda: "moved" in thief.state.tasks)
+        assert thief.state.tasks["moved"].priority == sent
+        assert ts.priority == given  # the user's own, for what Dask derives from it
+        s.add_plugin(Watch(), name="watch")
+        await Event("go").set()
+        await c.gather([*busy, *there, moved])
+        s.remove_plugin("watch")
+        assert ended.index("moved") < min(
+            ended.index(f"waits-{thief.address}-{i}") for i in range(4)
+        )

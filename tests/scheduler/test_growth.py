@@ -1,0 +1,144 @@
+"""Nothing grows: what jobs, clients, workers and tasks leave behind when they go is bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import importlib
+import types
+import weakref
+from collections import Counter, deque
+from contextlib import ExitStack
+from unittest import mock
+
+import dask
+import numpy as np
+import pytest
+from distributed import Client, Worker
+from distributed.utils_test import inc
+from driving import gen_cluster, start_plugin, until
+
+import dask_slaq as slaq
+from dask_slaq.core import ends, job_history, usage
+from dask_slaq.core.forecast import from_memory
+from dask_slaq.core.memory import runs, stages
+from dask_slaq.scheduler import accounts, jobs
+from dask_slaq.scheduler.pools import durations, label_limits
+
+#: Bounds of what is remembered on purpose, made small: a test reaches them at once.
+BOUNDS = [
+    (ends, "REMEMBERED", 4),
+    (job_history, "MOST_ENDED", 4),
+    (runs, "MOST_KINDS", 4),
+    (runs, "MOST_PER_KIND", 4),
+    (stages, "MOST_KINDS", 4),
+    (stages, "MOST_STAGED", 4),
+    (accounts, "MOST_OWNERS", 4),
+    (accounts, "MOST_TASKS", 4),
+    (usage, "MOST_BY_JOB", 4),
+    (usage, "MOST_OF_A_DAY", 4),
+    (usage, "MOST_ROWS", 4),
+    (jobs, "MOST_ENDED", 4),
+    (jobs, "MOST_CLIENTS", 1),
+    (durations, "MOST_GROUPS", 4),
+    (label_limits, "MOST_LOGGED", 4),
+    ("dask_slaq.memory.following", "MOST_LOADED_KINDS", 4),
+    ("dask_slaq.memory.following", "MOST_UNFINISHED", 4),
+    ("dask_slaq.scheduler.trials.searches", "REMEMBERED", 1),
+]
+#: Rounds after which objects are counted: enough of them to reach all bounds, and some more. By how
+#: many objects of a type it counts as growth: one per round.
+ROUNDS, GROWTH = (7, 23), 16
+#: What is looked into, besides objects of the package: the rest is Dask's, Python's or the loop's.
+CONTAINERS = (
+    *(dict, list, tuple, set, frozenset, deque, np.ndarray, functools.partial),
+    *(types.MethodType, types.CellType, types.GeneratorType, types.FunctionType),
+    *(weakref.WeakKeyDictionary, asyncio.Future, asyncio.Handle, type({}.values())),
+)
+
+
+def reachable(plugin) -> Counter[str]:
+    """Return the number of objects that the plugin refers to, by type."""
+    seen, found, wanted = set(), Counter(), [plugin]
+    while wanted:
+        each = wanted.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        found[type(each).__name__] += 1
+        if isinstance(each, types.FunctionType):  # and not the module in which it was made
+            wanted.extend(cell.cell_contents for cell in each.__closure__ or ())
+            wanted.extend(vars(each).values())
+        elif isinstance(each, CONTAINERS) or type(each).__module__.startswith("dask_slaq"):
+            wanted.extend(ref for ref in gc.get_referents(each) if not isinstance(ref, type))
+    return found
+
+
+def named(name, k):
+    def work(x):
+        slaq.report(1 / (k + 1))
+        return x + 1
+
+    work.__name__ = name
+    return work
+
+
+async def come_and_go(s, k):
+    """A worker, a client and its jobs come, work under names of their own, and go."""
+    async with (
+        Worker(s.address, nthreads=1),
+        Client(s.address, asynchronous=True, set_as_default=False) as c,
+    ):
+        with dask.config.set({"slaq.owner": f"owner-{k}"}):
+            first = slaq.job(f"first-{k}", client=c, spare=True)
+            second = slaq.job(f"second-{k}", client=c, kind=f"kind-{k}")
+            search = slaq.search(f"search-{k}", client=c)
+        async with first, second:
+            with dask.annotate(slaq_job=f"first-{k}", slaq_limit=f"label-{k}"):
+                some = c.map(named(f"some{k}", k), range(6), pure=False)
+            with dask.annotate(slaq_job=f"second-{k}", slaq_stage=f"stage-{k}"):
+                more = c.map(named(f"more{k}", k), some, pure=False)
+                await c.gather(more)
+            for loss in (3.0, 2.0, 1.0):
+                first.report(loss)
+                second.report(loss)
+            s.plugins["slaq"].run_once()
+        async with search:
+            trials = c.map(named(f"trial{k}", k), range(6), pure=False)
+        await c.gather([*trials, *c.map(inc, range(4), pure=False)])
+        await until(lambda: not s.plugins["slaq"].jobs.reports)
+        del some, more, trials
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["", "recorded"])
+def test_what_comes_and_goes_leaves_nothing(recorded, tmp_path):
+    kept = {"memory": str(tmp_path / "memory.sqlite")}
+    if recorded:
+        kept["log"] = str(tmp_path / "log.jsonl")
+
+    @gen_cluster(client=True, nthreads=[("127.0.0.1", 2)], timeout=120)
+    async def run(c, s, a):
+        settings = {"history": 3, "bindings": 3, "half_life": "1d", "limits": {"label-0": 2}}
+        plugin = await start_plugin(c, s, policy="max-total", **settings, **kept)
+        sizes = []
+        for k in range(ROUNDS[-1] + 1):
+            await come_and_go(s, k)
+            if k in ROUNDS:
+                await until(lambda: not s.tasks)
+                plugin.memory.store.flush()
+                await asyncio.sleep(0.05)
+                from_memory._hypotheses.cache_clear()  # of a bounded number of tables
+                gc.collect()
+                sizes.append(reachable(plugin))
+        assert plugin.failed is None and plugin.memory.broken is None
+        before, after = sizes
+        more = {name: n - before[name] for name, n in after.items() if n - before[name] >= GROWTH}
+        assert not more, f"grown in {ROUNDS[1] - ROUNDS[0]} rounds, by type: {more}"
+
+    with ExitStack() as stack:
+        for module, name, most in BOUNDS:
+            if isinstance(module, str):
+                module = importlib.import_module(module)
+            stack.enter_context(mock.patch.object(module, name, most))
+        run()

@@ -1,0 +1,92 @@
+"""Timers: each rings in time, keeps one entry per value, and rests after work that failed, too."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks import virtual
+from dask_slaq.scheduler.timers import Alarm, Soon
+
+
+def on_virtual_clock(scenario):
+    async def run():
+        return await scenario()
+
+    return virtual.run(run)
+
+
+def test_an_alarm_keeps_one_entry_per_value():
+    async def scenario():
+        rung = []
+        alarm = Alarm(rung.extend)
+        for epoch in range(400):
+            for worker in range(50):
+                alarm.set(virtual.now() + 3600 - epoch, f"worker-{worker}")
+        entries = len(alarm)
+        alarm.forget("worker-7")
+        await asyncio.sleep(4000)
+        return entries, sorted(rung), len(alarm)
+
+    entries, rung, left = on_virtual_clock(scenario)
+    assert (entries, left) == (50, 0)
+    assert rung == sorted(f"worker-{i}" for i in range(50) if i != 7)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), max_size=40))
+def test_an_alarm_rings_for_each_value_at_the_earliest_time_asked_for(asked):
+    """At each value's time; what was asked for later is asked for again by who looks then."""
+
+    async def scenario():
+        begin, rung = virtual.now(), []
+        alarm = Alarm(lambda values: rung.extend((v, virtual.now() - begin) for v in values))
+        for value, delay in asked:
+            alarm.set(begin + delay, value)
+        await asyncio.sleep(60)
+        return rung
+
+    earliest = {}
+    for value, delay in asked:
+        earliest[value] = min(delay, earliest.get(value, delay))
+    rung = dict(on_virtual_clock(scenario))
+    assert rung.keys() == earliest.keys()
+    assert all(abs(rung[value] - at) < 0.001 for value, at in earliest.items())
+
+
+def test_an_alarm_that_is_cancelled_rings_for_nothing():
+    async def scenario():
+        rung = []
+        alarm = Alarm(rung.extend)
+        alarm.set(virtual.now() + 1, "a")
+        alarm.cancel()
+        await asyncio.sleep(2)
+        return rung
+
+    assert on_virtual_clock(scenario) == []
+
+
+def test_work_that_fails_is_followed_by_a_rest_as_well():
+    """Otherwise what fails would be tried again at once, as often as somebody asks."""
+
+    async def scenario():
+        at = []
+
+        def fails():
+            at.append(virtual.now())
+            with contextlib.suppress(ZeroDivisionError), soon.work():
+                raise ZeroDivisionError
+            if len(at) < 20:
+                soon.ask()
+
+        soon = Soon(fails, 0.0, least=0.5)
+        fails()
+        await asyncio.sleep(20)
+        return at
+
+    at = on_virtual_clock(scenario)
+    assert len(at) == 20
+    assert [round(later - before, 3) for before, later in itertools.pairwise(at)] == [0.5] * 19
