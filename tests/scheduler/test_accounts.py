@@ -159,7 +159,7 @@ async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
         for name in ("a", "b"):
             with tasks_of(name):
                 futures.append(c.submit(wait_for, "go", key=name))
-        waiting = plugin.jobs._is_waiting
+        waiting = plugin.jobs.is_waiting
         await until(lambda: sorted(map(waiting, ("a", "b"))) == [False, True])
         (late,) = filter(waiting, ("a", "b"))
         for _ in range(3):
