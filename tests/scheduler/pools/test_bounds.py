@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from types import SimpleNamespace
 
 import numpy as np
+from driving import jobs, on_virtual_clock, tasks_of, work
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
 from dask_slaq.scheduler.pools.ready import ANY, FEW, Entry, Ready
 from dask_slaq.scheduler.pools.slots import Sent, SentTasks
+
+
+def test_epochs_beside_long_tasks_leave_one_timer_per_worker():
+    """Each epoch looks at all workers, and asks to look again when their tasks should end."""
+
+    async def scenario(client, cluster, plugin):
+        async with jobs(client, "a", "b"):
+            for seconds in (100.0, 3600.0):
+                futures = []
+                for name in "ab":
+                    with tasks_of(name):
+                        some = [client.submit(work, seconds, pure=False) for _ in range(12)]
+                        futures += some
+                if seconds == 100.0:
+                    await client.gather(futures)  # now it is known how long they take
+            await asyncio.sleep(200)  # epochs
+            timers = len(plugin.pools.wakeups._later)
+            await client.cancel(futures)
+        return timers
+
+    assert on_virtual_clock(scenario, [1] * 6, ahead="1s") <= 6 + 1  # and one for no worker
 
 
 def test_compute_times_are_kept_of_the_names_that_were_seen_last():
