@@ -7,6 +7,7 @@ the variant, and the `Stage` on which it acts.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from distributed.core import Status
 from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
 from benchmarks.never_worse.probe import compute, who_of
+from dask_slaq.scheduler.pools.seam import OVERRIDDEN
 
 if TYPE_CHECKING:
     from benchmarks.chaos.rounds import Fault
@@ -231,6 +233,10 @@ async def hook_raises(fault: Fault, stage: Stage) -> None:
             (plugin.pools, "forget_worker"),
             (plugin.task_owners, "own"),
             (plugin.jobs, "observe_demand"),
+            (plugin.spares, "transition"),
+            (plugin.spares, "finished"),
+            (plugin.pools.tracker, "moving"),
+            (plugin.pools.tracker, "is_held"),
         ]
         await _fail(stage, *places[fault.number % len(places)])
 
@@ -285,6 +291,34 @@ async def plugin_unregistered(fault: Fault, stage: Stage) -> None:
         await asyncio.sleep(fault.number % 3 / 3)
         if stage.plugin is None:
             await stage.register()
+
+
+async def seam_overridden(fault: Fault, stage: Stage) -> None:
+    """Override methods of the scheduler that the plugin overrides too, and undo that later.
+
+    It is done as others do: around what is there, with its marks or without, and undone by what was
+    there before, by deletion, or never.
+    """
+    scheduler, number = stage.cluster.scheduler, fault.number
+    undone = ("restored", "deleted", "stays")[number // 2 % 3]
+    before = {}
+    for i, name in enumerate(OVERRIDDEN):
+        if number >> i & 1 or i == number % len(OVERRIDDEN):
+            before[name] = getattr(scheduler, name)
+            setattr(scheduler, name, _around(before[name], wraps=number % 2 == 0))
+    await asyncio.sleep(number % 30 / 10)
+    for name, plain in before.items():
+        if undone == "restored":
+            setattr(scheduler, name, plain)
+        elif undone == "deleted":
+            vars(scheduler).pop(name, None)
+
+
+def _around(plain: Callable[[Any], Any], wraps: bool) -> Callable[[Any], Any]:
+    def override(about: Any) -> Any:
+        return plain(about)
+
+    return functools.wraps(plain)(override) if wraps else override
 
 
 # Reports
@@ -361,6 +395,6 @@ HAPPEN = {
         worker_dies, worker_pauses, worker_retires, worker_comes, client_closes,
         client_loses_connection, client_suspended, restart, cancel, release, retry, engine_raises,
         dispatcher_raises, hook_raises, plugin_registered_twice, plugin_unregistered, loop_stalls,
-        report_late, report_twice, report_malformed, report_for_another,
+        seam_overridden, report_late, report_twice, report_malformed, report_for_another,
     )
 }  # fmt: skip

@@ -24,6 +24,7 @@ KINDS = {
     "engine_raises": 1, "dispatcher_raises": 1, "hook_raises": 1, "loop_stalls": 2,
     "report_late": 1, "report_twice": 1, "report_malformed": 1, "report_for_another": 1,
     "plugin_registered_twice": 1, "plugin_unregistered": 0.7,
+    "seam_overridden": 2,
 }  # fmt: skip
 
 

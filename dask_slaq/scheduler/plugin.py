@@ -394,6 +394,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Add the last iteration of a job that ends to its history."""
         self.jobs.remember(name)
 
+    @guarded_as(always=True)
     def changed(self) -> None:
         """Decide soon, because a job or worker came, went or changed."""
         self.pools.hold(self.failed is None and self.jobs.contended)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import decimal
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from dask_slaq.core.errors import (
     UnknownJob,
     UnknownPolicy,
 )
+from dask_slaq.scheduler.requests import handlers
 
 ONE = [("127.0.0.1", 1)]
 
@@ -258,8 +261,17 @@ async def test_a_malformed_number_of_iterations_is_logged_and_dropped(c, s, a):
 
 @gen_cluster(client=True, nthreads=ONE)
 async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, a):
-    await start_plugin(c, s)
-    async with slaq.job("a", client=c) as job:
-        for _ in range(3):
-            c._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": None})
-        job.report(1.0)
+    """The end waits for all reports that the client made: those that are dropped have come, too."""
+    plugin = await start_plugin(c, s)
+
+    async def block():
+        async with slaq.job("a", client=c) as job:
+            for loss in (None, "1.0", True):
+                c._send_to_scheduler({"op": "slaq-report", "job": "a", "loss": loss})
+                job.iteration += 1
+            job.report(1.0)
+
+    with mock.patch.object(handlers, "_LAST_REPORTS", math.inf):  # not only for two seconds
+        await asyncio.wait_for(block(), 20)
+    assert dropped_in(plugin) == 3
+    assert not plugin.jobs.reports

@@ -68,6 +68,18 @@ def test_the_oldest_epochs_go_and_so_do_the_names_of_their_jobs():
     assert set(shares(pieces(epochs))) == {"job-17", "job-18", "job-19", "always"}
 
 
+def test_jobs_shorter_than_an_epoch_do_not_pile_up(monkeypatch):
+    """None is added while no job is there at its end; what ended is in epochs of its own."""
+    monkeypatch.setattr(module, "MOST_ENDED", 10)
+    epochs = Epochs(5)
+    for k in range(1000):
+        epochs.begin(f"job-{k}", float(k))
+        epochs.end(f"job-{k}", values(float(k)), k + 0.5)
+    found = shares(pieces(epochs))
+    assert len(epochs) == 5 and 50 < len(found) <= 60
+    assert set(found) >= {f"job-{k}" for k in range(950, 1000)}
+
+
 def test_of_many_jobs_fewer_epochs_are_kept(monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 50_000)
     names = [f"job-{k}" for k in range(100)]

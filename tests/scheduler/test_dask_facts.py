@@ -23,8 +23,6 @@ from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
 
 from dask_slaq.scheduler.plugin import received_at
 
-NOWHERE = frozenset({"slaq://held"})
-
 
 class Watch(SchedulerPlugin):
     """Notes every hook that is called, in order."""
@@ -165,14 +163,21 @@ async def test_keys_that_exist_are_not_annotated_again(c, s, a, b):
     await first
 
 
+def hold_in(s, held):
+    """Override what Dask asks, as `Seam` does: no worker for the tasks with these keys."""
+    decide = s.decide_worker_non_rootish
+    s.decide_worker_non_rootish = lambda ts: None if ts.key in held else decide(ts)
+
+
 @gen_cluster(client=True, nthreads=TWO)
 async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
-    watch = Watch(s, restrict=NOWHERE)
+    held = {"held"}
+    hold_in(s, held)
     future = c.submit(inc, 1, key="held")
     await state_of(s, future, "no-worker")
     ts = s.tasks["held"]
     assert ts in s.unrunnable
-    watch.restrict = None
+    held.clear()
     ts.worker_restrictions = frozenset({b.address})
     await c.gather(c.map(inc, range(20)))
     assert ts.state == "no-worker"
@@ -184,7 +189,8 @@ async def test_no_worker_tasks_wake_by_transitions_only(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_a_transition_that_finds_no_worker_is_told_to_plugins(c, s, a, b):
-    watch = Watch(s, restrict=NOWHERE)
+    hold_in(s, {"held"})
+    watch = Watch(s)
     held = c.submit(inc, 1, key="held")
     await state_of(s, held, "no-worker")
     s.transitions({"held": "processing"}, stimulus_id="test")
@@ -216,7 +222,7 @@ async def test_stealing_respects_restrictions(c, s, a, b):
 
 @gen_cluster(client=True, nthreads=TWO)
 async def test_no_workers_timeout_counts_from_the_time_in_unrunnable(c, s, a, b):
-    Watch(s, restrict=NOWHERE)
+    hold_in(s, {"held"})
     future = c.submit(inc, 1, key="held")
     await state_of(s, future, "no-worker")
     s.no_workers_timeout = 60
@@ -423,3 +429,154 @@ async def test_the_stimulus_of_a_graph_says_when_it_was_received(c, s, a, b):
     (stimulus,) = stimuli
     assert before - 1 <= received_at(stimulus) <= time()
     assert received_at("a user's own") == -math.inf
+
+
+# Private parts of Dask that the package touches
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_who_joins_is_asked_for_the_tasks_in_unrunnable(c, s, a):
+    """By a method that may be overridden on the instance, and that only iterates over them."""
+    hold_in(s, held := {"x", "y"})
+    futures = [c.submit(inc, n, key=key) for n, key in enumerate("xy")]
+    await until(lambda: len(s.unrunnable) == 2)
+    plain, asked = s.bulk_schedule_unrunnable_after_adding_worker, []
+
+    def some(ws):
+        unrunnable = s.unrunnable
+        s.unrunnable = [ts for ts in unrunnable if ts.key == "x"]
+        asked.append(plain(ws))
+        s.unrunnable = unrunnable
+        return asked[-1]
+
+    s.bulk_schedule_unrunnable_after_adding_worker = some
+    held.clear()
+    async with Worker(s.address):
+        assert await futures[0] == 1
+        assert asked == [{"x": "processing"}]
+        assert [ts.key for ts in s.unrunnable] == ["y"]
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_run_of_a_task_has_a_number_that_messages_carry(c, s, a, b):
+    """A message to compute it is of a new run; one with the number before is of the same."""
+    seen, handler = [], s.stream_handlers["task-finished"]
+    s.stream_handlers["task-finished"] = lambda **m: (seen.append(m), handler(**m))
+    future = c.submit(wait_for, "go", 1, key="k", workers=[a.address])
+    await state_of(s, future, "processing")
+    ts = s.tasks["k"]
+    run = ts.run_id
+    message = s._task_to_msg(ts)
+    assert message["op"] == "compute-task" and message["run_id"] == ts.run_id > run
+    assert message["priority"] == ts.priority
+    ts.run_id = run
+    await Event("go").set()
+    assert await future == 1
+    [finished] = [m for m in seen if m["key"] == "k"]
+    assert (finished["run_id"], finished["worker"]) == (run, a.address)
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_worker_that_is_told_to_free_a_key_drops_its_run(c, s, a, b):
+    """Also one that computes, whose result is then not reported."""
+    seen, handler = [], s.stream_handlers["task-finished"]
+    s.stream_handlers["task-finished"] = lambda **m: (seen.append(m["worker"]), handler(**m))
+    future = c.submit(wait_for, "go", 1, key="k", workers=[a.address], allow_other_workers=True)
+    await until(lambda: "k" in a.state.tasks and a.state.tasks["k"].state == "executing")
+    ts = s.tasks["k"]
+    run = ts.run_id
+    message = s._task_to_msg(ts)
+    message["run_id"] = ts.run_id = run
+    s.worker_send(b.address, message)
+    await until(lambda: "k" in b.state.tasks and b.state.tasks["k"].state == "executing")
+    s.worker_send(b.address, {"op": "free-keys", "keys": ["k"], "stimulus_id": "test"})
+    await until(lambda: b.state.tasks["k"].state == "cancelled")
+    await Event("go").set()
+    assert await future == 1
+    await until(lambda: "k" not in b.state.tasks)
+    assert seen == [a.address]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_processing_tasks_are_counted_by_prefix_but_for_long_running_ones(c, s, a):
+    """What is put back by hand is taken away when the task ends: 0 is dropped."""
+    future = c.submit(wait_for, "go", 1, key="k")
+    await state_of(s, future, "processing")
+    ws, ts = s.workers[a.address], s.tasks["k"]
+    prefix = ts.prefix.name
+    assert ws.task_prefix_count[prefix] == s._task_prefix_count_global[prefix] == 1
+    ws.add_to_long_running(ts)
+    assert ts in ws.long_running
+    assert not ws.task_prefix_count.get(prefix) and not s._task_prefix_count_global.get(prefix)
+    ws.long_running.discard(ts)
+    for counts in (ws.task_prefix_count, s._task_prefix_count_global):
+        counts[prefix] = counts.get(prefix, 0) + 1
+    s.check_idle_saturated(ws)
+    await Event("go").set()
+    assert await future == 1
+    assert not ws.task_prefix_count.get(prefix) and not s._task_prefix_count_global.get(prefix)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_periodic_checks_have_names_and_a_callback_that_may_be_replaced(c, s, a):
+    called = []
+    for name in ("no-workers-timeout", "idle-timeout"):
+        periodic = s.periodic_callbacks[name]
+        plain = periodic.callback
+        periodic.stop()
+        periodic.callback = lambda name=name, plain=plain: (called.append(name), plain())
+        periodic.callback_time = 1
+        periodic.start()
+    await until(lambda: {"no-workers-timeout", "idle-timeout"} <= set(called))
+    assert s.status == Status.running
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_what_is_in_the_buffer_of_a_workers_stream_is_sent_with_what_follows(c, s, a):
+    got = []
+    s.stream_handlers["test-op"] = lambda x, **_: got.append(x)
+    a.batched_stream.buffer.append({"op": "test-op", "x": 1})
+    a.batched_stream.send({"op": "test-op", "x": 2})
+    await until(lambda: got == [1, 2])
+    stream = s.stream_comms[a.address]
+    assert not stream.closed() and not a.batched_stream.closed()
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_worker_knows_the_tasks_of_its_threads(c, s, a):
+    """A thread without a task is in nobody's; who waits may take its own out, and put it back."""
+
+    def look():
+        worker, ident = get_worker(), threading.get_ident()
+        with worker.active_threads_lock:
+            key = worker.active_threads.pop(ident)
+        with worker.active_threads_lock:
+            worker.active_threads[ident] = key
+        return key
+
+    assert await c.submit(look, key="k") == "k"
+    assert threading.get_ident() not in a.active_threads
+
+
+@gen_cluster(client=True, nthreads=TWO)
+async def test_a_stolen_task_is_sent_with_the_priority_that_it_has_then(c, s, a, b):
+    """The answer of the victim is one message, in whose handler the thief is sent the task."""
+    busy = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
+    for future in busy:
+        await state_of(s, future, "processing")
+    moved = c.submit(inc, 1, key="moved", workers=[a.address], allow_other_workers=True)
+    await until(lambda: "moved" in a.state.tasks)
+    ts, handler = s.tasks["moved"], s.stream_handlers["steal-response"]
+
+    def first(**message):
+        given, ts.priority = ts.priority, (-9, *ts.priority)
+        handler(**message)
+        ts.priority = given
+
+    s.stream_handlers["steal-response"] = first
+    s.extensions["stealing"].move_task_request(ts, s.workers[a.address], s.workers[b.address])
+    await until(lambda: "moved" in b.state.tasks)
+    assert b.state.tasks["moved"].priority[:-1] == (-9, *ts.priority)
+    await Event("go").set()
+    assert await moved == 2
+    await c.gather(busy)

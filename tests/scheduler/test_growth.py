@@ -66,7 +66,8 @@ def reachable(plugin) -> Counter[str]:
         if id(each) in seen:
             continue
         seen.add(id(each))
-        found[type(each).__name__] += 1
+        if not isinstance(each, int):  # only small ones are shared, so their number means nothing
+            found[type(each).__name__] += 1
         if isinstance(each, types.FunctionType):  # and not the module in which it was made
             wanted.extend(cell.cell_contents for cell in each.__closure__ or ())
             wanted.extend(vars(each).values())

@@ -23,7 +23,7 @@ from dask_slaq.scheduler.pools.seam import OVERRIDDEN, QUESTIONS, Seam
 
 #: Hooks of the plugin, of the seam, and of the plugin's own timers.
 GUARDED = [
-    *((SlaqPlugin, name) for name in (*HOOKS, "run_once", "reallocate")),
+    *((SlaqPlugin, name) for name in (*HOOKS, "run_once", "reallocate", "changed")),
     *((Seam, name) for name in QUESTIONS),
 ]
 
@@ -114,7 +114,13 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
         finally:
             guard.body = body
     assert alive == set(s.stream_comms)  # no connection was lost
-    without = {"run_once", "reallocate", "_task_moved", *QUESTIONS}  # where there is no job
+    without = {
+        "run_once",
+        "reallocate",
+        "changed",
+        "_task_moved",
+        *QUESTIONS,
+    }  # where there is no job
     assert called or (what == "no job" and name in without)
     if called:
         assert plugin.failed == "ZeroDivisionError: on purpose"

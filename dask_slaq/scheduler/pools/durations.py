@@ -105,7 +105,7 @@ class Durations:
         return self._like(group_of(ts, nbytes))
 
     def _like(self, group: tuple[str, int]) -> Like:
-        return self._groups.of(group, lambda: Like(everywhere=self._like_everywhere(group)))
-
-    def _like_everywhere(self, group: tuple[str, int]) -> Like | None:
-        return None if self._everywhere is None else self._everywhere._like(group)
+        found = self._groups.of(group, Like)
+        if self._everywhere is not None:  # each time, so that it is not forgotten there either
+            found.everywhere = self._everywhere._like(group)
+        return found

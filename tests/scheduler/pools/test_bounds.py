@@ -1,0 +1,97 @@
+"""Records of tasks are bounded by the tasks that are there, not by those that were."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from types import SimpleNamespace
+
+import numpy as np
+from driving import jobs, on_virtual_clock, tasks_of, work
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
+from dask_slaq.scheduler.pools.ready import ANY, FEW, Entry, Ready
+from dask_slaq.scheduler.pools.slots import Sent, SentTasks
+
+
+def test_epochs_beside_long_tasks_leave_one_timer_per_worker():
+    """Each epoch looks at all workers, and asks to look again when their tasks should end."""
+
+    async def scenario(client, cluster, plugin):
+        async with jobs(client, "a", "b"):
+            for seconds in (100.0, 3600.0):
+                futures = []
+                for name in "ab":
+                    with tasks_of(name):
+                        some = [client.submit(work, seconds, pure=False) for _ in range(12)]
+                        futures += some
+                if seconds == 100.0:
+                    await client.gather(futures)  # now it is known how long they take
+            await asyncio.sleep(200)  # epochs
+            timers = len(plugin.pools.wakeups._later)
+            await client.cancel(futures)
+        return timers
+
+    assert on_virtual_clock(scenario, [1] * 6, ahead="1s") <= 6 + 1  # and one for no worker
+
+
+def test_compute_times_are_kept_of_the_names_that_were_seen_last():
+    """A program that runs for weeks may name its tasks anew in each step."""
+    everywhere = Durations()
+    of_job = Durations(everywhere)
+    often = SimpleNamespace(prefix=SimpleNamespace(name="often"))
+    for k in range(3 * MOST_GROUPS):
+        of_job.like(SimpleNamespace(prefix=SimpleNamespace(name=f"step-{k}")), 8).observe(1.0)
+        of_job.like(often, 8).observe(2.0)
+    assert len(of_job._groups) == len(everywhere._groups) == MOST_GROUPS
+    assert of_job.like(often, 8).mean == everywhere.like(often, 8).mean == 2.0
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans(), st.integers(0, 99)), max_size=400))
+def test_ready_tasks_that_went_from_one_home_leave_nothing_at_the_other(acts):
+    """Against a plain list: the first at a home is the one of highest priority there."""
+    ready, there = Ready(), []
+    for count, (home, comes, number) in enumerate(acts):
+        if comes or not there:
+            homes = ("a", "b") if number % 2 else (home,)
+            entry = Entry(False, (number,), count, None, ANY, homes, None)
+            ready.push(entry)
+            there.append(entry)
+        else:
+            ready.pop(there.pop(number % len(there)))
+        for at in "ab":
+            mine = [entry for entry in there if at in entry.homes]
+            assert ready.at(at) == min(mine, default=None, key=lambda entry: entry[:3])
+            assert ready.count_at[at] == len(mine)
+            assert len(ready._heaps.get(at, ())) <= 2 * len(mine) + FEW
+        assert set(ready.homes) <= {at for entry in there for at in entry.homes}
+
+
+def test_entries_behind_a_task_that_stays_first_go_as_well():
+    ready = Ready()
+    ready.push(Entry(False, (0,), 0, None, ANY, ("a", "b"), None))
+    for count in range(1, 1000):
+        entry = Entry(False, (count,), count, None, ANY, ("a", "b"), None)
+        ready.push(entry)
+        ready.pop(entry)  # sent to one of its homes
+    assert max(len(heap) for heap in ready._heaps.values()) <= 2 + FEW + 1
+
+
+def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
+    ws = SimpleNamespace(
+        address="w", nthreads=1, processing=range(9), long_running=(), used_resources={}
+    )
+    sent, rng = SentTasks(SimpleNamespace(), 0.0), np.random.default_rng(0)
+    sent.put("always", ws, _sent(0))
+    for k in range(2000):
+        sent.put(k, ws, _sent(rng.random()))
+        if k >= 5:
+            assert sent.take(k - 5) is not None
+    assert len(sent._on["w"].queue) <= 2 * 6 + FEW
+    assert len(sent) == 6
+
+
+def _sent(order):
+    return Sent(SimpleNamespace(name="a"), None, True, "", (order,), 0.0, math.inf, math.inf)
