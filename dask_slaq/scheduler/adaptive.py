@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import replace
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def add_scaling(scheduler: Scheduler) -> None:
     def around(plain: Callable[..., int]) -> Callable[..., int]:
         def limited(target_duration: Any = None) -> int:
             target = plain(target_duration)
-            scaling: Scaling | None = getattr(scheduler.plugins.get("slaq"), "scaling", None)
-            return target if scaling is None else scaling.limit(target)
+            plugin = registered_plugin(scheduler)
+            return target if plugin is None else plugin.scaling.limit(target)
 
         return limited
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from time import monotonic, time
@@ -22,14 +23,15 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
-from dask_slaq.core.settings import ALERT_TOPIC
+from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
+from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import follow, guarded, precede, surround
-from dask_slaq.scheduler.identity import Identity
+from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
@@ -40,7 +42,7 @@ from dask_slaq.scheduler.registration import (
     watch,
     with_settings_of_machine,
 )
-from dask_slaq.scheduler.requests import Messages
+from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.timers import Soon
 from dask_slaq.scheduler.trials import Searches
@@ -127,12 +129,17 @@ class SlaqPlugin(SchedulerPlugin):
             self.settings, self.machine = with_settings_of_machine(scheduler, self.settings)
         others = others_to_replace(scheduler, SlaqPlugin)
         watch(scheduler, SlaqPlugin)
-        chosen = self.settings
-        identity = Identity(scheduler, chosen.identity == "tls")
+        chosen, earlier = self.settings, current_plugin(scheduler)
+        before = None if earlier is None else earlier.identity
+        identity = Identity(scheduler, chosen.identity == "tls", before)
         log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
-        for before in others:
-            before.stop()
+        for other in others:
+            other.stop()
         self.journal = log or None
+        # Who changed what, also under earlier plugins of this scheduler.
+        self.audited: deque[dict[str, Any]] = (
+            deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
+        )
         self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(
@@ -159,6 +166,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.changed,
             self.memory,
             identity.of_client,
+            self.alert,
         )
         self.spares = Spares(
             scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back
@@ -193,7 +201,7 @@ class SlaqPlugin(SchedulerPlugin):
         forget_failure(scheduler)
         self._started_on = scheduler
         # Once it is registered: it must see the transitions that follow.
-        asyncio.get_running_loop().call_soon(self._limit)
+        asyncio.get_running_loop().call_soon(self._once_registered)
         for add in (add_scaling, add_metrics, add_web_pages, add_pages):
             try:
                 add(scheduler)
@@ -223,9 +231,15 @@ class SlaqPlugin(SchedulerPlugin):
         return Recorder(engine, self.journal.write, now, self.activity, **about)
 
     @guarded
-    def _limit(self) -> None:
-        """Put the configured limits of labels into force."""
-        if self.settings.limits and self.registered:
+    def _once_registered(self) -> None:
+        """Drop plugins that this one replaces, and put the limits of labels into force."""
+        if not self.registered:
+            return
+        plugins = self.scheduler.plugins
+        for name, plugin in list(plugins.items()):
+            if isinstance(plugin, SlaqPlugin) and plugin is not self:
+                del plugins[name]  # it was registered under another name
+        if self.settings.limits:
             self.pools.set_limits(self.settings.limits)
 
     def set_policy(self, policy: str) -> None:
@@ -242,8 +256,9 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _announce(self) -> None:
         """Tell clients that the scheduler has the plugin."""
-        known = {"policy": self.settings.policy, "epoch": self.settings.epoch}
+        known = {"policy": self.settings.policy, "epoch": self.settings.epoch, "proof": True}
         self.scheduler.task_metadata["slaq"] = known
+        self.scheduler.task_metadata[AUDIT_TOPIC] = True  # also when it is unregistered
 
     @property
     def registered(self) -> bool:
@@ -313,9 +328,18 @@ class SlaqPlugin(SchedulerPlugin):
             )
             self._rest()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
-            self.scheduler.log_event(ALERT_TOPIC, event)
+            self.alert(event)
+            self.messages.waiting.look()
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.give_up)
+
+    def alert(self, event: dict[str, Any]) -> None:
+        """Tell an alert to its owner and to all clients, after a failure too.
+
+        Any client may publish events under the topic, so nothing is read back from it.
+        """
+        self.notices.tell(event)
+        self.scheduler.log_event(ALERT_TOPIC, event)
 
     def began(self, name: str) -> None:
         """Make decisions from now on, because a job was opened."""
@@ -348,6 +372,7 @@ class SlaqPlugin(SchedulerPlugin):
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)
             self.jobs.decide()
+        self.messages.waiting.look()
 
     def end_job(self, name: str, outcome: str | None = None) -> None:
         """Forget the job `name`; its running tasks continue under plain Dask.
@@ -361,6 +386,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.memory.end(name, outcome, self.jobs.stage_times(name))
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
+        self.messages.waiting.look()
         if not self.jobs.reports:
             self.jobs.forget_all()
             self._stop_timers()
@@ -387,7 +413,8 @@ class SlaqPlugin(SchedulerPlugin):
         if LABEL in kwargs.get("annotations", ()):
             self.pools.limits.log_unknown(kwargs["annotations"])
         if self.jobs.reports:
-            self.task_owners.own(client, tasks)
+            sender = sender_of_message()
+            self.task_owners.own(client if sender is None else sender.client, tasks)
 
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
@@ -456,11 +483,6 @@ class SlaqPlugin(SchedulerPlugin):
                 self.end_job(name)
         except Exception as error:
             self.fall_back(error)
-
-    def log_event(self, topic: str, msg: Any) -> None:
-        """Tell owners of alerts, after a failure too. See `SchedulerPlugin`."""
-        if topic == ALERT_TOPIC:
-            self.notices.tell(msg)
 
     def restart(self, scheduler: Scheduler) -> None:
         """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""

@@ -71,7 +71,7 @@ def test_the_certificate_says_who_a_client_is(security):
                         await slaq.set_policy("fair", client=bob)
                     with pytest.raises(NotAllowed, match="'bob' may not pause job 'a' of ann"):
                         await slaq.pause("a", client=bob)
-                    with pytest.raises(NotAllowed, match="is not one of bob"):
+                    with pytest.raises(NotAllowed, match="'bob' may not pause job 'a' of ann"):
                         await bob.scheduler.slaq_steer(job="a", client=c.id, what="pause")
                     await slaq.pause("a", client=c)
                     await slaq.resume("a", client=c)

@@ -29,7 +29,6 @@ HUGE = "x" * 2_000_000
 
 WRONG = [
     *({"name": name} for name in (3, ["b"], "", "other:me", HUGE)),
-    *({"client": client} for client in (3, ["b"], None, "Client-of-nobody", HUGE)),
     *({"resources": given} for given in ("GPU", {"GPU": "1"}, {"GPU": -1}, [HUGE])),
     *({"gang": gang} for gang in ("yes", 1)),
     *({"run": run} for run in (3, HUGE)),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.views.status import in_short, owners_of_jobs
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def add_metrics(scheduler: Scheduler) -> None:
 
         def collect(self) -> Iterator[Any]:
             try:
-                plugin = self.server.plugins.get("slaq")
+                plugin = registered_plugin(self.server)
                 found = [] if plugin is None else list(self._families(plugin))
             except Exception:  # it would take all other metrics along
                 logger.exception("the metrics of jobs could not be collected")

@@ -14,6 +14,7 @@ from distributed.http.scheduler.info import Task
 from distributed.http.utils import RequestHandler, get_handlers
 
 from dask_slaq.core.text import without_nan
+from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.views.explain import positions, reason
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
 
     def get(self) -> None:
         """Answer a request."""
-        plugin = self.server.plugins.get("slaq")
+        plugin = registered_plugin(self.server)
         found: dict[str, Any] = {"registered": plugin is not None}
         if plugin is not None:
             found.update(plugin.messages.status())
@@ -46,7 +47,7 @@ class TaskPage(Task):  # type: ignore[misc]
         """Return the page."""
         page: bytes = super().render_string(template_name, **kwargs)
         try:
-            plugin = self.server.plugins.get("slaq")
+            plugin = registered_plugin(self.server)
             text = "" if plugin is None else why_it_waits(plugin, kwargs.get("Task"))
         except Exception:
             logger.exception("Dask's page of a task is shown without its job")
