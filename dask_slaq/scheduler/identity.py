@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.core import Server
@@ -51,6 +52,11 @@ class Sender(NamedTuple):
         """Identifier of the client, or address of the worker."""
         return self.client or self.worker
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected."""
+        return not self.comm.closed()  # type: ignore[no-untyped-call]
+
 
 def sender_of_message() -> Sender | None:
     """Return who sent the stream message that is being handled; None outside of a stream.
@@ -58,12 +64,12 @@ def sender_of_message() -> Sender | None:
     Dask passes a handler the names of the connection, and lets the message overwrite them. So they
     are read where Dask keeps them, which is in its loop over the messages alone.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _LOOP:
             names, comm = frame.f_locals["extra"], frame.f_locals["comm"]
             return Sender(_text(names.get("client")), _text(names.get("worker")), comm)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 
@@ -117,7 +123,7 @@ class Identity:
         if not sender.client or (known is not None and known.comm is not sender.comm):
             raise NotAllowed("a proof belongs to the one client that sent it first")
         for other, of in list(self._secrets.items()):
-            if of.comm.closed() or of.comm is sender.comm:
+            if not of.is_open or of.comm is sender.comm:
                 del self._secrets[other]
         self._secrets[secret] = sender
 
@@ -136,7 +142,7 @@ class Identity:
         if isinstance(secret, str):
             await until(lambda: secret in self._secrets)
             sender = self._secrets.get(secret)
-            if sender is not None and not sender.comm.closed():
+            if sender is not None and sender.is_open:
                 return sender
         raise NotAllowed("the request's proof is none of a connected client")
 

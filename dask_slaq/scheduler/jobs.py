@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time
@@ -183,25 +183,36 @@ class ScheduledJobs:
     def jobs_at_once(self, owner: str) -> tuple[int, float]:
         """Return the numbers of jobs of an owner that may run tasks, and that may at most.
 
-        A job within another one does not count: the latter could not end before it.
+        A job lends its place to one job within it: it may wait for that one's end. So what counts
+        are the jobs without another one within them.
         """
         terms = OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
         if terms.max_jobs == math.inf:
             return 0, math.inf
-        admitted = (name for name in self.reports if name not in self.queued)
-        count = sum(self.owner[n] == owner and not self._is_nested(n) for n in admitted)
-        return count, terms.max_jobs
+        admitted = {
+            name for name in self.reports if name not in self.queued and self.owner[name] == owner
+        }
+        return len(admitted - self._lending(admitted)), terms.max_jobs
 
-    def _is_nested(self, name: str) -> bool:
+    def _lending(self, admitted: Collection[str]) -> set[str | None]:
+        """Return the jobs that have one of those that are `admitted` within them."""
+        return {self._outer(name) for name in admitted}
+
+    def _outer(self, name: str) -> str | None:
+        """Return the job of the same owner in whose block a job was opened; None without one."""
         outer = self._within.get(name)
-        return outer in self.reports and self.owner[outer] == self.owner[name]
+        return outer if outer in self.reports and self.owner[outer] == self.owner[name] else None
 
     def _must_wait(self, name: str, full: set[str]) -> bool:
         if name in self.stopping:  # it ends at its next report
             return False
-        if self._is_nested(name):
-            return self._within[name] in self.queued
-        if (owner := self.owner[name]) not in full:
+        owner, outer = self.owner[name], self._outer(name)
+        if outer is not None:
+            if outer in self.queued:
+                return True
+            if not any(self._outer(n) == outer for n in self.reports if n not in self.queued):
+                return False  # it has the place of the job around it
+        if owner not in full:
             count, most = self.jobs_at_once(owner)
             if count < most:
                 return False
@@ -268,7 +279,12 @@ class ScheduledJobs:
         self._comms.pop(name, None)
         for some in (self.stopping, self.paused, self.queued):
             some.discard(name)
-        self._within.pop(name, None)
+        outer = self._within.pop(name, None)
+        for inner in [inner for inner, around in self._within.items() if around == name]:
+            if outer is None:
+                del self._within[inner]
+            else:
+                self._within[inner] = outer
         self.pace.pop(name, None)
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
@@ -321,7 +337,7 @@ class ScheduledJobs:
         self.stopping.add(name)
         # On the stream of its client, which nobody else hears or writes.
         stream = self.scheduler.client_comms.get(self.pools.pools[name].client)
-        if stream is not None and self.is_of(name, stream.comm) and not stream.closed():
+        if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
             stream.send({"op": STOP, "run": self._runs[name]})
         self.pause(name, False)  # otherwise it might never report again
         self.admit()

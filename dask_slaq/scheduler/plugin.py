@@ -86,6 +86,11 @@ class SlaqPlugin(SchedulerPlugin):
     """
 
     name = "slaq"
+    engine: Engine | Recorder
+    identity: Identity
+    jobs: ScheduledJobs
+    pools: Pools
+    audited: deque[dict[str, Any]]
 
     def __init__(
         self,
@@ -137,9 +142,7 @@ class SlaqPlugin(SchedulerPlugin):
             other.stop()
         self.journal = log or None
         # Who changed what, also under earlier plugins of this scheduler.
-        self.audited: deque[dict[str, Any]] = (
-            deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
-        )
+        self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
         self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(

@@ -139,7 +139,7 @@ def test_malformed_messages_change_nothing_of_others(some):
 
 
 @with_plugin(ONE)
-async def test_who_connects_under_the_name_of_another_client_has_no_say_in_its_jobs(c, s, plugin, a):
+async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         comm = await connect(s.address)
         await comm.write({"op": "register-client", "client": c.id, "reply": False, "versions": {}})
@@ -331,4 +331,3 @@ async def test_alerts_that_are_none_are_left_out(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
     await until(lambda: [alert["event"] for alert in alerts] == ["done"])
-

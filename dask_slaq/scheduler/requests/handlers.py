@@ -161,7 +161,7 @@ class Messages:
     def _check_connected(self, sender: Sender) -> None:
         """Raise `NotAllowed` if a client has left, or has connected again."""
         stream = self.plugin.scheduler.client_comms.get(sender.client)
-        if getattr(stream, "comm", None) is not sender.comm or sender.comm.closed():
+        if getattr(stream, "comm", None) is not sender.comm or not sender.is_open:
             raise NotAllowed(f"the client {shown(sender.client)} has left")
 
     def _is_undecided(self, name: str, iterations: int) -> bool:

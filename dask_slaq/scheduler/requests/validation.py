@@ -92,8 +92,9 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
     if found["what"] not in TRIAL_DOES or isinstance(losses, str | bytes):
         raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
     for name in ("computed", "waited", "at"):
-        if not (is_number(found[name]) and 0 <= found[name] < math.inf):
-            raise InvalidSetting(f"{name} must be a number of seconds, not {shown(found[name])}")
+        seconds: Any = found[name]
+        if not (is_number(seconds) and 0 <= seconds < math.inf):
+            raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
     return found
 
 
