@@ -76,9 +76,7 @@ class Scaling:
         if not self._active:
             return workers
         try:
-            self._look()
-            now = monotonic()
-            busy = {n for n, (_, since) in self._seen.items() if now - since < self._keep}
+            busy = self.busy()
             owner = self._pools.tracker.owner
             return [
                 ws
@@ -88,6 +86,12 @@ class Scaling:
         except Exception:
             self._log()
             return workers
+
+    def busy(self) -> set[str]:
+        """Return the jobs that have computed or reported lately."""
+        self._look()
+        now = monotonic()
+        return {n for n, (_, since) in self._seen.items() if now - since < self._keep}
 
     @property
     def _active(self) -> bool:

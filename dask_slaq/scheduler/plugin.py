@@ -46,7 +46,7 @@ from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.timers import Soon
 from dask_slaq.scheduler.trials import Searches
-from dask_slaq.scheduler.views import add_metrics, add_web_pages
+from dask_slaq.scheduler.views import Shown, add_metrics, add_web_pages
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -197,6 +197,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.scaling = Scaling(
             self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
         )
+        self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
         self._hook_into(scheduler)
@@ -329,6 +330,7 @@ class SlaqPlugin(SchedulerPlugin):
                 self.failed,
                 exc_info=error,
             )
+            self.shown.drop()
             self._rest()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
             self.alert(event)
@@ -375,6 +377,7 @@ class SlaqPlugin(SchedulerPlugin):
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)
             self.jobs.decide()
+        self.shown.drop()
         self.messages.waiting.look()
 
     def end_job(self, name: str, outcome: str | None = None) -> None:
@@ -402,6 +405,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def changed(self) -> None:
         """Decide soon, because a job or worker came, went or changed."""
+        self.shown.drop()
         self.pools.hold(self.failed is None and self.jobs.contended)
         if self.failed is None:
             self.soon.ask()
@@ -542,7 +546,16 @@ class SlaqPlugin(SchedulerPlugin):
     def _keep_open(self) -> None:
         """Run before Dask checks whether the cluster is idle: with an open job it is not.
 
-        The job may compute in its driver. This also holds after a failure.
+        The job may compute in its driver. One that has neither computed nor reported for
+        ``keep-workers`` no longer counts: its block may have been forgotten. This also holds after
+        a failure.
         """
-        if self.jobs.reports and self.registered:
+        if not (self.jobs.reports and self.registered):
+            return
+        try:
+            busy = bool(self.scaling.busy())
+        except Exception as error:
+            self.fall_back(error)
+            busy = True
+        if busy:
             self.scheduler.idle_since = None

@@ -194,6 +194,14 @@ async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
     assert [loss for loss in losses if loss == loss] == [3.0, 2.0]
 
 
+@with_plugin(ONE, scheduler_kwargs={"idle_timeout": "300 ms"}, keep_workers="200ms")
+async def test_a_forgotten_job_keeps_no_cluster(c, s, plugin, a):
+    async with slaq.job("a", client=c):
+        await until(lambda: s.status.name != "running", 20)
+        assert plugin.failed is None
+        plugin.jobs.forget_all()
+
+
 @with_plugin(ONE, scheduler_kwargs={"idle_timeout": "300 ms"})
 async def test_a_cluster_with_a_job_is_not_idle(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:

@@ -1,12 +1,14 @@
 """Pages of the scheduler's web server: all jobs as JSON, and Dask's page of a task.
 
-``/json/slaq.json`` is the status; a task's page says in addition why it waits, when it is opened.
+``/json/slaq.json`` is the status as of the last decision; a task's page says in addition why it
+waits, when it is opened.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +35,16 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
     def get(self) -> None:
         """Answer a request."""
         plugin = registered_plugin(self.server)
-        found: dict[str, Any] = {"registered": plugin is not None}
-        if plugin is not None:
-            found.update(plugin.messages.status())
         self.set_header("Content-Type", "application/json")
-        self.write(json.dumps(without_nan(found), allow_nan=False))
+        if plugin is None:
+            self.write('{"registered": false}')
+        else:
+            self.write(plugin.shown.get("json", partial(_as_json, plugin)))
+
+
+def _as_json(plugin: SlaqPlugin) -> str:
+    found = {"registered": True, **plugin.messages.status()}
+    return json.dumps(without_nan(found), allow_nan=False)
 
 
 class TaskPage(Task):  # type: ignore[misc]
