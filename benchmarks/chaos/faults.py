@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import Future, wait
 from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
@@ -287,7 +288,7 @@ async def plugin_registered_twice(fault: Fault, stage: Stage) -> None:
 async def plugin_unregistered(fault: Fault, stage: Stage) -> None:
     """Unregister the plugin, and register it again at once or after some epochs."""
     if stage.plugin is not None:
-        await stage.admin.unregister_scheduler_plugin("slaq")
+        await stage.admin.unregister_scheduler_plugin(stage.plugin_name)
         await asyncio.sleep(fault.number % 3 / 3)
         if stage.plugin is None:
             await stage.register()
@@ -362,26 +363,107 @@ async def report_malformed(fault: Fault, stage: Stage) -> None:
         )
 
 
-async def report_for_another(fault: Fault, stage: Stage) -> None:
-    """Report for other clients' jobs, and try to close these jobs."""
+async def hostile_client(fault: Fault, stage: Stage) -> None:
+    """Send every request and message about others' jobs, in every name."""
     plugin, name = stage.plugin, stage.person(fault.number)
     if not name or plugin is None:
         return
-    client = stage.clients[name]
-    others = [j for j in plugin.jobs.reports if plugin.pools.pools[j].client != client.id]
-    for job in others:
-        runs, before = plugin.jobs.owned(job, ""), plugin.jobs.epochs
-        losses = plugin.engine.jobs[job].loss
-        _send(stage, name, job=job, loss=-1e6)
+    client, jobs = stage.clients[name], plugin.jobs
+    mine = [block.name for block in stage.blocks.values() if block._client is client]
+    others = [job for job in jobs.reports if job not in mine]
+    worker = _worker(fault, stage).address
+    people = [pool.client for pool in plugin.pools.pools.values() if pool.client != client.id]
+    names: list[Any] = ["", client.id, "nobody", None, 7, ["x"], worker, *people[:2]]
+    for i, job in enumerate(others):
+        run, loss = jobs._runs[job], plugin.engine.jobs[job].loss
+        said = names[(fault.number + i) % len(names)]
+        for operation, more in _HOSTILE.items():
+            message = {**more, "client": said}
+            message |= {key: job for key in ("job", "name") if key in more}
+            try:
+                if operation.startswith("slaq-"):
+                    message = {"op": operation, **message, "worker": worker}
+                    client._send_to_scheduler(message)
+                else:
+                    await getattr(client.scheduler, operation)(**message)
+            except Exception:  # it is refused, or the client is gone
+                continue
+        # A job may report, end and begin anew meanwhile, but not so.
+        if jobs.runs(job, run):
+            now = plugin.engine.jobs[job]
+            assert now.loss != -1e6, f"{name} reported for {job}: {loss}"
+            assert now.max_iter != 1, f"{name} set the iterations of {job}"
+    assert plugin.failed is None or stage.plugin is not plugin or _expected(plugin), plugin.failed
+
+
+def _expected(plugin: Any) -> bool:
+    """Return whether the plugin failed by a fault that makes it raise."""
+    return plugin.failed.startswith(Deliberate.__name__)
+
+
+#: What a hostile client says; it names the job of another client.
+_HOSTILE: dict[str, dict[str, Any]] = {
+    "slaq_close": {"name": "", "outcome": "failed"},
+    "slaq_open": {"name": ""},
+    "slaq_introduce": {"owner": "eve"},
+    "slaq_left": {"run": ["x"]},
+    "slaq_trials": {"run": {}},
+    "slaq_explain": {"job": ""},
+    "slaq_curve": {"job": ""},
+    **{f"slaq_{name}": {} for name in ("status", "ended", "audit", "usage", "bindings")},
+    "slaq-report": {"job": "", "loss": -1e6},
+    "slaq-expect": {"job": "", "iterations": 1},
+    "slaq-kind": {"job": "", "kind": "eves"},
+    "slaq-leave": {"job": "", "failed": True},
+    "slaq-trial": {"key": ["x"], "what": "waits", "losses": "abc"},
+    "slaq-prove": {"proof": 3},
+}
+
+
+async def second_plugin(fault: Fault, stage: Stage) -> None:
+    """Add a plugin of somebody else, or a second one of ours under another name."""
+    scheduler, before = stage.cluster.scheduler, stage.plugin
+    if fault.number % 3 == 0:
+        busy = before is not None and not before.failed and before.jobs.reports
         try:
-            await client.scheduler.slaq_close(name=job, client=client.id)
-        except Exception:
-            pass
-        else:
-            assert not plugin.jobs.runs(job), f"{name} ended {job}"
-        if plugin.jobs.runs(job, runs):
-            assert plugin.engine.jobs[job].loss != -1e6, f"{name} reported for {job}: {losses}"
-        assert before is plugin.jobs.epochs
+            await stage.register(name=f"second-{fault.number}")
+        except Exception as error:
+            assert busy, f"refused although no job runs: {error}"
+        return
+    other = _Other(scheduler, raises=fault.number % 3 == 1)
+    scheduler.add_plugin(other)
+    await asyncio.sleep(1.0)
+    other.leave()
+
+
+class _Other(SchedulerPlugin):
+    """Plugin of somebody else, which looks at everything and wraps messages as ours does."""
+
+    name = "other"
+
+    def __init__(self, scheduler: Any, raises: bool) -> None:
+        self.name = f"other-{id(self)}"
+        self.scheduler, self.raises, self.on = scheduler, raises, True
+        for op in ("long-running", "slaq-report", "slaq-trial", "worker-status-change"):
+            if op in scheduler.stream_handlers:
+                self._wrap(op, scheduler.stream_handlers[op])
+
+    def _wrap(self, op: str, plain: Any) -> None:
+        def call(**message: Any) -> Any:
+            return plain(**message)
+
+        if not asyncio.iscoroutinefunction(plain):
+            self.scheduler.stream_handlers[op] = call
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Raise now and then: Dask logs that, and goes on."""
+        if self.raises and self.on and hash(key) % 7 == 0:
+            raise Deliberate("of another plugin")
+
+    def leave(self) -> None:
+        """Leave the scheduler."""
+        self.on = False
+        self.scheduler.remove_plugin(self.name)
 
 
 def _send(stage: Stage, name: str, **report: Any) -> None:
@@ -395,6 +477,6 @@ HAPPEN = {
         worker_dies, worker_pauses, worker_retires, worker_comes, client_closes,
         client_loses_connection, client_suspended, restart, cancel, release, retry, engine_raises,
         dispatcher_raises, hook_raises, plugin_registered_twice, plugin_unregistered, loop_stalls,
-        seam_overridden, report_late, report_twice, report_malformed, report_for_another,
+        seam_overridden, report_late, report_twice, report_malformed, hostile_client, second_plugin,
     )
 }  # fmt: skip

@@ -22,8 +22,8 @@ KINDS = {
     "client_closes": 1, "client_loses_connection": 1, "client_suspended": 2,
     "restart": 0.5, "cancel": 2, "release": 2, "retry": 2,
     "engine_raises": 1, "dispatcher_raises": 1, "hook_raises": 1, "loop_stalls": 2,
-    "report_late": 1, "report_twice": 1, "report_malformed": 1, "report_for_another": 1,
-    "plugin_registered_twice": 1, "plugin_unregistered": 0.7,
+    "report_late": 1, "report_twice": 1, "report_malformed": 1, "hostile_client": 2,
+    "plugin_registered_twice": 1, "second_plugin": 1, "plugin_unregistered": 0.7,
     "seam_overridden": 2,
 }  # fmt: skip
 

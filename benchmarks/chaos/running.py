@@ -58,7 +58,15 @@ class Stage:
     @property
     def plugin(self) -> Any:
         """The registered plugin, or None."""
-        return self.cluster.scheduler.plugins.get("slaq")
+        return self.cluster.scheduler.plugins.get(self.plugin_name)
+
+    @property
+    def plugin_name(self) -> str:
+        """Name under which the plugin is registered; empty if it is not."""
+        import dask_slaq as slaq
+
+        plugins = self.cluster.scheduler.plugins.items()
+        return next((name for name, one in plugins if isinstance(one, slaq.SlaqPlugin)), "")
 
     def person(self, number: int) -> str | None:
         """Select a participant whose client is connected, None if there is none."""
@@ -75,14 +83,15 @@ class Stage:
         A client that submits many futures only notices when it gathers them."""
         return self.hit.get(name, -math.inf) > since - EXCUSED
 
-    async def register(self) -> None:
+    async def register(self, name: str = "slaq") -> None:
         """Register a new plugin."""
         import dask_slaq as slaq
 
         plugin = slaq.SlaqPlugin(
             policy=self.round.policy, lend=self.round.lend, epoch="200ms", log=self.log
         )
-        await self.admin.register_plugin(plugin)
+        await self.admin.register_plugin(plugin, name=name)
+        await asyncio.sleep(0)
         if self.plugin not in self.plugins:
             self.plugins.insert(0, self.plugin)
 

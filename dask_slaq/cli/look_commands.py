@@ -145,8 +145,9 @@ async def _audit(client: Client) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = list(await request(client, "slaq_audit"))
     except NoPlugin:
         await check_started(client)
-        events: Any = await client.get_events(AUDIT_TOPIC)  # type: ignore[misc]
-        found = [event for _, event in events]
+        if not await client.scheduler.get_metadata(keys=[AUDIT_TOPIC], default=None):
+            raise
+        found = list(await client.scheduler.slaq_audit())
     return found
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
 from dask_slaq.core.errors import NoPlugin
-from dask_slaq.core.settings import STEER_TOPIC, check_job_settings
+from dask_slaq.core.settings import OUTSIDE, STOP, check_job_settings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -174,8 +175,7 @@ def _given(**settings: float | None) -> dict[str, float]:
 
 def _ask(client: Client | None, operation: str, **arguments: Any) -> Any:
     client = current_client(client)
-    who = {"client": client.id, "by": owner_of_client()}
-    return client.sync(request, client, operation, **who, **arguments)
+    return client.sync(request, client, operation, by=owner_of_client(), **arguments)
 
 
 def _steer(client: Client | None, job: str, what: str, **settings: float) -> Any:
@@ -187,9 +187,9 @@ async def _steer_or_go_without(
     client: Client, job: str, what: str, settings: dict[str, float]
 ) -> None:
     """Steer a job; without the plugin, do for a job of this client what needs no scheduler."""
-    who = {"client": client.id, "by": owner_of_client()}
+    by = owner_of_client()
     try:
-        await request(client, "slaq_steer", job=job, what=what, **who, **settings)
+        await request(client, "slaq_steer", job=job, what=what, by=by, **settings)
     except NoPlugin as error:
         block = _find(client, job)
         if block is None:
@@ -208,7 +208,8 @@ def listen(client: Client, run: str, job: Job) -> None:
     jobs = _running.get(client)
     if jobs is None:
         jobs = _running[client] = WeakValueDictionary()
-        client.subscribe_topic(STEER_TOPIC, lambda event, jobs=jobs: _handle(jobs, event))
+        client._stream_handlers[STOP] = functools.partial(_stop_block, jobs)
+        client._stream_handlers[OUTSIDE] = functools.partial(_warn_block, jobs)
     jobs[run] = job
 
 
@@ -218,11 +219,11 @@ def _find(client: Client, name: str) -> Job | None:
     return next((job for job in jobs if job.name == name and job.is_open), None)
 
 
-def _handle(jobs: WeakValueDictionary[str, Job], event: Any) -> None:
-    _, message = event
-    if (job := jobs.get(message.get("run"))) is None:
-        return
-    if message.get("what") == "stop":
+def _stop_block(jobs: WeakValueDictionary[str, Job], run: str) -> None:
+    if (job := jobs.get(run)) is not None:
         job.ask_to_stop()
-    elif message.get("what") == "outside":
+
+
+def _warn_block(jobs: WeakValueDictionary[str, Job], run: str) -> None:
+    if (job := jobs.get(run)) is not None:
         job.warn_of_threads()

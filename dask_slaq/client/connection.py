@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import getpass
 import logging
+import secrets
 import socket
 from time import monotonic
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import dask
 
@@ -34,6 +35,11 @@ logger = logging.getLogger(__name__)
 #: Seconds between two looks at a client that connects again.
 RECONNECTING = 0.05
 
+#: Requests that the scheduler answers only to a client that proves to be the one that it is.
+PROVEN = frozenset({"slaq_introduce", "slaq_open", "slaq_close", "slaq_steer"})
+
+# Secret by which each client proves who it is, and the connection on which it was told.
+_secrets: WeakKeyDictionary[Client, tuple[object, str]] = WeakKeyDictionary()
 # Clients that were warned that their scheduler does not run the plugin.
 _warned: WeakSet[Client] = WeakSet()
 
@@ -61,8 +67,28 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     `SlaqError` if the client is closed.
     """
     await _reconnected(client)
-    await check_plugin(client)
+    known = await check_plugin(client)
+    if operation in PROVEN:
+        arguments["proof"] = _prove(client, known)
     return await getattr(client.scheduler, operation)(**arguments)
+
+
+def _prove(client: Client, known: Any) -> str:
+    """Return the secret of a client, which is told on its stream: a request has no sender.
+
+    A scheduler whose plugin does not know such messages would end the connection.
+    """
+    if not (isinstance(known, dict) and known.get("proof")):
+        raise NoPlugin(
+            f"the scheduler at {client.scheduler.address} runs an older release of dask_slaq: "
+            "install the one of this client there"
+        )
+    stream, secret = _secrets.get(client, (None, ""))
+    if stream is not client.scheduler_comm:
+        secret = secrets.token_hex(16)
+        _secrets[client] = client.scheduler_comm, secret
+        client._send_to_scheduler({"op": "slaq-prove", "proof": secret})
+    return secret
 
 
 async def _reconnected(client: Client) -> None:
@@ -72,17 +98,19 @@ async def _reconnected(client: Client) -> None:
         await asyncio.sleep(RECONNECTING)
 
 
-async def check_plugin(client: Client) -> None:
-    """Raise `NoPlugin` if the scheduler does not run the plugin; see `request`."""
+async def check_plugin(client: Client) -> Any:
+    """Return what the plugin says of itself. Raises `NoPlugin` if there is none; see `request`."""
     if client.scheduler is None:
         raise SlaqError(f"the Dask client {client.id} is closed: create another one")
-    if await client.scheduler.get_metadata(keys=["slaq"], default=None) is None:
+    known = await client.scheduler.get_metadata(keys=["slaq"], default=None)
+    if known is None:
         await check_started(client)
         raise NoPlugin(
             f"the scheduler at {client.scheduler.address} does not run SlaqPlugin: register it by "
             "client.register_plugin(dask_slaq.SlaqPlugin()), or start the scheduler with "
             "--preload dask_slaq"
         )
+    return known
 
 
 async def check_started(client: Client) -> None:
@@ -134,7 +162,7 @@ async def introduce(client: Client) -> None:
 
     async def tell() -> None:
         with contextlib.suppress(SlaqError, OSError):
-            await request(client, "slaq_introduce", client=client.id, owner=owner)
+            await request(client, "slaq_introduce", owner=owner)
 
     async def look() -> None:
         nonlocal told

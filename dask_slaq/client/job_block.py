@@ -367,7 +367,7 @@ class Job:
             raise SlaqError(f"job {self.name!r} is running already: its block is entered twice")
         # Lets the scheduler distinguish this block from earlier and later ones of the same name.
         self._run = uuid.uuid4().hex
-        known = {"name": self.name, "client": client.id, "run": self._run}
+        known = {"name": self.name, "run": self._run}
         if self._outer is not None and self._outer.is_open:
             known["within"] = self._outer.name  # its end may wait for that of this job
         owner = self.owner or owner_of_client()
@@ -387,7 +387,7 @@ class Job:
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
-            known = {"name": self.name, "client": client.id, "run": self._run}
+            known = {"name": self.name, "run": self._run}
             await request(client, "slaq_close", **known, reports=self.iteration, outcome=outcome)
 
     def _enter(self, client: Client) -> Job:

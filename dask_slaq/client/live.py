@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dask_slaq.client.connection import check_plugin, current_client, go_without, request
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.job_columns import JOB_COLUMNS, rows
-from dask_slaq.core.settings import ALERT_TOPIC, ENDS
+from dask_slaq.core.settings import ALERT_TOPIC, ALERTS, ENDS
 from dask_slaq.core.text import printable
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class Followed:
         ]
         if ended:
             # Their last reports may have come after the last look.
-            for _, event in await self._client.scheduler.events(topic=ALERT_TOPIC):
-                if event.get("event") in ENDS and event["job"] in ended:
+            for event in await request(self._client, "slaq_ended"):
+                if event["job"] in ended:
                     self._last[event["job"]] = _ended(event)
         for name in ended:
             if name in self._last:
@@ -226,7 +226,12 @@ def alerts(
         handler = _printer()
     if ALERT_TOPIC in client._event_handlers:
         client.unsubscribe_topic(ALERT_TOPIC)
-    client.subscribe_topic(ALERT_TOPIC, lambda event: handler(event[1]))
+    client.subscribe_topic(ALERT_TOPIC, lambda event: _is_alert(event[1]) and handler(event[1]))
+
+
+def _is_alert(event: object) -> bool:
+    """Return whether an event is an alert: any client may publish others under its topic."""
+    return isinstance(event, dict) and event.get("event") in ALERTS and "message" in event
 
 
 def _printer() -> Callable[[dict[str, Any]], object]:

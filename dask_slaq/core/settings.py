@@ -15,8 +15,9 @@ from dask_slaq.core.errors import InvalidSetting
 
 #: Maximum number of characters in the name of a job.
 LONGEST_NAME = 256
-#: Topic of events by which the scheduler asks clients to stop their jobs.
-STEER_TOPIC = "slaq-steer"
+#: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
+#: come from outside of an open block.
+STOP, OUTSIDE = "slaq-stop", "slaq-outside"
 #: Topic of alerts: a job reached its target, converged, diverged, and so on.
 ALERT_TOPIC = "slaq"
 #: Topic of events on who changed what.

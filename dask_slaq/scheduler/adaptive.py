@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import replace
 
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ def add_scaling(scheduler: Scheduler) -> None:
     def around(plain: Callable[..., int]) -> Callable[..., int]:
         def limited(target_duration: Any = None) -> int:
             target = plain(target_duration)
-            scaling: Scaling | None = getattr(scheduler.plugins.get("slaq"), "scaling", None)
-            return target if scaling is None else scaling.limit(target)
+            plugin = registered_plugin(scheduler)
+            return target if plugin is None else plugin.scaling.limit(target)
 
         return limited
 
@@ -75,9 +76,7 @@ class Scaling:
         if not self._active:
             return workers
         try:
-            self._look()
-            now = monotonic()
-            busy = {n for n, (_, since) in self._seen.items() if now - since < self._keep}
+            busy = self.busy()
             owner = self._pools.tracker.owner
             return [
                 ws
@@ -87,6 +86,12 @@ class Scaling:
         except Exception:
             self._log()
             return workers
+
+    def busy(self) -> set[str]:
+        """Return the jobs that have computed or reported lately."""
+        self._look()
+        now = monotonic()
+        return {n for n, (_, since) in self._seen.items() if now - since < self._keep}
 
     @property
     def _active(self) -> bool:

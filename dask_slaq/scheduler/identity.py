@@ -1,9 +1,18 @@
-"""Who a client is: what it says, or the common name of its TLS certificate (``slaq.identity``)."""
+"""Who a client is: the connection that it registered, whatever its messages say.
+
+To whom a client belongs is what it says, or the common name of its TLS certificate
+(``slaq.identity``).
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distributed.core import Server
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.settings import LONGEST_NAME, shown
@@ -12,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.comm.core import Comm
 
-__all__ = ["Identity"]
+__all__ = ["Identity", "Sender", "sender_of_message"]
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +31,50 @@ _SAID = dict.fromkeys(("slaq_open", "slaq_introduce"), "owner") | dict.fromkeys(
 )
 #: Maximum number of clients' claims that are logged.
 _MOST_LOGGED = 1000
+#: Length of the secrets by which clients prove which of them asks, in characters.
+_SHORTEST, _LONGEST = 32, 64
+#: Dask's loop over the messages of one connection.
+_LOOP = Server.handle_stream.__code__
+
+
+class Sender(NamedTuple):
+    """Connection on which a message came: as which client or worker it registered, and its comm.
+
+    The name of the other kind is empty.
+    """
+
+    client: str
+    worker: str
+    comm: Comm
+
+    @property
+    def name(self) -> str:
+        """Identifier of the client, or address of the worker."""
+        return self.client or self.worker
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected."""
+        return not self.comm.closed()  # type: ignore[no-untyped-call]
+
+
+def sender_of_message() -> Sender | None:
+    """Return who sent the stream message that is being handled; None outside of a stream.
+
+    Dask passes a handler the names of the connection, and lets the message overwrite them. So they
+    are read where Dask keeps them, which is in its loop over the messages alone.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _LOOP:
+            names, comm = frame.f_locals["extra"], frame.f_locals["comm"]
+            return Sender(_text(names.get("client")), _text(names.get("worker")), comm)
+        frame = frame.f_back
+    return None
+
+
+def _text(name: object) -> str:
+    return name if isinstance(name, str) else ""
 
 
 def name_in_certificate(comm: Comm | None) -> str | None:
@@ -40,11 +93,15 @@ def name_in_certificate(comm: Comm | None) -> str | None:
 class Identity:
     """Identity of the clients of a scheduler. With `tls` their certificates count.
 
-    Then `InvalidSetting` is raised if the scheduler can be reached without a certificate.
+    A request comes on a connection that says nothing of its client. So a client tells the scheduler
+    a secret on its stream, and repeats it in requests. `before` is the identity of an earlier
+    plugin on this scheduler, whose secrets stay valid. With `tls`, `InvalidSetting` is raised if
+    the scheduler can be reached without a certificate.
     """
 
-    def __init__(self, scheduler: Scheduler, tls: bool) -> None:
+    def __init__(self, scheduler: Scheduler, tls: bool, before: Identity | None = None) -> None:
         self.scheduler, self.tls = scheduler, tls
+        self._secrets: dict[str, Sender] = {} if before is None else before._secrets
         self._logged: set[tuple[str, str]] = set()
         addresses = [listener.contact_address for listener in scheduler.listeners]
         open_to_all = [a for a in addresses if not a.startswith(("tls://", "wss://"))]
@@ -55,10 +112,46 @@ class Identity:
                 "certificates, or leave slaq.identity null"
             )
 
-    def check(self, operation: str, comm: Comm, message: dict[str, Any]) -> dict[str, Any]:
+    def learn(self, secret: object, sender: Sender) -> None:
+        """Remember the secret of a client, which replaces an earlier one of its connection.
+
+        Raises `NotAllowed` unless it is a new secret of a client.
+        """
+        if not (isinstance(secret, str) and _SHORTEST <= len(secret) <= _LONGEST):
+            raise NotAllowed(f"a proof has {_SHORTEST} to {_LONGEST} characters")
+        known = self._secrets.get(secret)
+        if not sender.client or (known is not None and known.comm is not sender.comm):
+            raise NotAllowed("a proof belongs to the one client that sent it first")
+        for other, of in list(self._secrets.items()):
+            if not of.is_open or of.comm is sender.comm:
+                del self._secrets[other]
+        self._secrets[secret] = sender
+
+    async def prove(
+        self, secret: object, until: Callable[[Callable[[], object]], Awaitable[object]]
+    ) -> Sender:
+        """Return the client with this secret, which may arrive a little later than the request.
+
+        `until` waits for a condition. Raises `NotAllowed` if no connected client has the secret.
+        """
+        if secret is None:
+            raise NotAllowed(
+                "the request does not prove which client asks: the client runs an older release "
+                "of dask_slaq than the scheduler; install the scheduler's there"
+            )
+        if isinstance(secret, str):
+            await until(lambda: secret in self._secrets)
+            sender = self._secrets.get(secret)
+            if sender is not None and sender.is_open:
+                return sender
+        raise NotAllowed("the request's proof is none of a connected client")
+
+    def check(
+        self, operation: str, comm: Comm, message: dict[str, Any], sender: Sender | None
+    ) -> dict[str, Any]:
         """Return the arguments of a request, with whom its sender's certificate names.
 
-        Raises `NotAllowed` if that names nobody, or the request names a client of somebody else.
+        Raises `NotAllowed` if that names nobody, or somebody else than that of the client.
         """
         if not self.tls:
             return message
@@ -67,9 +160,10 @@ class Identity:
             raise NotAllowed(
                 f"the certificate of {comm.peer_address} has no common name: slaq.identity is tls"
             )
-        client = message.get("client")
-        if isinstance(client, str) and client and self.of_client(client) not in (None, who):
-            raise NotAllowed(f"the client {shown(client)} is not one of {who}, who asks for it")
+        if sender is not None and name_in_certificate(sender.comm) != who:
+            raise NotAllowed(
+                f"the client {shown(sender.client)} is not one of {who}, who asks for it"
+            )
         if operation not in _SAID:
             return message
         self._compare(message.get(_SAID[operation]), who)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time
@@ -20,7 +20,7 @@ from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.job_history import Epochs
 from dask_slaq.core.memory import Kind, kind_of_name
 from dask_slaq.core.owners import OwnerTerms
-from dask_slaq.core.settings import ALERT_TOPIC, STEER_TOPIC, check_job_settings, shown
+from dask_slaq.core.settings import STOP, check_job_settings, shown
 from dask_slaq.memory import Memory
 from dask_slaq.scheduler.accounts import Accounts, UnownedUsage
 from dask_slaq.scheduler.goals import Goals
@@ -29,6 +29,7 @@ from dask_slaq.scheduler.views import etas, stage_of, status_of_jobs, values_of_
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.comm.core import Comm
 
     from dask_slaq.config import Settings
     from dask_slaq.core.engine import Engine
@@ -75,9 +76,10 @@ class ScheduledJobs:
     """All jobs on a scheduler, and one pool per client for its unowned tasks.
 
     In all methods, `job` or `name` is the name of a job, `client` the identifier of its client, and
-    `run` the identifier of its block, which differs for every job of the same name. `changed` is
-    called when a job arrives or ends, and `name_of` returns whom the certificate of a client names,
-    None if that does not count.
+    `run` the identifier of its block, which differs for every job of the same name. A job belongs
+    to the connection of its client, `comm`, with which it ends. `changed` is called when a job
+    arrives or ends, `alert` with alerts, and `name_of` returns whom the certificate of a client
+    names, None if that does not count.
     """
 
     def __init__(
@@ -89,10 +91,12 @@ class ScheduledJobs:
         changed: Callable[[], None],
         memory: Memory,
         name_of: Callable[[str], str | None],
+        alert: Callable[[dict[str, Any]], object],
     ) -> None:
         self.scheduler, self.engine, self.pools = scheduler, engine, pools
         self.reports: dict[str, int] = {}  # numbers of reports of the running jobs
         self._runs: dict[str, str] = {}
+        self._comms: dict[str, Comm | None] = {}
         self.owner: dict[str, str] = {}
         self._owner_of_client: dict[str, str] = {}
         self.stopping: set[str] = set()  # they were asked to stop
@@ -114,7 +118,7 @@ class ScheduledJobs:
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.memory = settings, changed, memory
-        self._name_of = name_of
+        self._name_of, self._alert = name_of, alert
         self.accounts = Accounts(
             scheduler,
             pools.tracker,
@@ -136,6 +140,7 @@ class ScheduledJobs:
         name: str,
         client: str,
         *,
+        comm: Comm | None = None,
         resources: dict[str, float],
         gang: bool = False,
         run: str | None = None,
@@ -161,7 +166,7 @@ class ScheduledJobs:
         self.epochs.begin(name, time())
         self.resources[name] = resources
         self.reports[name] = 0
-        self._runs[name] = run or uuid.uuid4().hex
+        self._runs[name], self._comms[name] = run or uuid.uuid4().hex, comm
         weight = given.get("weight", 1.0)
         pool = self.pools.add(name, client, weight=weight, gang=gang, owner=owner)
         pool.run = self._runs[name]
@@ -185,25 +190,36 @@ class ScheduledJobs:
     def jobs_at_once(self, owner: str) -> tuple[int, float]:
         """Return the numbers of jobs of an owner that may run tasks, and that may at most.
 
-        A job within another one does not count: the latter could not end before it.
+        A job lends its place to one job within it: it may wait for that one's end. So what counts
+        are the jobs without another one within them.
         """
         terms = OwnerTerms() if self.engine.owners is None else self.engine.owners.of(owner)
         if terms.max_jobs == math.inf:
             return 0, math.inf
-        admitted = (name for name in self.reports if name not in self.queued)
-        count = sum(self.owner[n] == owner and not self._is_nested(n) for n in admitted)
-        return count, terms.max_jobs
+        admitted = {
+            name for name in self.reports if name not in self.queued and self.owner[name] == owner
+        }
+        return len(admitted - self._lending(admitted)), terms.max_jobs
 
-    def _is_nested(self, name: str) -> bool:
+    def _lending(self, admitted: Collection[str]) -> set[str | None]:
+        """Return the jobs that have one of those that are `admitted` within them."""
+        return {self._outer(name) for name in admitted}
+
+    def _outer(self, name: str) -> str | None:
+        """Return the job of the same owner in whose block a job was opened; None without one."""
         outer = self._within.get(name)
-        return outer in self.reports and self.owner[outer] == self.owner[name]
+        return outer if outer in self.reports and self.owner[outer] == self.owner[name] else None
 
     def _must_wait(self, name: str, full: set[str]) -> bool:
         if name in self.stopping:  # it ends at its next report
             return False
-        if self._is_nested(name):
-            return self._within[name] in self.queued
-        if (owner := self.owner[name]) not in full:
+        owner, outer = self.owner[name], self._outer(name)
+        if outer is not None:
+            if outer in self.queued:
+                return True
+            if not any(self._outer(n) == outer for n in self.reports if n not in self.queued):
+                return False  # it has the place of the job around it
+        if owner not in full:
             count, most = self.jobs_at_once(owner)
             if count < most:
                 return False
@@ -229,14 +245,18 @@ class ScheduledJobs:
         running = ", ".join(map(repr, sorted(self.reports)[:20])) or "none"
         return UnknownJob(f"no job named {shown(name)} is running; running are: {running}")
 
-    def owned(self, name: Any, client: object, run: object = None) -> str:
-        """Return the identifier of the job's block, if the job belongs to the client.
+    def is_of(self, name: str, comm: object) -> bool:
+        """Return whether a running job belongs to the client of a connection."""
+        return comm is not None and self._comms[name] is comm
 
-        Workers report with an empty `client`. Otherwise `UnknownJob` is raised.
+    def owned(self, name: Any, comm: object, run: object = None) -> str:
+        """Return the identifier of the job's block, if the job is of the client of a connection.
+
+        Workers belong to nobody: for them, `comm` is None. Otherwise `UnknownJob` is raised.
         """
         if not self.runs(name):
             raise UnknownJob(f"no job named {shown(name)} is running")
-        if client and client != self.pools.pools[name].client:
+        if comm is not None and not self.is_of(name, comm):
             raise UnknownJob(f"the running job {shown(name)} is another client's")
         if not self.runs(name, run):
             raise UnknownJob(f"that job {shown(name)} has ended; another of its name is running")
@@ -263,9 +283,15 @@ class ScheduledJobs:
         self.resources.pop(name, None)
         self.reports.pop(name, None)
         self._runs.pop(name, None)
+        self._comms.pop(name, None)
         for some in (self.stopping, self.paused, self.queued):
             some.discard(name)
-        self._within.pop(name, None)
+        outer = self._within.pop(name, None)
+        for inner in [inner for inner, around in self._within.items() if around == name]:
+            if outer is None:
+                del self._within[inner]
+            else:
+                self._within[inner] = outer
         self.pace.pop(name, None)
         if name in self.engine.jobs:
             if self.engine.jobs[name].reports:
@@ -287,9 +313,8 @@ class ScheduledJobs:
 
     # What they do
 
-    def report(self, job: Any, loss: Any, client: object = "", run: object = None) -> None:
-        """Record the `loss` of one iteration. Raises `UnknownJob` or `NonFiniteLoss`."""
-        self.owned(job, client, run)
+    def report(self, job: str, loss: Any) -> None:
+        """Record the `loss` of one iteration of a running job. Raises `NonFiniteLoss`."""
         self.reports[job] += 1
         if (stages := self.pools.pools[job].stages) is not None:
             stages.current.reports = True
@@ -317,14 +342,18 @@ class ScheduledJobs:
     def stop(self, name: str) -> None:
         """Ask the client of a job to end its training loop at the next report."""
         self.stopping.add(name)
-        self.tell_client(name, "stop")
+        self.tell_client(name, STOP)
         self.pause(name, False)  # otherwise it might never report again
         self.admit()
 
     def tell_client(self, name: str, what: str) -> None:
-        """Tell the block of a job to ``"stop"``, or that tasks come from ``"outside"`` of it."""
-        event = {"job": name, "run": self._runs[name], "what": what}
-        self.scheduler.log_event(STEER_TOPIC, event)
+        """Tell the block of a job to `STOP`, or that tasks come from `OUTSIDE` of it.
+
+        It is said on the stream of its client, which nobody else hears or writes.
+        """
+        stream = self.scheduler.client_comms.get(self.pools.pools[name].client)
+        if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
+            stream.send({"op": what, "run": self._runs[name]})
 
     def _cap(self, name: str, most: float) -> None:
         self.engine.set_job(name, max_share=most)
@@ -332,14 +361,13 @@ class ScheduledJobs:
 
     def _tell(self, name: str, event: dict[str, Any]) -> None:
         event["owner"] = self.owner.get(name, "")
-        self.scheduler.log_event(ALERT_TOPIC, event)
+        self._alert(event)
 
-    def expect(self, job: Any, iterations: Any, client: object = "", run: object = None) -> None:
-        """Record the maximum number of `iterations` to come of a job; None if unknown.
+    def expect(self, job: str, iterations: Any) -> None:
+        """Record the maximum number of `iterations` to come of a running job; None if unknown.
 
-        Raises `UnknownJob`, or `InvalidSetting` if that is not a number of iterations.
+        Raises `InvalidSetting` if that is not a number of iterations.
         """
-        self.owned(job, client, run)
         check_job_settings(max_iter=iterations)
         before = self.reports[job] + self.memory.count_resumed(job)
         more = None if iterations is None else before + iterations

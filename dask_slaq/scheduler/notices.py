@@ -38,10 +38,8 @@ class Notices:
         self._terms = terms
         self._ways: dict[tuple[str, str], _Way] = {}
 
-    def tell(self, alert: object) -> None:
+    def tell(self, alert: dict[str, Any]) -> None:
         """Tell the owner of an alert, if it is to be told of such. Does not wait, never raises."""
-        if not isinstance(alert, dict):
-            return  # any client may log an event under the topic of alerts
         try:
             owner, event = str(alert.get("owner", "")), alert.get("event")
             names = (owner, owner.partition("@")[0], DEFAULT)

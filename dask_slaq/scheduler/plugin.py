@@ -11,6 +11,7 @@ import contextlib
 import functools
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from time import monotonic, time
@@ -24,14 +25,15 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
-from dask_slaq.core.settings import ALERT_TOPIC
+from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, OUTSIDE
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
 from dask_slaq.scheduler.board import add_pages
+from dask_slaq.scheduler.current import current_plugin
 from dask_slaq.scheduler.event_log import Journal
 from dask_slaq.scheduler.hooks import follow, guarded, guarded_as, precede, screen, surround
-from dask_slaq.scheduler.identity import Identity
+from dask_slaq.scheduler.identity import Identity, sender_of_message
 from dask_slaq.scheduler.jobs import ScheduledJobs
 from dask_slaq.scheduler.notices import Notices
 from dask_slaq.scheduler.pools import LABEL, Pools, TaskOwners, drop_stale_counts
@@ -42,11 +44,11 @@ from dask_slaq.scheduler.registration import (
     watch,
     with_settings_of_machine,
 )
-from dask_slaq.scheduler.requests import Messages
+from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
 from dask_slaq.scheduler.spares import Spares
 from dask_slaq.scheduler.timers import Soon
 from dask_slaq.scheduler.trials import Searches
-from dask_slaq.scheduler.views import add_metrics, add_web_pages
+from dask_slaq.scheduler.views import Shown, add_metrics, add_web_pages
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -98,6 +100,11 @@ class SlaqPlugin(SchedulerPlugin):
     """
 
     name = "slaq"
+    engine: Engine | Recorder
+    identity: Identity
+    jobs: ScheduledJobs
+    pools: Pools
+    audited: deque[dict[str, Any]]
 
     def __init__(
         self,
@@ -141,12 +148,15 @@ class SlaqPlugin(SchedulerPlugin):
             self.settings, self.machine = with_settings_of_machine(scheduler, self.settings)
         others = others_to_replace(scheduler, SlaqPlugin)
         watch(scheduler, SlaqPlugin)
-        chosen = self.settings
-        identity = Identity(scheduler, chosen.identity == "tls")
+        chosen, earlier = self.settings, current_plugin(scheduler)
+        before = None if earlier is None else earlier.identity
+        identity = Identity(scheduler, chosen.identity == "tls", before)
         log = chosen.log and Journal(chosen.log, chosen.log_size, chosen.log_files)
-        for before in others:
-            before.stop()
+        for other in others:
+            other.stop()
         self.journal = log or None
+        # Who changed what, also under earlier plugins of this scheduler.
+        self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
         self.notices = Notices(chosen.notify)
         self.scheduler, self.identity = scheduler, identity
         self.memory = Memory(
@@ -173,6 +183,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.changed,
             self.memory,
             identity.of_client,
+            self.alert,
         )
         self.spares = Spares(
             scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back
@@ -202,6 +213,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.scaling = Scaling(
             self.pools, self.jobs.reports, chosen.keep_workers, lambda: self.is_active
         )
+        self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
         self._hook_into(scheduler)
@@ -209,7 +221,7 @@ class SlaqPlugin(SchedulerPlugin):
         forget_failure(scheduler)
         self._started_on = scheduler
         # Once it is registered: it must see the transitions that follow.
-        asyncio.get_running_loop().call_soon(self._limit)
+        asyncio.get_running_loop().call_soon(self._once_registered)
         for add in (add_scaling, add_metrics, add_web_pages, add_pages):
             try:
                 add(scheduler)
@@ -239,9 +251,15 @@ class SlaqPlugin(SchedulerPlugin):
         return Recorder(engine, self.journal.write, now, self.activity, **about)
 
     @guarded
-    def _limit(self) -> None:
-        """Put the configured limits of labels into force."""
-        if self.settings.limits and self.registered:
+    def _once_registered(self) -> None:
+        """Drop plugins that this one replaces, and put the limits of labels into force."""
+        if not self.registered:
+            return
+        plugins = self.scheduler.plugins
+        for name, plugin in list(plugins.items()):
+            if isinstance(plugin, SlaqPlugin) and plugin is not self:
+                del plugins[name]  # it was registered under another name
+        if self.settings.limits:
             self.pools.set_limits(self.settings.limits)
 
     def set_policy(self, policy: str) -> None:
@@ -258,8 +276,9 @@ class SlaqPlugin(SchedulerPlugin):
 
     def _announce(self) -> None:
         """Tell clients that the scheduler has the plugin."""
-        known = {"policy": self.settings.policy, "epoch": self.settings.epoch}
+        known = {"policy": self.settings.policy, "epoch": self.settings.epoch, "proof": True}
         self.scheduler.task_metadata["slaq"] = known
+        self.scheduler.task_metadata[AUDIT_TOPIC] = True  # also when it is unregistered
 
     @property
     def registered(self) -> bool:
@@ -334,11 +353,21 @@ class SlaqPlugin(SchedulerPlugin):
                 self.failed,
                 exc_info=error,
             )
+            self.shown.drop()
             self._rest()
             event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
-            self.scheduler.log_event(ALERT_TOPIC, event)
+            self.alert(event)
+            self.messages.waiting.look()
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.give_up)
+
+    def alert(self, event: dict[str, Any]) -> None:
+        """Tell an alert to its owner and to all clients, after a failure too.
+
+        Any client may publish events under the topic, so nothing is read back from it.
+        """
+        self.notices.tell(event)
+        self.scheduler.log_event(ALERT_TOPIC, event)
 
     def began(self, name: str) -> None:
         """Make decisions from now on, because a job was opened."""
@@ -370,6 +399,8 @@ class SlaqPlugin(SchedulerPlugin):
                 self.end_job(name)
             self.pools.hold(self.jobs.contended)
             self.jobs.decide()
+        self.shown.drop()
+        self.messages.waiting.look()
 
     def end_job(self, name: str, outcome: str | None = None) -> None:
         """Forget the job `name`; its running tasks continue under plain Dask.
@@ -384,6 +415,7 @@ class SlaqPlugin(SchedulerPlugin):
         self.task_owners.ended(name)
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
+        self.messages.waiting.look()
         if not self.jobs.reports:
             self.jobs.forget_all()
             self._stop_timers()
@@ -397,6 +429,7 @@ class SlaqPlugin(SchedulerPlugin):
     @guarded_as(always=True)
     def changed(self) -> None:
         """Decide soon, because a job or worker came, went or changed."""
+        self.shown.drop()
         self.pools.hold(self.failed is None and self.jobs.contended)
         if self.failed is None:
             self.soon.ask()
@@ -418,6 +451,8 @@ class SlaqPlugin(SchedulerPlugin):
         if LABEL in kwargs.get("annotations", ()):
             self.pools.limits.log_unknown(kwargs["annotations"])
         if self.jobs.reports:
+            sender = sender_of_message()
+            client = client if sender is None else sender.client
             self.task_owners.own(client, tasks, keys, received_at(stimulus_id))
 
     def _submits_outside(self, client: str, received: float) -> bool:
@@ -430,7 +465,7 @@ class SlaqPlugin(SchedulerPlugin):
             search = self.searches.running.get(name)
             is_open = search is None or search.outcome is None  # otherwise its block was left
             if is_open and self.jobs.goals.age(name) - (time() - received) > UNDER_WAY:
-                self.jobs.tell_client(name, "outside")
+                self.jobs.tell_client(name, OUTSIDE)
                 return True
         return False
 
@@ -501,12 +536,6 @@ class SlaqPlugin(SchedulerPlugin):
         for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
             self.end_job(name)
         self.searches.forget_client(client)
-
-    @guarded_as(always=True)
-    def log_event(self, topic: str, msg: Any) -> None:
-        """Tell owners of alerts, after a failure too. See `SchedulerPlugin`."""
-        if topic == ALERT_TOPIC:
-            self.notices.tell(msg)
 
     @guarded_as(always=True)
     def restart(self, scheduler: Scheduler) -> None:
@@ -591,9 +620,18 @@ class SlaqPlugin(SchedulerPlugin):
     def _keep_open(self) -> None:
         """Run before Dask checks whether the cluster is idle: with an open job it is not.
 
-        The job may compute in its driver. This also holds after a failure.
+        The job may compute in its driver. One that has neither computed nor reported for
+        ``keep-workers`` no longer counts: its block may have been forgotten. This also holds after
+        a failure.
         """
-        if self.jobs.reports and self.registered:
+        if not (self.jobs.reports and self.registered):
+            return
+        try:
+            busy = bool(self.scaling.busy())
+        except Exception as error:
+            self.fall_back(error)
+            busy = True
+        if busy:
             self.scheduler.idle_since = None
 
 
@@ -606,7 +644,6 @@ HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "remove_worker": None,
     "remove_client": None,
     "valid_workers_downscaling": None,
-    "log_event": None,
     "restart": None,
     "_task_seceded": (follow, "long-running"),
     "_task_moves": (surround, "steal-response"),

@@ -13,7 +13,8 @@ from dask_slaq.config import ROWS, Settings, settings
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.requests import audit, current_plugin
+from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.scheduler.requests import audit
 
 if TYPE_CHECKING:
     from distributed import Scheduler

@@ -21,6 +21,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
 from driving import ONE, TWO, gen_cluster, state_of, until, wait_for, where
 
+from dask_slaq.scheduler.identity import sender_of_message
 from dask_slaq.scheduler.plugin import received_at
 
 
@@ -305,6 +306,42 @@ async def test_stream_handlers_receive_messages_of_clients_and_workers(c, s, a):
     await until(lambda: len(got) == 2)
     assert {"x": 1, "client": c.id} in got
     assert {"x": 2, "worker": a.address} in got
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_the_loop_over_messages_keeps_the_names_of_the_connection(c, s, a):
+    """A message may overwrite them for its handler, and does not change them."""
+    got = []
+    s.stream_handlers["test-op"] = lambda **kwargs: got.append((kwargs, sender_of_message()))
+    message = {"op": "test-op", "client": "x", "worker": "y"}
+    c._send_to_scheduler(dict(message))
+    await until(lambda: len(got) == 1)
+    a.batched_stream.send(dict(message))
+    await until(lambda: len(got) == 2)
+    assert [said for said, _ in got] == [{"client": "x", "worker": "y"}] * 2
+    assert got[0][1] == (c.id, "", s.client_comms[c.id].comm)
+    assert got[1][1] == ("", a.address, s.stream_comms[a.address].comm)
+    assert sender_of_message() is None
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_the_hook_of_new_tasks_is_called_in_the_loop_over_messages(c, s, a):
+    class Hook(SchedulerPlugin):
+        def update_graph(self, scheduler, **kwargs):
+            senders.append(sender_of_message())
+
+    senders = []
+    s.add_plugin(Hook(), name="hook")
+    assert await c.submit(inc, 1) == 2
+    assert [sender.client for sender in senders] == [c.id]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_client_has_handlers_of_messages_to_it_alone(c, s, a):
+    got = []
+    c._stream_handlers["test-op"] = lambda **kwargs: got.append(kwargs)
+    s.client_comms[c.id].send({"op": "test-op", "x": 1})
+    await until(lambda: got == [{"x": 1}])
 
 
 @gen_cluster(client=True, nthreads=ONE, client_kwargs={"timeout": 2})

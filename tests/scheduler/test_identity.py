@@ -71,10 +71,22 @@ def test_the_certificate_says_who_a_client_is(security):
                         await slaq.set_policy("fair", client=bob)
                     with pytest.raises(NotAllowed, match="'bob' may not pause job 'a' of ann"):
                         await slaq.pause("a", client=bob)
-                    with pytest.raises(NotAllowed, match="is not one of bob"):
+                    with pytest.raises(NotAllowed, match="'bob' may not pause job 'a' of ann"):
                         await bob.scheduler.slaq_steer(job="a", client=c.id, what="pause")
                     await slaq.pause("a", client=c)
                     await slaq.resume("a", client=c)
+                with captured_logger("dask_slaq.scheduler.requests") as log:
+                    for said in (c.id, ""):
+                        message = {"job": "a", "client": said, "loss": -1.0, "failed": True}
+                        for op in ("slaq-report", "slaq-leave", "slaq-kind", "slaq-expect"):
+                            bob._send_to_scheduler({"op": op, **message})
+                    await until(log.getvalue)
+                assert plugin.jobs.reports == {"a": 0}
+                # Who knows the proof of a client has its certificate as well, or is refused.
+                proof = next(p for p, of in plugin.identity._secrets.items() if of.client == c.id)
+                with pytest.raises(NotAllowed, match="is not one of bob, who asks for it"):
+                    await bob.scheduler.slaq_close(name="a", proof=proof)
+                assert plugin.jobs.reports == {"a": 0}
                 outside = bob.map(inc, range(40), pure=False)
                 await until(lambda: f"other:{bob.id}" in plugin.jobs.owner)
                 assert plugin.jobs.owner[f"other:{bob.id}"] == "bob"

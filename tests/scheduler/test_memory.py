@@ -12,6 +12,7 @@ from distributed.utils_test import gen_test
 from driving import ONE, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.memory import Kind
 from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
@@ -100,7 +101,7 @@ async def test_a_kind_that_a_user_states(c, s, plugin, a):
     with pytest.raises(InvalidSetting, match="must have a name"):
         slaq.job("x", kind={"lr": 1.0})
     with pytest.raises(InvalidSetting, match="finite number >= 0"):
-        await c.scheduler.slaq_open(name="x", client=c.id, kind={"name": "a", "lr": -1})
+        await request(c, "slaq_open", name="x", kind={"name": "a", "lr": -1})
     assert not plugin.jobs.reports
 
 

@@ -8,7 +8,7 @@ import math
 import dask
 import pytest
 from distributed.utils_test import inc
-from driving import ONE, gen_cluster, start_plugin, tasks_of, with_plugin
+from driving import ONE, gen_cluster, start_plugin, tasks_of, until, with_plugin
 from tornado.httpclient import AsyncHTTPClient
 
 import dask_slaq as slaq
@@ -61,6 +61,27 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
     assert jobs == {"ann": 101, "bob": 1}
     seconds = {x.labels["owner"]: x.value for x in after["owner_core_seconds_total"]}
     assert seconds["ann"] > 0
+
+
+@with_plugin(ONE, **SERVED)
+async def test_pages_are_made_once_per_decision_however_often_they_are_asked_for(c, s, plugin, a):
+    made, status = [], plugin.jobs.status
+    plugin.jobs.status = lambda: made.append(1) or status()
+    async with slaq.job("a", client=c) as job:
+        await until(lambda: plugin.engine.grants)
+        for page in ("/json/slaq.json", "/metrics"):
+            made.clear()
+            for _ in range(20):
+                assert "a" in await get(s, page)
+            assert len(made) == 1, page
+            job.report(1.0)
+            await until(lambda: plugin.engine.jobs["a"].iteration)
+            plugin.run_once()
+            await get(s, page)
+            assert len(made) == 2, page  # an epoch later it is new
+        plugin.fall_back(ZeroDivisionError("on purpose"))
+        assert "on purpose" in await get(s, "/json/slaq.json")
+    assert not json.loads(await get(s, "/json/slaq.json"))["jobs"]
 
 
 @with_plugin(ONE, **SERVED)

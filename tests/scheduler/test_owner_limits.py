@@ -24,6 +24,8 @@ from driving import (
     with_plugin,
     work,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import dask_slaq as slaq
 from dask_slaq.client.job_block import running_job
@@ -35,12 +37,16 @@ ONE_JOB = {"ann": {"max-jobs": 1}}
 
 
 @contextlib.asynccontextmanager
-async def elsewhere(client, name, make=slaq.job, **settings):
-    """A job that opens and ends as in another process; `end()` ends it before the block does."""
+async def elsewhere(client, name, make=slaq.job, nested=False, **settings):
+    """A job that opens and ends as in another process; `end()` ends it before the block does.
+
+    If it is `nested`, it is in the block of this one.
+    """
     opened, over = asyncio.Event(), asyncio.Event()
 
     async def run():
-        running_job.set(None)  # in this task alone
+        if not nested:
+            running_job.set(None)  # in this task alone
         async with make(name, client=client, owner="ann", **settings) as block:
             block.end = end
             found.append(block)
@@ -111,6 +117,62 @@ async def test_a_job_within_one_that_waits_waits_with_it(c, s, plugin, a, b):
         await until(lambda: ready(plugin, "inner") == 1)
         await busy.end()
         assert await future == 2
+
+
+@with_plugin(FOUR, owners={"ann": {"max-jobs": 2}})
+async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, a, b):
+    async with slaq.job("outer", owner="ann", client=c):
+        async with (
+            elsewhere(c, "first", nested=True) as first,  # in the place of the outer one
+            elsewhere(c, "second", nested=True),
+            elsewhere(c, "third", nested=True),
+        ):
+            assert plugin.jobs.queued == {"third"}
+            assert plugin.jobs.jobs_at_once("ann") == (2, 2)
+            found = await slaq.explain("third", client=c)
+            assert found["reason"] == "waits: 2 of ann's 2 jobs run"
+            async with slaq.job("other", owner="ann", client=c):
+                assert "other" in plugin.jobs.queued
+            with tasks_of("third"):
+                future = c.submit(inc, 1, pure=False)
+            await first.end()
+            assert await future == 2
+        async with slaq.job("last", owner="ann", client=c):
+            assert not plugin.jobs.queued
+            assert await c.submit(inc, 2, pure=False) == 3
+
+
+jobs_opened = st.lists(st.tuples(st.sampled_from(["open", "end"]), st.integers(0, 20)), max_size=40)
+
+
+@settings(max_examples=15)
+@given(jobs_opened, st.integers(1, 3))
+def test_jobs_stay_within_the_limit_however_they_are_nested(steps, most):
+    """Jobs within others, which end in any order; a job never waits for ones that wait for it."""
+
+    async def scenario(client, cluster, plugin):
+        jobs, opened = plugin.jobs, []
+        for number, (what, which) in enumerate(steps):
+            if what == "open":
+                within = opened[which % len(opened)] if opened and which % 3 else None
+                name = f"job {number}"
+                jobs.open(name, client.id, owner="ann", resources={}, within=within)
+                opened.append(name)
+            elif opened:
+                plugin.end_job(opened.pop(which % len(opened)))
+            running = set(opened) - jobs.queued
+            count, limit = jobs.jobs_at_once("ann")
+            assert count <= limit == most
+            assert bool(running) == bool(opened)  # somebody goes on
+            around = {jobs._within.get(name) for name in running}
+            if count < most:  # who waits then, waits for the job around it
+                assert all(jobs._within.get(name) in jobs.queued for name in jobs.queued)
+            for name in running - around:
+                assert jobs._within.get(name) not in jobs.queued
+        for name in opened:
+            plugin.end_job(name)
+
+    on_virtual_clock(scenario, [1], owners={"ann": {"max-jobs": most}})
 
 
 def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):

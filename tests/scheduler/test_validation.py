@@ -29,7 +29,6 @@ HUGE = "x" * 2_000_000
 
 WRONG = [
     *({"name": name} for name in (3, ["b"], "", "other:me", HUGE)),
-    *({"client": client} for client in (3, ["b"], None, "Client-of-nobody", HUGE)),
     *({"resources": given} for given in ("GPU", {"GPU": "1"}, {"GPU": -1}, [HUGE])),
     *({"gang": gang} for gang in ("yes", 1)),
     *({"run": run} for run in (3, HUGE)),
@@ -193,6 +192,14 @@ async def test_the_last_iteration_of_a_job_is_in_the_history(c, s, plugin, a):
                 job.report(loss)
     losses = (await slaq.history(c)).loss.sel(job="a").values
     assert [loss for loss in losses if loss == loss] == [3.0, 2.0]
+
+
+@with_plugin(ONE, scheduler_kwargs={"idle_timeout": "300 ms"}, keep_workers="200ms")
+async def test_a_forgotten_job_keeps_no_cluster(c, s, plugin, a):
+    async with slaq.job("a", client=c):
+        await until(lambda: s.status.name != "running", 20)
+        assert plugin.failed is None
+        plugin.jobs.forget_all()
 
 
 @with_plugin(ONE, scheduler_kwargs={"idle_timeout": "300 ms"})

@@ -22,6 +22,7 @@ from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.usage import DAY
 from dask_slaq.core.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.scheduler.board.colors import OTHERS, UNOWNED, color_of
+from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.views import curves_to_come, in_words
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def data_of(scheduler: Scheduler) -> BoardData:
     now = monotonic()
     cached = _cache.get(scheduler)
     if cached is None or now > cached[0]:
-        plugin: Any = scheduler.plugins.get("slaq")
+        plugin = registered_plugin(scheduler)
         data = _data(plugin) if plugin is not None else _without_plugin(scheduler)
         _make_plain(data)
         took = monotonic() - now

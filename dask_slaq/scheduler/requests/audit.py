@@ -7,19 +7,18 @@ from collections.abc import Mapping
 from time import strftime, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC, LONGEST_NAME, shown
+from dask_slaq.core.settings import AUDIT_TOPIC, LONGEST_NAME, shown
+from dask_slaq.scheduler.current import current_plugin
 
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-    from dask_slaq.scheduler.plugin import SlaqPlugin
-
-__all__ = ["audit", "current_plugin", "in_words"]
+__all__ = ["MOST_AUDITED", "audit", "in_words"]
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of characters of what is said of one change.
-LONGEST_LINE = 2000
+#: Maximum number of characters of what is said of one change, and of changes that are remembered.
+LONGEST_LINE, MOST_AUDITED = 2000, 10_000
 
 
 def audit(
@@ -53,14 +52,11 @@ def audit(
         "refused": None if refused is None else str(refused)[:LONGEST_LINE],
         "message": message,
     }
-    scheduler.log_event([ALERT_TOPIC, AUDIT_TOPIC], event)
+    scheduler.log_event(AUDIT_TOPIC, event)
     if (plugin := current_plugin(scheduler)) is not None:
+        plugin.audited.append(event)
         plugin.memory.keep_audit(event)
-
-
-def current_plugin(scheduler: Scheduler) -> SlaqPlugin | None:
-    """Return the plugin that handles a scheduler's requests, even if it was unregistered."""
-    return getattr(scheduler.handlers.get("slaq_open"), "plugin", None)
+        plugin.alert(event)
 
 
 def _clean(text: object) -> str:
@@ -77,7 +73,7 @@ def in_words(operation: str, message: Mapping[str, Any]) -> str:
     if operation == "slaq_limit":
         return f"limit {shown(message.get('label'))} to {shown(message.get('most'))}"
     of = "owner" if operation == "slaq_owner" else "job"
-    known = (of, "what", "client", "by")
+    known = (of, "what", "by")
     words = [_clean(message.get("what")) or "set", of, shown(message.get(of))]
     words += (f"{key}={shown(value)}" for key, value in message.items() if key not in known)
     return " ".join(words)

@@ -1,28 +1,29 @@
 """Handlers of the requests and stream messages that clients and workers send to the plugin.
 
 A request raises at its caller. An invalid stream message is dropped, and logged from time to time:
-an exception would end the sender's connection.
+an exception would end the sender's connection. What is said of the sender in either does not count.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import math
 from collections.abc import Callable
-from time import monotonic, time
+from time import time
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import error_message
 
-from dask_slaq.core.errors import InvalidSetting, SlaqError
+from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.settings import AUDIT_TOPIC, STEER_TOPIC, check_owner, is_number, shown
+from dask_slaq.core.settings import check_owner, is_number, shown
 from dask_slaq.core.usage import check_by
+from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
-from dask_slaq.scheduler.requests.validation import Dropped, check_opening
+from dask_slaq.scheduler.requests.validation import Dropped, check_opening, check_trial
+from dask_slaq.scheduler.requests.waiting import Waiting
 from dask_slaq.scheduler.views import curves_to_come, explain, owners_of_jobs, positions, reason
 
 if TYPE_CHECKING:
@@ -34,19 +35,19 @@ __all__ = ["Messages"]
 
 logger = logging.getLogger(__name__)
 
-# Seconds to wait for a job's last reports: they travel on the client's stream, the end of the job
-# in a request.
-_LAST_REPORTS = 2.0
-
-#: Requests, each by the name of its method; those that change something; and those that need no
-#: registered plugin.
+#: Requests, each by the name of its method.
 REQUESTS = (
     *("introduce", "open", "close", "trials", "left", "status", "history", "bindings", "curve"),
     *("explain", "usage", "audit", "ended", "steer", "policy", "owner", "limit"),
 )
-AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left")
+#: Those that change something, and those that need no registered plugin.
+AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", "left", "audit")
+#: Those that only a client may ask for that proves who it is; and those whose first argument it is.
+OF_CLIENT = ("introduce", "open", "close")
+PEOPLES = (*OF_CLIENT, "steer")
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
+    "prove": "proof",
     "report": "report",
     "expect": "number of iterations",
     "kind": "kind",
@@ -63,6 +64,7 @@ class Messages:
 
     def __init__(self, plugin: SlaqPlugin) -> None:
         self.plugin = plugin
+        self.waiting = Waiting()
         self._dropped = Dropped()
         self._requests = {f"slaq_{name}": self._answer(name) for name in REQUESTS}
 
@@ -77,13 +79,18 @@ class Messages:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""
         handle, operation = getattr(self, name), f"slaq_{name}"
 
-        async def answer(comm: Comm, **message: Any) -> Any:
+        async def answer(
+            comm: Comm, client: object = None, proof: object = None, **message: Any
+        ) -> Any:
             refused, found = None, None
             try:
-                message = self.plugin.identity.check(operation, comm, message)
+                sender = None
+                if name in OF_CLIENT or (name == "steer" and proof is not None):
+                    sender = await self.plugin.identity.prove(proof, self.waiting.until)
+                message = self.plugin.identity.check(operation, comm, message, sender)
                 if name not in ALWAYS:
                     self.plugin.check_registered()
-                found = handle(**message)
+                found = handle(sender, **message) if name in PEOPLES else handle(**message)
                 if inspect.isawaitable(found):
                     found = await found
             except SlaqError as error:
@@ -101,15 +108,24 @@ class Messages:
         return answer
 
     def _follow(self, name: str, what: str) -> Callable[..., None]:
-        """Return the handler of a stream message: an invalid one is dropped, and that is logged."""
+        """Return the handler of a stream message: an invalid one is dropped, and that is logged.
+
+        What it raises by itself is an error of this package, perhaps half-way through an account:
+        then the plugin falls back.
+        """
         handle = getattr(self, name)
 
-        def follow(**message: Any) -> None:
+        def follow(*, client: object = None, worker: object = None, **message: Any) -> None:
+            sender = None
             try:
-                handle(**message)
+                if (sender := sender_of_message()) is None or not sender.name:
+                    raise NotAllowed("it came on the connection of no client or worker")
+                handle(sender, **message)
+            except SlaqError as error:
+                self._dropped.add(what, "" if sender is None else sender.name, error)
             except Exception as error:
-                sender = message.get("client") or message.get("worker", "")
-                self._dropped.add(what, sender, error)
+                self.plugin.fall_back(error)
+            self.waiting.look()
 
         return follow
 
@@ -121,28 +137,32 @@ class Messages:
 
     # Jobs
 
-    def introduce(self, client: str, owner: str) -> None:
+    def introduce(self, sender: Sender, /, owner: str) -> None:
         """Record the owner of a client's tasks outside jobs."""
-        self.plugin.jobs.introduce(client, check_owner(owner))
+        self.plugin.jobs.introduce(sender.client, check_owner(owner))
 
-    async def open(self, name: str, client: str, **given: Any) -> None:
+    async def open(self, sender: Sender, /, name: str, **given: Any) -> None:
         """Begin a job of a client; see `check_opening` for its settings."""
-        connected = self.plugin.scheduler.client_comms.__contains__
-        checked, memory = check_opening(name, client, given, connected), self.plugin.memory
+        self._check_connected(sender)
+        checked, memory = check_opening(name, given), self.plugin.memory
         search = checked.pop("search")
         await memory.prepare(name, checked["kind"])
-        check_opening(name, client, given, connected)  # the client may have left meanwhile
-        self.plugin.jobs.open(name, client, **checked)
+        self._check_connected(sender)  # the client may have left meanwhile
+        self.plugin.jobs.open(name, sender.client, comm=sender.comm, **checked)
         if search is not None:
             self.plugin.searches.begin(name, checked["run"], search)
         memory.begin(name, checked["owner"], checked["kind"])
-        # The client's own subscription travels on its stream, and may come after a request.
-        self.plugin.scheduler.subscribe_topic(STEER_TOPIC, client)
         self.plugin.began(name)
         if resumed := await memory.resume(name, checked["owner"], checked["kind"]):
             self.plugin.changed()
             # Until it is judged by what it had done, it would look as if nothing was done.
-            await _wait_while(lambda: self._is_undecided(name, resumed))
+            await self.waiting.until(lambda: not self._is_undecided(name, resumed))
+
+    def _check_connected(self, sender: Sender) -> None:
+        """Raise `NotAllowed` if a client has left, or has connected again."""
+        stream = self.plugin.scheduler.client_comms.get(sender.client)
+        if getattr(stream, "comm", None) is not sender.comm or not sender.is_open:
+            raise NotAllowed(f"the client {shown(sender.client)} has left")
 
     def _is_undecided(self, name: str, iterations: int) -> bool:
         """Return whether a running job has not been judged by its first `iterations` yet."""
@@ -153,21 +173,26 @@ class Messages:
 
     async def close(
         self,
-        name: str,
-        client: str,
-        reports: int = 0,
-        run: str | None = None,
-        outcome: object = "done",
+        sender: Sender,
+        /,
+        name: Any,
+        reports: Any = 0,
+        run: Any = None,
+        outcome: Any = "done",
     ) -> None:
         """End a job once `reports` reports have been received, or after two seconds.
 
-        The identifier `run` of its block leaves a later job of this name alone.
+        They travel on the client's stream. The identifier `run` of its block leaves a later job of
+        this name alone.
         """
         jobs = self.plugin.jobs
         if not jobs.runs(name, run):
             return
-        run = jobs.owned(name, client)
-        await _wait_while(lambda: jobs.runs(name, run) and jobs.reports[name] < reports)
+        run = jobs.owned(name, sender.comm)
+        if is_number(reports):
+            await self.waiting.until(
+                lambda: not jobs.runs(name, run) or jobs.reports[name] >= reports
+            )
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
             self.plugin.end_job(name, "stopped" if name in jobs.stopping else known)
@@ -178,7 +203,7 @@ class Messages:
 
     async def left(self, run: Any) -> None:
         """Wait until the end of a search's block has arrived on the stream, or for two seconds."""
-        await _wait_while(lambda: self.plugin.searches.is_open(run))
+        await self.waiting.until(lambda: not self.plugin.searches.is_open(run))
 
     # What people look at
 
@@ -212,8 +237,7 @@ class Messages:
 
     async def audit(self) -> list[dict[str, Any]]:
         """Return who changed what, oldest first, also on earlier schedulers; see `audit`."""
-        said = [event for _, event in self.plugin.scheduler.get_events(AUDIT_TOPIC)]
-        return await self.plugin.memory.audit(said)
+        return await self.plugin.memory.audit(self.plugin.audited)
 
     async def usage(self, by: Any = "owner", seconds: Any = None) -> dict[str, Any]:
         """Return usage of the last `seconds`, summed `by` owner, kind, job or day."""
@@ -243,25 +267,27 @@ class Messages:
 
     # What the user `by` of a client changes
 
-    def steer(self, job: Any, client: Any, what: Any, by: Any = "", **settings: Any) -> None:
-        """Change, pause, resume or stop a job. See `steer`."""
-        plugin = self.plugin
+    def steer(
+        self, sender: Sender | None, /, job: Any, what: Any, by: Any = "", **settings: Any
+    ) -> None:
+        """Change, pause, resume or stop a job. See `steer`. A `sender` need not be known."""
+        plugin, comm = self.plugin, None if sender is None else sender.comm
         operators = plugin.settings.operators
-        steer(plugin.jobs, job, what, settings, client=client, by=by, operators=operators)
+        steer(plugin.jobs, job, what, settings, comm=comm, by=by, operators=operators)
         plugin.changed()
 
-    def policy(self, policy: Any, client: Any = "", by: Any = "") -> None:
+    def policy(self, policy: Any, by: Any = "") -> None:
         """Change the policy."""
         check_operator(self.plugin.settings.operators, by, "change the policy")
         self.plugin.set_policy(str(policy))
 
-    def owner(self, owner: Any, client: Any = "", by: Any = "", **settings: Any) -> None:
+    def owner(self, owner: Any, by: Any = "", **settings: Any) -> None:
         """Change settings of an owner. See `set_owner`."""
         check_operator(self.plugin.settings.operators, by, "change the settings of owners")
         set_owner(self.plugin.jobs, owner, settings)
         self.plugin.changed()
 
-    def limit(self, label: Any, most: Any, client: Any = "", by: Any = "") -> None:
+    def limit(self, label: Any, most: Any, by: Any = "") -> None:
         """Change the limit of a label. See `set_limit`."""
         check_operator(self.plugin.settings.operators, by, "change the limits of labels")
         if self.plugin.failed is not None:
@@ -271,42 +297,43 @@ class Messages:
         set_limit(self.plugin.jobs, label, most)
         self.plugin.changed()
 
-    # Messages of streams, by a client or, with an empty `client`, by a worker
+    # Messages of streams, each by the client or worker of the stream
+
+    def prove(self, sender: Sender, /, proof: Any = None, **_: Any) -> None:
+        """Learn by what a client proves in requests who it is; see `Identity.learn`."""
+        self.plugin.identity.learn(proof, sender)
 
     def report(
-        self, job: Any = None, loss: Any = None, client: str = "", run: Any = None, **_: Any
+        self, sender: Sender, /, job: Any = None, loss: Any = None, run: Any = None, **_: Any
     ) -> None:
-        """Record the loss of one iteration; see `ScheduledJobs.report`."""
-        self.plugin.jobs.report(job, loss, client, run)
+        """Record the loss of one iteration, which a worker may report as well."""
+        self.plugin.jobs.owned(job, None if sender.worker else sender.comm, run)
+        self.plugin.jobs.report(job, loss)
 
     def expect(
-        self, job: Any = None, iterations: Any = None, client: str = "", run: Any = None, **_: Any
+        self, sender: Sender, /, job: Any = None, iterations: Any = None, run: Any = None, **_: Any
     ) -> None:
         """Record the maximum number of remaining iterations; see `ScheduledJobs.expect`."""
-        self.plugin.jobs.expect(job, iterations, client, run)
+        self.plugin.jobs.owned(job, sender.comm, run)
+        self.plugin.jobs.expect(job, iterations)
 
     def kind(
-        self, job: Any = None, kind: Any = None, client: str = "", run: Any = None, **_: Any
+        self, sender: Sender, /, job: Any = None, kind: Any = None, run: Any = None, **_: Any
     ) -> None:
         """Set the `kind` of a `job`, named by a fit in its block `run`."""
-        self.plugin.jobs.owned(job, client, run)
+        self.plugin.jobs.owned(job, sender.comm, run)
         if (known := read_kind(kind)) is not None:
             self.plugin.memory.set_kind(job, known)
 
-    def trial(self, key: Any = None, worker: str = "", **message: Any) -> None:
-        """Follow the message of a trial; see `Searches.message`."""
-        self.plugin.searches.message(key, worker, **message)
+    def trial(self, sender: Sender, /, **message: Any) -> None:
+        """Follow the message of a trial on a worker; see `Searches.message`."""
+        if not sender.worker:
+            raise NotAllowed("only workers tell what trials do")
+        self.plugin.searches.message(worker=sender.worker, **check_trial(message))
 
     def leave(
-        self, job: Any = None, client: str = "", run: Any = None, failed: Any = False, **_: Any
+        self, sender: Sender, /, job: Any = None, run: Any = None, failed: Any = False, **_: Any
     ) -> None:
         """Record that the block of a search was left; see `Searches.leave`."""
-        self.plugin.jobs.owned(job, client, run)
+        self.plugin.jobs.owned(job, sender.comm, run)
         self.plugin.searches.leave(job, "failed" if failed else "done")
-
-
-async def _wait_while(condition: Callable[[], bool]) -> None:
-    """Wait while a condition holds, for at most two seconds."""
-    deadline = monotonic() + _LAST_REPORTS
-    while condition() and monotonic() < deadline:
-        await asyncio.sleep(0.002)

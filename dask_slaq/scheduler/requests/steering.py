@@ -71,11 +71,11 @@ def steer(
     what: object,
     settings: Mapping[str, Any],
     *,
-    client: object,
+    comm: object,
     by: object,
     operators: Collection[str],
 ) -> None:
-    """Do one of `ACTIONS` to a running job, for a `client` whose owner is `by`.
+    """Do one of `ACTIONS` to a running job, for the client of a connection whose owner is `by`.
 
     The `settings` for ``"set"`` are new values for some of `CHANGEABLE`. Only `operators` may steer
     the jobs of others; everyone if there are none. On an error nothing is changed: `UnknownJob`,
@@ -86,7 +86,7 @@ def steer(
     name = str(job)
     if what not in ACTIONS:
         raise InvalidSetting(f"{shown(what)} cannot be done to a job; allowed are: {ACTIONS}")
-    if client != jobs.pools.pools[name].client and by != jobs.owner[name]:
+    if not jobs.is_of(name, comm) and by != jobs.owner[name]:
         owner = f"{what} job {shown(name)} of {jobs.owner[name] or 'another client'}"
         check_operator(operators, by, owner)
     if what != "set" and settings:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
@@ -14,11 +15,12 @@ from dask_slaq.core.settings import (
     check_name,
     check_owner,
     check_resources,
+    is_number,
     shown,
 )
 from dask_slaq.core.trials import SearchSettings
 
-__all__ = ["Dropped", "check_opening"]
+__all__ = ["Dropped", "check_opening", "check_trial"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,23 +30,22 @@ ALLOWED = (
     *("run", "owner", "target_kind", "by", "stop", "kind", "search", "within"),
 )
 _CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within")
+#: What the message of a trial says, and what it does from then on.
+TRIAL = ("key", "what", "losses", "computed", "waited", "at", "number", "run_id")
+TRIAL_DOES = ("reports", "waits", "goes", "pruned", "stopped")
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
 MOST_SENDERS = 1000
 
 
-def check_opening(
-    name: object, client: object, given: Mapping[str, Any], connected: Callable[[str], bool]
-) -> dict[str, Any]:
+def check_opening(name: object, given: Mapping[str, Any]) -> dict[str, Any]:
     """Check a request to open a job, and return its settings as plain Python values.
 
     ``within`` is the job in whose block it was opened, and ``search`` is None for a job that is
     not a search. Raises `InvalidSetting`.
     """
     check_name(name)
-    if not (isinstance(client, str) and connected(client)):
-        raise InvalidSetting(f"client must be the id of a connected client, not {shown(client)}")
     if unknown := [key for key in given if key not in ALLOWED]:
         raise InvalidSetting(
             f"{shown(unknown[0])} is not a job setting; allowed are: " + ", ".join(ALLOWED)
@@ -75,6 +76,26 @@ def _read_search(given: object) -> SearchSettings | None:
         return SearchSettings(**given)  # type: ignore[arg-type]
     except TypeError as error:
         raise InvalidSetting(f"search must be settings of a search, not {shown(given)}") from error
+
+
+def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the message of a trial says; see `Searches.message`. Raises `InvalidSetting`."""
+    found = {name: message.get(name) for name in TRIAL}
+    losses = found["losses"]
+    try:
+        hash((found["key"], found["number"]))
+        found["losses"] = [float(loss) for loss in losses]  # type: ignore[union-attr]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidSetting(
+            f"a trial is known by its key and number, and has losses, not {shown(found)}"
+        ) from error
+    if found["what"] not in TRIAL_DOES or isinstance(losses, str | bytes):
+        raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
+    for name in ("computed", "waited", "at"):
+        seconds: Any = found[name]
+        if not (is_number(seconds) and 0 <= seconds < math.inf):
+            raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
+    return found
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from dask_slaq.scheduler.views.explain import explain, positions, reason
 from dask_slaq.scheduler.views.forecasts import curves_to_come, in_words
 from dask_slaq.scheduler.views.metrics import add_metrics
+from dask_slaq.scheduler.views.shown import Shown
 from dask_slaq.scheduler.views.status import (
     etas,
     owners_of_jobs,
@@ -13,6 +14,7 @@ from dask_slaq.scheduler.views.status import (
 from dask_slaq.scheduler.views.web import add_web_pages
 
 __all__ = [
+    "Shown",
     "add_metrics",
     "add_web_pages",
     "curves_to_come",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import JOB_COLUMNS
+from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.views.status import in_short, owners_of_jobs
 
 if TYPE_CHECKING:
@@ -59,14 +61,19 @@ def add_metrics(scheduler: Scheduler) -> None:
 
         def collect(self) -> Iterator[Any]:
             try:
-                plugin = self.server.plugins.get("slaq")
-                found = [] if plugin is None else list(self._families(plugin))
+                plugin = registered_plugin(self.server)
+                found = []
+                if plugin is not None:
+                    found = plugin.shown.get("metrics", partial(self._families, plugin))
             except Exception:  # it would take all other metrics along
                 logger.exception("the metrics of jobs could not be collected")
                 found = []
             yield from found
 
-        def _families(self, plugin: SlaqPlugin) -> Iterator[Any]:
+        def _families(self, plugin: SlaqPlugin) -> list[Any]:
+            return list(self._each_family(plugin))
+
+        def _each_family(self, plugin: SlaqPlugin) -> Iterator[Any]:
             jobs = plugin.jobs
             yield self._gauge("jobs", "Running jobs", len(jobs.reports))
             yield self._gauge("holding", "Whether tasks are held", plugin.pools.tracker.holding)

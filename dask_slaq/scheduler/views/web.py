@@ -1,12 +1,14 @@
 """Pages of the scheduler's web server: all jobs as JSON, and Dask's page of a task.
 
-``/json/slaq.json`` is the status; a task's page says in addition why it waits, when it is opened.
+``/json/slaq.json`` is the status as of the last decision; a task's page says in addition why it
+waits, when it is opened.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from distributed.http.scheduler.info import Task
 from distributed.http.utils import RequestHandler, get_handlers
 
 from dask_slaq.core.text import without_nan
+from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.views.explain import positions, reason
 
 if TYPE_CHECKING:
@@ -31,12 +34,17 @@ class StatusJSON(RequestHandler):  # type: ignore[misc]
 
     def get(self) -> None:
         """Answer a request."""
-        plugin = self.server.plugins.get("slaq")
-        found: dict[str, Any] = {"registered": plugin is not None}
-        if plugin is not None:
-            found.update(plugin.messages.status())
+        plugin = registered_plugin(self.server)
         self.set_header("Content-Type", "application/json")
-        self.write(json.dumps(without_nan(found), allow_nan=False))
+        if plugin is None:
+            self.write('{"registered": false}')
+        else:
+            self.write(plugin.shown.get("json", partial(_as_json, plugin)))
+
+
+def _as_json(plugin: SlaqPlugin) -> str:
+    found = {"registered": True, **plugin.messages.status()}
+    return json.dumps(without_nan(found), allow_nan=False)
 
 
 class TaskPage(Task):  # type: ignore[misc]
@@ -46,7 +54,7 @@ class TaskPage(Task):  # type: ignore[misc]
         """Return the page."""
         page: bytes = super().render_string(template_name, **kwargs)
         try:
-            plugin = self.server.plugins.get("slaq")
+            plugin = registered_plugin(self.server)
             text = "" if plugin is None else why_it_waits(plugin, kwargs.get("Task"))
         except Exception:
             logger.exception("Dask's page of a task is shown without its job")

@@ -7,7 +7,7 @@ import time
 import pytest
 from distributed import Client, Status
 from distributed.utils_test import captured_logger
-from driving import TWO, assert_nothing_left, start_plugin, until, with_plugin
+from driving import TWO, assert_nothing_left, gen_cluster, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.desk import desk_of
@@ -118,6 +118,27 @@ async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
     new = await start_plugin(c, s)
     await check_all_go_on(c, futures, a, b)
     assert_nothing_left(s, new)
+
+
+@pytest.mark.parametrize("where", ["charge_part", "resumed", "rested"])
+def test_an_error_half_way_through_an_account_is_not_a_dropped_message(where):
+    @gen_cluster(client=True, nthreads=TWO)
+    async def test(c, s, a, b):
+        plugin = await start_plugin(c, s)
+        _, futures = await begin(c, s, plugin)
+
+        def fails(*args):
+            raise KeyError("of our own")
+
+        with captured_logger("dask_slaq") as log:
+            setattr(plugin.searches._tracker, where, fails)
+            await until(lambda: plugin.failed)
+            assert plugin.failed == "KeyError: 'of our own'"
+            await check_all_go_on(c, futures, a, b)
+        assert "dropped a message" not in log.getvalue()
+        assert "every task is left to Dask's own scheduling" in log.getvalue()
+
+    test()
 
 
 @with_plugin(TWO)

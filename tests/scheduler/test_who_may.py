@@ -1,0 +1,333 @@
+"""Nobody acts for another: the client of a message is that of its connection, whatever it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+
+import dask
+import pytest
+from distributed import Client, get_client, worker_client
+from distributed.comm import connect
+from distributed.utils_test import captured_logger, inc
+from driving import ONE, alerts_of, gen_cluster, on_virtual_clock, start_plugin, until, with_plugin
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import NoPlugin, NotAllowed
+from dask_slaq.core.settings import ALERT_TOPIC, AUDIT_TOPIC
+from dask_slaq.scheduler.requests import handlers
+
+#: What somebody may say in requests and messages about job "a" of another client.
+REQUESTS = {
+    "slaq_close": {"name": "a"},
+    "slaq_steer": {"job": "a", "what": "stop"},
+    "slaq_open": {"name": "a"},
+    "slaq_introduce": {"owner": "eve"},
+    "slaq_policy": {"policy": "max-min"},
+    "slaq_owner": {"owner": "ann", "max_threads": 1},
+    "slaq_limit": {"label": "a", "most": 1},
+    "slaq_left": {"run": "x"},
+    "slaq_trials": {"run": "x"},
+    "slaq_explain": {"job": "a"},
+    "slaq_curve": {"job": "a"},
+    **{f"slaq_{name}": {} for name in ("status", "history", "bindings", "usage", "audit", "ended")},
+}
+MESSAGES = {
+    "slaq-report": {"job": "a", "loss": -1e6},
+    "slaq-expect": {"job": "a", "iterations": 1},
+    "slaq-kind": {"job": "a", "kind": "eves"},
+    "slaq-leave": {"job": "a", "failed": True, "outcome": "failed"},
+    "slaq-trial": {"key": "x", "what": "waits", "losses": [1.0], "computed": 1e6, "waited": 0.0},
+    "slaq-prove": {"proof": "x" * 32},
+}
+EVERYTHING = {**REQUESTS, **MESSAGES}
+OWN, OTHERS, WORKERS = "own", "other's", "worker's"
+CLAIMS = (OWN, OTHERS, "", "unknown", WORKERS, None, 3, ["b"], {"a": 1}, b"x", "x" * 999)
+
+
+def test_every_handler_is_attacked():
+    known = {f"slaq_{name}" for name in handlers.REQUESTS}
+    known |= {f"slaq-{name}" for name in handlers.MESSAGES}
+    assert known <= EVERYTHING.keys()
+
+
+async def attack(eve, victim, worker, operation, message, claim):
+    """Send a request or message of `eve` that claims to be somebody else's."""
+    people = {OWN: eve.id, OTHERS: victim.id, WORKERS: worker}
+    if isinstance(claim, str):
+        claim = people.get(claim, claim)
+    if operation in MESSAGES:
+        eve._send_to_scheduler({"op": operation, **message, "client": claim, "worker": worker})
+    else:
+        with contextlib.suppress(Exception):
+            await getattr(eve.scheduler, operation)(**message, client=claim)
+
+
+def seen_of(plugin):
+    """All that others could have changed of job "a"."""
+    jobs = plugin.jobs
+    if "a" not in jobs.reports:
+        return "job a has ended"
+    job, sets = plugin.engine.jobs["a"], (jobs.stopping, jobs.paused, jobs.queued)
+    state = [name for each in sets for name in each], plugin.memory.kind_name("a")
+    rules = plugin.settings.policy, plugin.engine.owners, dict(plugin.pools.limits.most)
+    counts = dict(jobs.reports), job.loss, job.max_iter, job.weight
+    return jobs._runs["a"], *state, *rules, *counts, jobs.owner["a"], jobs.usage
+
+
+@pytest.mark.parametrize("operation", EVERYTHING)
+def test_nobody_acts_for_another_whatever_the_message_says(operation):
+    @gen_cluster(client=True, nthreads=ONE)
+    async def test(c, s, a):
+        plugin = await start_plugin(c, s, operators=["root"])
+        broken = []
+        with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
+            async with Client(s.address, asynchronous=True, set_as_default=False) as eve:
+                for claim in CLAIMS:
+                    async with slaq.job("a", client=c, owner="ann", max_iter=99) as job:
+                        job.report(0.5)
+                        await until(lambda: plugin.jobs.reports == {"a": 1})
+                        before, owner = seen_of(plugin), plugin.jobs.owner_of(c.id)
+                        await attack(eve, c, a.address, operation, EVERYTHING[operation], claim)
+                        assert await eve.submit(inc, 1, pure=False) == 2
+                        if seen_of(plugin) != before or plugin.jobs.owner_of(c.id) != owner:
+                            broken.append(claim)
+        assert broken == []
+        assert plugin.failed is None
+
+    test()
+
+
+anything = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.binary()),
+    lambda some: st.lists(some, max_size=3) | st.dictionaries(st.text(), some, max_size=3),
+    max_leaves=5,
+)
+arguments = {name for message in EVERYTHING.values() for name in message} | {"run", "by", "proof"}
+attacks = st.tuples(
+    st.sampled_from(sorted(EVERYTHING)),
+    st.sampled_from(CLAIMS) | anything,
+    st.dictionaries(st.sampled_from(sorted(arguments - {"by", "what"})), anything, max_size=3),
+)
+
+
+@settings(max_examples=15)
+@given(st.lists(attacks, min_size=5, max_size=30))
+def test_malformed_messages_change_nothing_of_others(some):
+    async def scenario(client, cluster, plugin):
+        async with cluster.client() as eve, slaq.job("a", client=client, owner="ann") as job:
+            job.report(0.5)
+            await asyncio.sleep(1.0)
+            before = seen_of(plugin)
+            worker = cluster.workers[0].address
+            for operation, claim, more in some:
+                message = {**EVERYTHING[operation], **more}
+                if operation in ("slaq_open", "slaq_left", "slaq_introduce"):
+                    message.pop("proof", None)  # it would be waited for
+                await attack(eve, client, worker, operation, message, claim)
+            await asyncio.sleep(1.0)
+            assert seen_of(plugin) == before
+            assert eve.status == client.status == "running"
+            for name in plugin.jobs.reports.keys() - {"a"}:
+                plugin.end_job(name)
+
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
+        on_virtual_clock(scenario, [1], operators=["root"])
+
+
+@with_plugin(ONE)
+async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin, a):
+    async with slaq.job("a", client=c) as job:
+        comm = await connect(s.address)
+        await comm.write({"op": "register-client", "client": c.id, "reply": False, "versions": {}})
+        await comm.read()
+        with captured_logger("dask_slaq", propagate=False) as log:
+            for loss in (-1.0, -2.0):
+                await comm.write([{"op": "slaq-report", "job": "a", "loss": loss}])
+            await comm.write([{"op": "slaq-leave", "job": "a"}])
+            await until(lambda: plugin.messages._dropped._held)
+            job.report(1.0)
+            await until(lambda: plugin.jobs.reports == {"a": 1})
+        assert "another client's" in log.getvalue()
+        assert plugin.engine.jobs["a"].loss == 1.0
+        await comm.close()
+
+
+@with_plugin(ONE)
+async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        slaq.job("a", client=c),
+    ):
+        send = eve._send_to_scheduler
+
+        def as_another(message):
+            send({**message, "client": c.id} if message["op"] == "update-graph" else message)
+
+        eve._send_to_scheduler = as_another
+        with dask.annotate(slaq_job="a"):
+            future = eve.submit(inc, 1, key="theirs")
+        await until(lambda: "theirs" in s.tasks and s.tasks["theirs"].state == "memory")
+        assert plugin.pools.bindings[-1].job == f"other:{eve.id}"
+        eve._send_to_scheduler = send
+        s.client_releases_keys(["theirs"], c.id, "test")
+        del future
+
+
+@with_plugin(ONE)
+async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
+    async with slaq.job("a", client=c):
+        with captured_logger("dask_slaq", propagate=False) as log:
+            c._send_to_scheduler({"op": "slaq-trial", "key": "x", "worker": a.address})
+            await until(log.getvalue)
+            for op in ("slaq-leave", "slaq-expect", "slaq-prove"):
+                a.batched_stream.send({"op": op, "job": "a", "client": c.id, "proof": "x" * 32})
+            a.batched_stream.send({"op": "slaq-report", "job": "a", "loss": 1.0, "client": c.id})
+            await until(lambda: plugin.jobs.reports == {"a": 1})
+            assert "only workers tell what trials do" in log.getvalue()
+
+
+# Proofs
+
+
+@with_plugin(ONE)
+async def test_a_client_without_a_proof_is_told_to_be_of_an_older_release(c, s, plugin, a):
+    for ask in (
+        functools.partial(c.scheduler.slaq_open, name="a", client=c.id),
+        functools.partial(c.scheduler.slaq_close, name="a", client=c.id),
+    ):
+        with pytest.raises(NotAllowed, match="runs an older release of dask_slaq"):
+            await ask()
+    with pytest.raises(NotAllowed, match="none of a connected client"):
+        await c.scheduler.slaq_open(name="a", client=c.id, proof=["x"])
+
+
+@with_plugin(ONE)
+async def test_a_scheduler_of_an_older_release_is_told_to_be_one(c, s, plugin, a):
+    s.task_metadata["slaq"].pop("proof")
+    with dask.config.set({"slaq.require-plugin": True}), pytest.raises(NoPlugin, match="older"):
+        async with slaq.job("a", client=c):
+            pass
+    with captured_logger("dask_slaq", propagate=False) as log:
+        async with slaq.job("a", client=c) as job:
+            job.report(1.0)
+    assert "jobs run under plain Dask: the scheduler at" in log.getvalue()
+    assert c.status == "running"
+
+
+@with_plugin(ONE)
+async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_path):
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        slaq.job("a", client=c),
+    ):
+        ((secret, sender),) = plugin.identity._secrets.items()
+        assert sender.client == c.id and len(secret) == 32
+        with captured_logger("dask_slaq", propagate=False) as log:
+            await slaq.set("a", weight=2, client=c)
+            eve._send_to_scheduler({"op": "slaq-prove", "proof": secret})
+            await until(lambda: plugin.messages._dropped._held)
+        assert plugin.identity._secrets == {secret: sender}
+        shown = [
+            log.getvalue(), await slaq.status(eve), await eve.scheduler.slaq_audit(),
+            await eve.get_events(), await eve.scheduler.slaq_history(), s.task_metadata,
+            await slaq.explain("a", client=eve),
+        ]  # fmt: skip
+        assert secret not in repr(shown)
+        await eve.dump_cluster_state(str(tmp_path / "dump"), format="yaml")
+        assert secret not in (tmp_path / "dump.yaml").read_text()
+    await until(lambda: not plugin.jobs.reports)
+
+
+@with_plugin(ONE)
+async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
+    def in_task(name):
+        with worker_client() as client, slaq.job(name, client=client) as job:
+            job.report(1.0)
+            return client.submit(inc, 1, pure=False).result()
+
+    def by_get_client(name):
+        from distributed import secede
+
+        client = get_client()
+        secede()
+        with slaq.job(name, client=client) as job:
+            job.report(1.0)
+            return client.submit(inc, 1, pure=False).result()
+
+    assert await c.submit(in_task, "a") == 2
+    assert await c.submit(by_get_client, "b") == 2
+    async with Client(s.address, asynchronous=True, set_as_default=False) as other:
+        async with slaq.job("c", client=c) as one, slaq.job("d", client=other) as two:
+            one.report(1.0), two.report(2.0)
+            await slaq.pause("c", client=other)  # without operators everyone may
+            await until(lambda: plugin.jobs.reports == {"c": 1, "d": 1})
+        # One that connects again keeps its name, and proves it anew.
+        first = other.scheduler_comm
+        first.comm.abort()
+        await until(lambda: other.status == "running" and other.scheduler_comm is not first)
+        async with slaq.job("e", client=other) as job:
+            job.report(1.0)
+            await job.stop()
+            await until(lambda: job._asked_to_stop)
+    assert {entry["job"] for entry in plugin.jobs.ended} == set("abcde")
+    assert len(plugin.identity._secrets) <= 2 + len(s.clients)
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_proofs_outlive_the_plugin(c, s, a):
+    await start_plugin(c, s)
+    async with slaq.job("a", client=c):
+        pass
+    await c.unregister_scheduler_plugin("slaq")
+    await start_plugin(c, s)
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+
+
+# What is published
+
+
+@with_plugin(ONE, operators=["root"])
+async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
+    lines = {"event": "audit", "at": 0.0, "when": "today", "message": "root asked for it"}
+    async with Client(s.address, asynchronous=True, set_as_default=False) as eve:
+        async with slaq.job("a", client=c) as job:
+            run = plugin.jobs._runs["a"]
+            for topic in (AUDIT_TOPIC, ALERT_TOPIC, "slaq-steer"):
+                for event in (1, None, ["x"], lines, {"what": "stop", "run": run, "job": "a"}):
+                    await eve.log_event(topic, event)
+            job.report(1.0)
+            assert not await eve.scheduler.slaq_audit()
+            await slaq.set("a", weight=2, client=c)
+            assert not job._asked_to_stop
+        (line,) = await eve.scheduler.slaq_audit()
+        assert line["what"] == "set job 'a' weight=2"
+        await until(lambda: not plugin.jobs.reports)
+        (ended,) = await slaq.ended(eve)
+        assert ended["job"] == "a"
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_a_client_sets_off_no_notice(c, s, a):
+    told = []
+    plugin = await start_plugin(c, s, notify={"default": {"webhook": "http://127.0.0.1:1/x"}})
+    plugin.notices._send = lambda *what: told.append(what)
+    await c.log_event(ALERT_TOPIC, {"event": "failed", "owner": "ann", "message": "a lie"})
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+    await until(lambda: told)
+    assert [notice["event"] for _, _, notice in told] == ["done"]
+
+
+@with_plugin(ONE)
+async def test_alerts_that_are_none_are_left_out(c, s, plugin, a):
+    alerts = await alerts_of(c, s)
+    await c.log_event(ALERT_TOPIC, 1)
+    await c.log_event(ALERT_TOPIC, {"what": "else"})
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+    await until(lambda: [alert["event"] for alert in alerts] == ["done"])
