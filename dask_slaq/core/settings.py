@@ -22,6 +22,8 @@ STOP, OUTSIDE = "slaq-stop", "slaq-outside"
 ALERT_TOPIC = "slaq"
 #: Topic of events on who changed what.
 AUDIT_TOPIC = "slaq-audit"
+#: What tasks report to the block of their client, and beginning of the topics for it.
+LOSS_TOPIC = "slaq-loss"
 #: Name of the stand-in for a plugin that could not start, and key of the reason in the scheduler's
 #: metadata.
 NOT_STARTED = "slaq-not-started"

@@ -67,8 +67,9 @@ def sender_of_message() -> Sender | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is _LOOP:
-            names, comm = frame.f_locals["extra"], frame.f_locals["comm"]
-            return Sender(_text(names.get("client")), _text(names.get("worker")), comm)
+            known = frame.f_locals
+            names = known["extra"]
+            return Sender(_text(names.get("client")), _text(names.get("worker")), known["comm"])
         frame = frame.f_back
     return None
 

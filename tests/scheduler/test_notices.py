@@ -145,10 +145,13 @@ async def test_a_scheduler_that_closes_waits_a_moment_for_the_last_notice(c, s, 
 
 
 @gen_cluster(client=True, nthreads=ONE)
-async def test_events_that_clients_make_up_harm_nobody(c, s, a):
+async def test_events_that_others_make_up_are_told_nobody(c, s, a):
     with server() as (url, got):
         plugin = await start_plugin(c, s, notify={"default": {"webhook": url}})
         for event in (1, {"event": ["done"]}, {"event": "done", "owner": ["a"], "loss": b"x"}):
             s.log_event("slaq", event)
+        async with slaq.job("a", client=c) as job:
+            job.report(0.5)
         await until(lambda: got)
+        assert [notice["event"] for _, _, notice in got] == ["done"]
         assert plugin.failed is None

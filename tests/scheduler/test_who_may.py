@@ -311,6 +311,37 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
         assert ended["job"] == "a"
 
 
+@with_plugin(ONE)
+async def test_a_client_publishes_under_no_topic_of_the_plugin(c, s, plugin, a):
+    def train(report):
+        report(0.5)
+
+    alerts = await alerts_of(c, s)
+    async with (
+        Client(s.address, asynchronous=True, set_as_default=False) as eve,
+        slaq.job("a", client=c) as job,
+    ):
+        await c.submit(train, job.reporter())
+        await until(lambda: plugin.jobs.reports == {"a": 1})
+        seen = await eve.get_events()
+        ((topic, ((_, message),)),) = [e for e in seen.items() if e[0].startswith("slaq-loss")]
+        lie = {"event": "done", "job": "a", "message": "a lie"}
+        with captured_logger("dask_slaq", propagate=False) as log:
+            for where, what in ((topic, {**message, "loss": -1e6}), (ALERT_TOPIC, lie)):
+                await eve.log_event(where, what)
+                await eve.log_event(["else", where], what)
+                event = {"op": "log-event", "topic": where, "msg": what, "worker": a.address}
+                eve._send_to_scheduler(event)
+            await eve.log_event("of eve", 1)
+            await c.submit(train, job.reporter(), pure=False)
+            await until(lambda: plugin.jobs.reports == {"a": 2})
+        assert plugin.engine.jobs["a"].loss == 0.5
+        assert "clients may not publish under 'slaq-loss-" in log.getvalue()
+        assert len(await eve.get_events("of eve")) == 1
+    await until(lambda: [alert["event"] for alert in alerts] == ["done"])
+    assert alerts[0]["message"] != "a lie"
+
+
 @gen_cluster(client=True, nthreads=ONE)
 async def test_a_client_sets_off_no_notice(c, s, a):
     told = []

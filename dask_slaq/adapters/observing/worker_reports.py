@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary, ref
 
 from dask_slaq.adapters.observing.session import ReportSession, log_stop, pass_on
 from dask_slaq.adapters.observing.worker_stops import end, end_on_workers, hold, worker_here
+from dask_slaq.core.settings import LOSS_TOPIC
 
 _inboxes: WeakValueDictionary[str, Mailbox] = WeakValueDictionary()
-_ACTION = "slaq-loss"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Address:
         delay the result, since a worker pauses between two messages.
         """
         try:
-            message = {"action": _ACTION, "inbox": self.inbox, "loss": float(loss)}
+            message = {"action": LOSS_TOPIC, "inbox": self.inbox, "loss": float(loss)}
             worker = worker_here()
             if worker is None:  # a local scheduler runs tasks in threads of this process
                 _deliver(message)
@@ -98,14 +98,14 @@ def _subscribe(client: Any) -> str | None:
     if client is None:
         return None
     # Not the client's own topic, on which Dask logs an event after the client has gone.
-    topic = f"{_ACTION}-{client.id}"
+    topic = f"{LOSS_TOPIC}-{client.id}"
     client.subscribe_topic(topic, _hear)
     return topic
 
 
 def _hear(event: tuple[float, Any]) -> None:
     _, message = event
-    if isinstance(message, dict) and message.get("action") == _ACTION:
+    if isinstance(message, dict) and message.get("action") == LOSS_TOPIC:
         _deliver(message)
 
 

@@ -17,8 +17,17 @@ from distributed.core import error_message
 
 from dask_slaq.core.errors import InvalidSetting, NotAllowed, SlaqError
 from dask_slaq.core.memory import read_kind
-from dask_slaq.core.settings import check_owner, is_number, shown
+from dask_slaq.core.settings import (
+    ALERT_TOPIC,
+    AUDIT_TOPIC,
+    LOSS_TOPIC,
+    check_owner,
+    is_number,
+    shown,
+)
 from dask_slaq.core.usage import check_by
+from dask_slaq.memory import MEMORY_TOPIC
+from dask_slaq.scheduler.hooks import replace, screen
 from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
@@ -45,6 +54,8 @@ AUDITED, ALWAYS = ("steer", "policy", "owner", "limit"), ("introduce", "close", 
 #: Those that only a client may ask for that proves who it is; and those whose first argument it is.
 OF_CLIENT = ("introduce", "open", "close")
 PEOPLES = (*OF_CLIENT, "steer")
+#: Topics under which the plugin publishes.
+OURS = frozenset({ALERT_TOPIC, AUDIT_TOPIC, MEMORY_TOPIC})
 #: Messages of streams, each by the name of its method, and what they are in words.
 MESSAGES = {
     "prove": "proof",
@@ -54,6 +65,11 @@ MESSAGES = {
     "trial": "trial",
     "leave": "end of a block",
 }
+
+
+def _is_ours(topic: object) -> bool:
+    """Return whether the plugin or its workers publish under a topic."""
+    return isinstance(topic, str) and (topic in OURS or topic.startswith(LOSS_TOPIC))
 
 
 class Messages:
@@ -74,6 +90,32 @@ class Messages:
         scheduler.handlers.update(self._requests)
         for name, what in MESSAGES.items():
             scheduler.stream_handlers[f"slaq-{name}"] = self._follow(name, what)
+        screen(scheduler, "log-event", self._may_publish)
+        scheduler.handlers["log_event"] = replace(scheduler.handlers["log_event"], self._screened)
+
+    def _screened(self, log_event: Callable[..., None]) -> Callable[..., None]:
+        """Return Dask's handler of events by clients, without those under topics of the plugin."""
+
+        def screened(topic: Any, msg: Any) -> None:
+            if self._may_publish(topic):
+                log_event(topic=topic, msg=msg)
+
+        return screened
+
+    def _may_publish(self, topic: Any = None, **message: Any) -> bool:
+        """Return whether an event may go to those who follow its topic; else it is dropped.
+
+        Clients follow topics of the plugin for alerts, and for losses that tasks report on workers.
+        """
+        topics = [topic] if isinstance(topic, str) else topic
+        if not isinstance(topics, list | tuple | set) or not any(map(_is_ours, topics)):
+            return True
+        sender = sender_of_message()
+        if sender is not None and sender.worker:
+            return True
+        error = NotAllowed(f"clients may not publish under {shown(topic)}")
+        self._dropped.add("event", "" if sender is None else sender.name, error)
+        return False
 
     def _answer(self, name: str) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""
