@@ -320,10 +320,10 @@ class SlaqPlugin(SchedulerPlugin):
                 exc_info=error,
             )
             self._rest()
-            event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
-            self.scheduler.log_event(ALERT_TOPIC, event)
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.give_up)
+            event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
+            self.scheduler.log_event(ALERT_TOPIC, event)
 
     def began(self, name: str) -> None:
         """Make decisions from now on, because a job was opened."""
