@@ -398,19 +398,23 @@ class SlaqPlugin(SchedulerPlugin):
         if self.jobs.reports:
             self.task_owners.own(client, tasks)
 
-    @guarded_as(always=True)
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a task: charge it, copy it if it is late, move it in its pool.
+        """Follow a task. See `SchedulerPlugin`. It is called some six times per task.
 
-        See `SchedulerPlugin`. Without jobs, nothing is in a pool.
+        Without jobs, nothing is in a pool. Usage is counted after a failure, too.
         """
-        if start == "processing":  # usage is counted after a failure, too
+        if start == "processing":
             ran = kwargs.get("startstops") or ()
             self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        if self.failed is not None:
+        elif not (finish == "processing" or self.jobs.reports or self.pools.limits.most):
             return
+        self._follow(key, start, finish, kwargs)
+
+    @guarded
+    def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
+        """Charge a task, copy it if it is late, move it in its pool."""
         limits = self.pools.limits.most
         if "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
@@ -564,7 +568,7 @@ class SlaqPlugin(SchedulerPlugin):
 #: have (None), and those put around a handler of messages or a periodic callback: how, and which.
 HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "update_graph": None,
-    "transition": None,
+    "_follow": None,  # what `transition` calls, if there is anything to do
     "add_worker": None,
     "remove_worker": None,
     "remove_client": None,
