@@ -23,7 +23,7 @@ from dask_slaq.config import settings
 from dask_slaq.core.engine import Engine, Predictor
 from dask_slaq.core.errors import NoPlugin
 from dask_slaq.core.recording import Recorder
-from dask_slaq.core.settings import ALERT_TOPIC
+from dask_slaq.core.settings import ALERT_TOPIC, STEER_TOPIC
 from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.scheduler.activity import Activity
 from dask_slaq.scheduler.adaptive import Scaling, add_scaling
@@ -466,6 +466,7 @@ class SlaqPlugin(SchedulerPlugin):
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """End the jobs of a client that left, after a failure too. See `SchedulerPlugin`."""
         self.jobs.accounts.settle()  # while it is known who it was
+        scheduler.unsubscribe_topic(STEER_TOPIC, client)  # Dask would keep that
         for name in [n for n, pool in self.pools.pools.items() if pool.client == client]:
             self.end_job(name)
 

@@ -23,6 +23,7 @@ import dask_slaq as slaq
 from dask_slaq.core import ends, job_history, usage
 from dask_slaq.core.forecast import from_memory
 from dask_slaq.core.memory import runs, stages
+from dask_slaq.core.settings import STEER_TOPIC
 from dask_slaq.scheduler import accounts, jobs
 from dask_slaq.scheduler.pools import durations, label_limits
 
@@ -133,6 +134,7 @@ def test_what_comes_and_goes_leaves_nothing(recorded, tmp_path):
                 gc.collect()
                 sizes.append(reachable(plugin))
         assert plugin.failed is None and plugin.memory.broken is None
+        assert not s._broker._topics[STEER_TOPIC].subscribers, "clients that left are told still"
         before, after = sizes
         more = {name: n - before[name] for name, n in after.items() if n - before[name] >= GROWTH}
         assert not more, f"grown in {ROUNDS[1] - ROUNDS[0]} rounds, by type: {more}"
