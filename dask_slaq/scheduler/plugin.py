@@ -355,11 +355,10 @@ class SlaqPlugin(SchedulerPlugin):
             )
             self.shown.drop()
             self._rest()
-            event = {"event": "fell back", "job": "", "owner": "", "message": self.failed}
-            self.alert(event)
             self.messages.waiting.look()
             # Not at once: the error may have come from inside a transition.
             asyncio.get_running_loop().call_soon(self.pools.give_up)
+            self.alert({"event": "fell back", "job": "", "owner": "", "message": self.failed})
 
     def alert(self, event: dict[str, Any]) -> None:
         """Tell an alert to its owner and to all clients, after a failure too.
@@ -469,19 +468,23 @@ class SlaqPlugin(SchedulerPlugin):
                 return True
         return False
 
-    @guarded_as(always=True)
     def transition(
         self, key: Any, start: str, finish: str, *args: Any, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Follow a task: charge it, copy it if it is late, move it in its pool.
+        """Follow a task. See `SchedulerPlugin`. It is called some six times per task.
 
-        See `SchedulerPlugin`. Without jobs, nothing is in a pool.
+        Without jobs, nothing is in a pool. Usage is counted after a failure, too.
         """
-        if start == "processing":  # usage is counted after a failure, too
+        if start == "processing":
             ran = kwargs.get("startstops") or ()
             self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        if self.failed is not None:
+        elif not (finish == "processing" or self.jobs.reports or self.pools.limits.most):
             return
+        self._follow(key, start, finish, kwargs)
+
+    @guarded
+    def _follow(self, key: Any, start: str, finish: str, kwargs: dict[str, Any]) -> None:
+        """Charge a task, copy it if it is late, move it in its pool."""
         limits = self.pools.limits.most
         if "processing" in (start, finish):
             self.spares.transition(key, start, finish, kwargs)
@@ -639,7 +642,7 @@ class SlaqPlugin(SchedulerPlugin):
 #: have (None), and those put around a handler of messages or a periodic callback: how, and which.
 HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "update_graph": None,
-    "transition": None,
+    "_follow": None,  # what `transition` calls, if there is anything to do
     "add_worker": None,
     "remove_worker": None,
     "remove_client": None,
