@@ -115,7 +115,7 @@ class Desk:
                 if not (seat.waits or seat.away) and self._left_pool(seat):
                     # Dask does not tell the scheduler if the task has seceded before.
                     seat.away = True
-                    self._post(self._message(seat, "waits"))
+                    self._post(self._message(seat, "left"))
             self._settle()
 
     def _left_pool(self, seat: Seat) -> bool:
@@ -179,8 +179,9 @@ class Desk:
     def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
         """Send the scheduler what a trial does from now on, and what was not sent before.
 
-        `what` is ``"reports"``, ``"waits"`` without a thread, ``"goes"`` on after it `waited` some
-        seconds, or ends as it was ``"pruned"`` or ``"stopped"``.
+        `what` is ``"reports"``, ``"waits"`` in its report, ``"goes"`` on after it `waited` some
+        seconds, has ``"left"`` its thread by itself and computes, or ends as it was ``"pruned"`` or
+        ``"stopped"``.
         """
         self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
 

@@ -65,7 +65,7 @@ def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
     if desk.must_wait(seat) and pool is not None and not seat.away:
         _wait(desk, seat)
     elif now - seat.sent >= PAUSE:
-        desk.send(seat, "waits" if seat.away else "reports")
+        desk.send(seat, "left" if seat.away else "reports")
     seat.since = monotonic()
     _raise_verdict(desk, seat)
     return True

@@ -227,15 +227,16 @@ class Searches:
         trial = search.trials.at(key, worker, number)
         search.trials.report(trial, losses, computed)
         trial.waited += waited
-        tracker.charge_part(pool, ts, computed, at if what != "waits" else None)
+        rests = what in ("waits", "left")
+        tracker.charge_part(pool, ts, computed, None if rests else at)
         if math.isfinite(search.trials.best):
             for _ in losses:
                 self._report(pool.name, search.trials.best)
         if what in ("pruned", "stopped"):
             trial.verdict = what
-        if what == "waits":
+        if rests:
             trial.waits = True
-            tracker.rested(ts)
+            tracker.rested(ts, idle=what == "waits")
         elif what == "goes" or trial.waits:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
