@@ -445,6 +445,7 @@ class SlaqPlugin(SchedulerPlugin):
         """Reallocate soon after a worker left. See `SchedulerPlugin`."""
         self.pools.forget_worker(worker)
         self.spares.forget_worker(worker)
+        self.searches.forget_worker(worker)
         if self.jobs.reports:
             self.changed()
 
@@ -459,6 +460,7 @@ class SlaqPlugin(SchedulerPlugin):
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Tell owners of alerts, after a failure too. See `SchedulerPlugin`."""
+        self.searches.log_event(topic, msg)
         if topic == ALERT_TOPIC:
             self.notices.tell(msg)
 

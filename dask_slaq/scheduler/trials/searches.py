@@ -10,14 +10,25 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from time import monotonic
+from collections.abc import Callable, Collection, Mapping, Sequence
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.trials import EXPLORE, Account, Room, SearchSettings, Trials, choose
+from dask_slaq.core.trials import (
+    EXPLORE,
+    MANY,
+    TARGET,
+    Account,
+    Footprint,
+    Room,
+    SearchSettings,
+    Trials,
+    admitted,
+    choose,
+)
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.timers import Soon
 
@@ -38,8 +49,10 @@ REPEAT = 0.4
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
 #: Number of ended searches whose trials are remembered.
 REMEMBERED = 100
-#: Part of a worker's memory limit above which no further trial should wait there.
-CROWDED = 0.6
+#: Reports in which a model whose length is unknown is taken to grow.
+STEPS = 100
+#: Topic of the events by which nannies tell that they restart a worker for its memory.
+RESTARTED = "worker-restart-memory"
 
 
 class Search:
@@ -50,6 +63,8 @@ class Search:
         self.trials = Trials(settings)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
+        self.model = Footprint()
+        self.deadly = 0  # largest memory limit of a worker that died of its memory
         self.outcome: str | None = None  # how its block was left; None while it is open
         self.bound: int | None = None
 
@@ -69,6 +84,18 @@ class Search:
     def takes_new(self, ws: WorkerState) -> bool:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
         return not self.pool.kinds or any(kind.suits(ws) for kind in self.pool.kinds)
+
+    @property
+    def steps(self) -> int:
+        """Expected number of reports of a model."""
+        return self.trials.settings.steps or self.trials.longest or STEPS
+
+    def growth_to_come(self, worker: str) -> float:
+        """Return the bytes by which its models that have reported still grow on a worker."""
+        if not self.model.per_step:
+            return 0.0
+        there = (trial for trial in self.trials.alive.values() if trial.worker == worker)
+        return self.model.per_step * sum(max(self.steps - trial.reports, 1) for trial in there)
 
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
@@ -116,6 +143,9 @@ class Searches:
         self._planned: dict[str, int] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
+        # Their memory in bytes, the Unix time at which they told, and their memory limit.
+        self._memory: dict[str, tuple[float, float, int]] = {}
+        self._restarting: set[str] = set()  # for their memory
 
     # Coming and going
 
@@ -151,7 +181,8 @@ class Searches:
         self._decide()
         if not self.running:
             self._beat.stop()
-            self._desks.clear()
+            for known in (self._desks, self._memory, self._restarting):
+                known.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
@@ -207,11 +238,14 @@ class Searches:
         at: float,
         number: Any = None,
         run_id: int | None = None,
+        grown: Sequence[float | None] = (),
+        memory: float | None = None,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
         `computed` and `waited` are seconds since the message before, `at` is the worker's Unix
-        time, and `run_id` Dask's number of the run of the task.
+        time, and `run_id` Dask's number of the run of the task. The worker has taken `memory` in
+        bytes, and has `grown` by so many before each loss; None where it does not know.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -225,6 +259,10 @@ class Searches:
         self._desks[worker] = self._comm(worker)
         search.begun.pop(key, None)
         trial = search.trials.at(key, worker, number)
+        if memory is not None:
+            ws = ts.processing_on
+            self._memory[worker] = memory, time(), ws.memory_limit
+            self._learn(search.model, ws, memory, grown, first=not trial.reports)
         search.trials.report(trial, losses, computed)
         trial.waited += waited
         rests = what in ("waits", "left")
@@ -243,6 +281,42 @@ class Searches:
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
         if what != "reports" or not trial.in_turn or worker not in self._told:
+            self._soon.ask()
+
+    def _learn(
+        self,
+        model: Footprint,
+        ws: WorkerState,
+        memory: float,
+        grown: Sequence[float | None],
+        *,
+        first: bool,
+    ) -> None:
+        """Learn by how much the models of a search grow; see `message`."""
+        for bytes_ in grown:
+            if bytes_ is not None:
+                (model.begin if first else model.step)(bytes_)
+            elif first:
+                # Compared with the least that Dask has seen there within its last half minute.
+                model.guess(memory - ws.memory.optimistic)
+            first = False
+
+    def log_event(self, topic: str, event: Any) -> None:
+        """Note that a nanny is about to restart a worker for its memory."""
+        if topic == RESTARTED and isinstance(event, dict):
+            worker = event.get("worker")
+            if worker in self._memory:
+                self._restarting.add(worker)
+                if worker not in self._scheduler.workers:
+                    self.forget_worker(worker)
+
+    def forget_worker(self, worker: str) -> None:
+        """Let nothing more wait on workers like one that has died of its memory."""
+        *_, limit = self._memory.get(worker, (0,))
+        if worker in self._restarting:
+            self._restarting.remove(worker)
+            for search in self.running.values():
+                search.deadly = max(search.deadly, limit)
             self._soon.ask()
 
     def transition(self, key: Any, start: str, finish: str) -> None:
@@ -370,13 +444,40 @@ class Searches:
             used += min(mine, ws.nthreads)
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
+            crowded, admits = self._memory_room(search, ws)
             rooms[address] = Room(
-                threads, may_begin, _is_crowded(ws), search.takes_new(ws), mine, mine + idle
+                threads, may_begin, crowded, admits, search.takes_new(ws), mine, mine + idle
             )
         search.account.update(pool.share, used, seconds)
         if not pool.paused:
             self._limit(search, rooms, waits, wanted)
         return rooms
+
+    def _memory_room(self, search: Search, ws: WorkerState) -> tuple[bool, int]:
+        """Return whether a worker is above its target, and how many models may begin there.
+
+        More may always begin in threads that are free, as under plain Dask.
+        """
+        if ws.status != Status.running:
+            return True, 0
+        limit = ws.memory_limit
+        if not limit:
+            return False, MANY
+        if limit <= search.deadly:
+            return True, 0
+        memory, told, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
+        if told < ws.last_seen:  # the last heartbeat is fresher
+            memory = ws.memory.process
+        left, unseen = TARGET * limit - memory, 0
+        for other in self.running.values():
+            left -= other.growth_to_come(ws.address)
+            there = sum(ts.processing_on is ws for ts in other.begun.values())
+            running = min(there, max(ws.nthreads - (load(ws) - there), 0))
+            if other is search:
+                unseen = running
+            else:
+                left -= running * (other.model.bytes(other.steps) or 0.0)
+        return left < 0, admitted(search.model, search.steps, unseen, left)
 
     def _limit(
         self,
@@ -477,11 +578,3 @@ _UNKNOWN: dict[str, Any] = {
 def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:
     """Return whether the inputs of a task have arrived on its worker."""
     return all(ws in (dep.who_has or ()) for dep in ts.dependencies)
-
-
-def _is_crowded(ws: WorkerState) -> bool:
-    """Return whether no further trial should wait on a worker."""
-    if ws.status != Status.running:
-        return True
-    limit = ws.memory_limit
-    return bool(limit) and ws.memory.process > CROWDED * limit

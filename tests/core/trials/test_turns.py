@@ -90,7 +90,9 @@ def test_nothing_more_waits_than_may(room):
 def test_trials_may_swap_while_nothing_more_may_wait():
     trials = trials_at(*"aa", max_waiting=1)
     train(trials, 1)
-    assert allowed(choose(trials, {"a": Room(1, 1)}, unstarted=3)["a"]) == [0]
+    assert allowed(choose(trials, {"a": Room(1)}, unstarted=3)["a"]) == [0]
+    # The thread that a swap frees would go to a task that is there, and one more would wait.
+    assert allowed(choose(trials, {"a": Room(1, 1)}, unstarted=3)["a"]) == [1]
 
 
 def test_a_crowded_worker_ends_what_is_nearest_to_its_end():
