@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from dask_slaq.core.trials import (
     MANY,
     TARGET,
     Account,
+    EndedSearches,
     Footprint,
     Room,
     SearchSettings,
@@ -47,8 +48,6 @@ BEAT = 0.5
 REPEAT = 0.4
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
-#: Number of ended searches whose trials are remembered.
-REMEMBERED = 100
 #: Reports in which a model whose length is unknown is taken to grow.
 STEPS = 100
 #: Topic of the events by which nannies tell that they restart a worker for its memory.
@@ -133,7 +132,7 @@ class Searches:
         self._report, self._stopping, self._end_job = report, stopping, end_job
         self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
-        self.ended: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        self.ended = EndedSearches()
         self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
         self._soon = Soon(self._decide_if_active, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
         self._decided = 0.0
@@ -174,10 +173,8 @@ class Searches:
         search = self.running.pop(name, None)
         if search is None:
             return
-        self.ended[search.run] = search.trials.as_dicts()
+        self.ended.add(search.run, search.trials.as_dicts())
         self._leave_to_dask(search)
-        while len(self.ended) > REMEMBERED:
-            self.ended.popitem(last=False)
         self._decide()
         if not self.running:
             self._beat.stop()
@@ -192,7 +189,7 @@ class Searches:
         self._told.clear()
         loop = asyncio.get_running_loop()
         for name, search in self.running.items():
-            self.ended[search.run] = search.trials.as_dicts()
+            self.ended.add(search.run, search.trials.as_dicts())
             # Not at once: this may be called inside a transition.
             loop.call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
@@ -218,7 +215,7 @@ class Searches:
                 seen = {trial["key"] for trial in known}
                 rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
-        return self.ended.get(run, [])
+        return self.ended.get(run)
 
     def describe(self, name: str) -> str | None:
         """Return in words what the trials of a search do; None for another job."""
@@ -326,6 +323,8 @@ class Searches:
         if search is None:
             self._soon.ask()  # it may leave a thread to trials, or take one
             return
+        if finish == "waiting":
+            search.trials.again(key)
         if finish == "processing":
             ts = self._scheduler.tasks[key]
             search.begun[key] = ts

@@ -151,3 +151,46 @@ async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
         await c.cancel(held)
         await Event("go").set()
         assert set(await results(busy)) <= {*range(4), KilledWorker}
+
+
+@with_plugin(TWO)
+async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, range(16), pure=False)
+        trials = plugin.searches.running["grid"].trials
+        await until(lambda: len(s.workers[a.address].has_what) >= 3 and trials.alive)
+        lost = {ts.key for ts in s.workers[a.address].has_what}
+        await a.close(executor_wait=False)
+        rows = {row["key"]: row["state"] for row in await search.trials()}
+        assert not {key for key in lost if rows[key] == "done"}
+        begun_again = set()
+        while not all(future.done() for future in futures):
+            rows = await search.trials()
+            assert len(rows) == len({row["key"] for row in rows}) == 16
+            for key in lost & trials.alive.keys():
+                begun_again.add(key)
+                assert trials.alive[key].score == trials.alive[key].known
+            await asyncio.sleep(0.005)
+        assert await c.gather(futures) == list(range(16))
+        assert begun_again == lost
+    assert [row["state"] for row in await search.trials()] == ["done"] * 16
+
+
+@with_plugin(ONE)
+async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a):
+    event = Event("well")
+
+    def fail_first(number):
+        slaq.report(1.0)
+        if not Event("well").is_set():
+            raise ValueError(number)
+        return number
+
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(fail_first, range(2), pure=False)
+        assert await results(futures) == [ValueError] * 2
+        assert [row["state"] for row in await search.trials()] == ["failed"] * 2
+        await event.set()
+        await c.retry(futures)
+        assert await c.gather(futures) == [0, 1]
+        assert [row["state"] for row in await search.trials()] == ["done"] * 2
