@@ -70,15 +70,9 @@ class Footprint:
 def admitted(model: Footprint, steps: int, unseen: int, left: float) -> int:
     """Return how many more models may begin on a worker beside models that wait there.
 
-    Parameters
-    ----------
-    model : Footprint
-    steps : int
-        Number of reports that a model makes.
-    unseen : int
-        Number of models that run there and have not reported, so their memory may still grow.
-    left : float
-        Bytes that are left up to `TARGET`, after the growth to come of models that have reported.
+    Each makes `steps` reports. `unseen` models run there and have not reported, so their memory is
+    still to come. `left` are the bytes up to `TARGET`, less what models that have reported will
+    still take.
 
     >>> model = Footprint()
     >>> model.begin(100)
