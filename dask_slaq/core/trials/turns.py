@@ -55,6 +55,7 @@ class Room:
     takes_new: bool = True  # tasks that are on no worker may begin there
     used: int = 0  # threads that the search uses there
     wants: int = 0  # threads that it could use there
+    keeps: int = 0  # threads that it gives to nobody: a model would begin there without room
 
 
 @dataclass(slots=True)

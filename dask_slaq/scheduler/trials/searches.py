@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
@@ -89,12 +89,14 @@ class Search:
         """Expected number of reports of a model."""
         return self.trials.settings.steps or self.trials.longest or STEPS
 
-    def growth_to_come(self, worker: str) -> float:
-        """Return the bytes by which its models that have reported still grow on a worker."""
-        if not self.model.per_step:
-            return 0.0
-        there = (trial for trial in self.trials.alive.values() if trial.worker == worker)
-        return self.model.per_step * sum(max(self.steps - trial.reports, 1) for trial in there)
+    def growth_to_come(self) -> dict[str, float]:
+        """Return the bytes by which its models that have reported still grow, by worker."""
+        found: dict[str, float] = {}
+        if self.model.per_step:
+            for trial in self.trials.alive.values():
+                steps = max(self.steps - trial.reports, 1)
+                found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
+        return found
 
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
@@ -105,6 +107,14 @@ class Search:
         )
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
         return ", ".join([f"search: {len(self.trials.ended)} done", *parts])
+
+
+class Claims(NamedTuple):
+    """What a search still takes: tasks that have not reported, and bytes to come, by worker."""
+
+    search: Search
+    begun: dict[str, list[TaskState]]
+    growth: dict[str, float]
 
 
 class Searches:
@@ -140,6 +150,8 @@ class Searches:
         self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
         # Threads that each search may use by the choice that is being made.
         self._planned: dict[str, int] = {}
+        # What each search still takes on workers, by name, in the choice that is being made.
+        self._claims: dict[str, Claims] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
         # Their memory in bytes, the Unix time at which they told, and their memory limit.
@@ -302,7 +314,7 @@ class Searches:
         """Note that a nanny is about to restart a worker for its memory."""
         if topic == RESTARTED and isinstance(event, dict):
             worker = event.get("worker")
-            if worker in self._memory:
+            if isinstance(worker, str) and worker in self._memory:
                 self._restarting.add(worker)
                 if worker not in self._scheduler.workers:
                     self.forget_worker(worker)
@@ -370,6 +382,10 @@ class Searches:
         plain = not self._engine.traits.holds_tasks
         rooms_of: dict[str, dict[str, Room]] = {}
         self._planned.clear()
+        self._claims = {
+            name: Claims(search, search.begun_at(), search.growth_to_come())
+            for name, search in self.running.items()
+        }
         for name, search in self.running.items():
             self._bound(name, search)
             rooms = self._rooms(search, bool(wanting - {name}), now - self._decided)
@@ -428,7 +444,7 @@ class Searches:
 
         Its account is charged for the `seconds` since the last choice.
         """
-        pool, begun, used = search.pool, search.begun_at(), 0
+        pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
         alive = search.trials.alive.values()
         trains = Counter(trial.worker for trial in alive if not trial.waits)
         waits = Counter(trial.worker for trial in alive if trial.waits)
@@ -444,8 +460,16 @@ class Searches:
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
             crowded, admits = self._memory_room(search, ws)
+            keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
             rooms[address] = Room(
-                threads, may_begin, crowded, admits, search.takes_new(ws), mine, mine + idle
+                max(threads, keeps),
+                may_begin,
+                crowded,
+                admits,
+                search.takes_new(ws),
+                mine,
+                mine + idle,
+                keeps,
             )
         search.account.update(pool.share, used, seconds)
         if not pool.paused:
@@ -468,9 +492,9 @@ class Searches:
         if told < ws.last_seen:  # the last heartbeat is fresher
             memory = ws.memory.process
         left, unseen = TARGET * limit - memory, 0
-        for other in self.running.values():
-            left -= other.growth_to_come(ws.address)
-            there = sum(ts.processing_on is ws for ts in other.begun.values())
+        for other, begun, growth in self._claims.values():
+            left -= growth.get(ws.address, 0.0)
+            there = len(begun.get(ws.address, ()))
             running = min(there, max(ws.nthreads - (load(ws) - there), 0))
             if other is search:
                 unseen = running
@@ -496,7 +520,7 @@ class Searches:
             over = total - due
             if over <= 0:
                 break
-            cut = min(over, rooms[address].threads)
+            cut = min(over, rooms[address].threads - rooms[address].keeps)
             rooms[address].threads -= cut
             total -= cut
         if not wanted or total >= due:

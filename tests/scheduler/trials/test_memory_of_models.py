@@ -9,9 +9,10 @@ import logging
 import threading
 import time
 
+import dask
 import pytest
 from distributed import Client, LocalCluster, Scheduler, Status, Worker
-from driving import ONE, until, with_plugin
+from driving import ONE, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker import desk as desks
@@ -105,6 +106,32 @@ async def test_few_enough_wait_also_where_all_tasks_are_on_the_worker(c, s, plug
     assert 1 <= most <= 4  # some may be on their way
 
 
+@small_worker(policy="fair", epoch="50ms")
+async def test_two_searches_share_the_room(c, s, plugin, a):
+    seen = await measured(s, a)
+    async with slaq.search("one", client=c, steps=STEPS), slaq.search("two", client=c):
+        futures = []
+        for name, start in (("one", 0), ("two", 8)):
+            run = plugin.searches.running[name].run
+            with tasks_of(name), dask.annotate(slaq_search=run):
+                numbers = range(start, start + 8)
+                futures += c.map(train, numbers, nbytes=200e6, grows=False, pure=False, key=name)
+        assert await c.gather(futures) == list(range(16))
+    assert max(seen) <= 0.8 * LIMIT
+
+
+@small_worker(policy="fair", epoch="50ms")
+async def test_a_job_takes_no_thread_in_whose_place_a_model_would_begin(c, s, plugin, a):
+    seen = await measured(s, a)
+    async with slaq.job("other", client=c), slaq.search("grid", client=c, steps=STEPS):
+        with tasks_of("other"):
+            others = c.map(time.sleep, [0.02] * 60, pure=False)
+        futures = c.map(train, range(12), nbytes=200e6, grows=False, pure=False)
+        assert await c.gather(futures) == list(range(12))
+        await c.gather(others)
+    assert max(seen) <= 0.8 * LIMIT
+
+
 @with_plugin(ONE, worker_kwargs={"memory_limit": 0})
 async def test_a_worker_without_a_limit_takes_all(c, s, plugin, a):
     await measured(s, a)
@@ -144,7 +171,8 @@ async def test_a_worker_that_leaves_for_another_reason_changes_nothing(c, s, plu
         search = plugin.searches.running["grid"]
         await until(lambda: search.trials.alive)
         s.log_event("worker-restart-memory", {"worker": "tcp://127.0.0.1:1"})
-        s.log_event("worker-restart-memory", "nonsense")
+        for nonsense in ("nonsense", {}, {"worker": []}):
+            s.log_event("worker-restart-memory", nonsense)
         await a.close(executor_wait=False)
         assert search.deadly == 0
         async with Worker(s.address, nthreads=1):
