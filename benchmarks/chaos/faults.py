@@ -68,6 +68,86 @@ async def worker_comes(fault: Fault, stage: Stage) -> None:
         await stage.cluster.kill_worker(worker)
 
 
+async def model_kills_worker(fault: Fault, stage: Stage) -> None:
+    """Have a model of a search kill its worker, on which other models wait in their report.
+
+    They must not be blamed, and all models must arrive.
+    """
+    import dask_slaq as slaq
+    from dask_slaq.core.errors import SlaqError
+
+    plugin, name = stage.plugin, f"grid-{fault.number}"
+    if plugin is None or plugin.failed or name in plugin.jobs.reports:
+        return
+    killing: list[asyncio.Task[None]] = []
+
+    async def kill(worker: Any) -> None:
+        known = stage.cluster.scheduler.workers[worker.address]
+        control = plugin.pools.control
+        waits = {ts: ts.suspicious for ts in known.processing if control.is_excused(ts)}
+        stage.outcome.faults["models_beside_the_killer"] += len(waits)
+        await stage.cluster.kill_worker(worker)
+        while worker.address in stage.cluster.scheduler.workers:
+            await asyncio.sleep(0.01)
+        blamed = [ts.key for ts, count in waits.items() if ts.suspicious != count + 1]
+        await stage.cluster.add_worker(worker.state.nthreads, {"GPU": 1})
+        assert not blamed, f"{blamed} waited, and count as suspicious"
+
+    async def kill_once(worker: Any) -> None:
+        known = stage.cluster.scheduler.workers
+        if not killing and worker in stage.cluster.workers and worker.address in known:
+            killing.append(asyncio.ensure_future(kill(worker)))  # closing it cancels its tasks
+            await asyncio.Event().wait()
+
+    async with stage.cluster.client() as client:
+        try:
+            async with slaq.search(name, client=client) as search:
+                models = [
+                    client.submit(
+                        _call, _Unpickled(_train), f"{name}-{i}", search._run, i,
+                        _Unpickled(kill_once) if i == 5 else None, key=f"{name}-{i}",
+                    )
+                    for i in range(8)
+                ]  # fmt: skip
+                found = await client.gather(models)
+        except (SlaqError, *stage.cancelled()) as error:
+            stage.outcome.notes.append(f"{name} without its models: {error!r}"[:150])
+        else:
+            assert found == list(range(8)), f"{found} from {name}"
+    await asyncio.gather(*killing)
+
+
+async def _train(key: str, run: str, number: int, kill: Any) -> int:
+    """Train a model on the virtual clock, where no thread can wait: it waits as a coroutine."""
+    from distributed import get_worker
+    from distributed.worker_state_machine import SecedeEvent
+
+    from dask_slaq.worker.desk import desk_of
+
+    worker = get_worker()
+    desk, seceded = desk_of(worker), False
+    for step in range(8):
+        await asyncio.sleep(0.05)
+        if kill is not None and step == 4:
+            await kill.value(worker)
+        seat = desk.report(key, run, None, number + 1 / (step + 1))
+        if not desk.must_wait(seat):
+            desk.send(seat, "reports")
+            continue
+        if not seceded:
+            stimulus = f"chaos-{key}"
+            worker.handle_stimulus(
+                SecedeEvent(key=key, compute_duration=0.05, stimulus_id=stimulus)
+            )
+        seceded, seat.waits = True, True
+        desk.send(seat, "waits")
+        while desk.must_wait(seat) and not desk.is_cancelled(seat):
+            await asyncio.sleep(0.02)
+        seat.waits = False
+        desk.send(seat, "goes", 0.1)
+    return number
+
+
 def _worker(fault: Fault, stage: Stage) -> Any:
     workers = stage.cluster.workers
     return workers[fault.number % len(workers)]
@@ -474,7 +554,7 @@ def _send(stage: Stage, name: str, **report: Any) -> None:
 HAPPEN = {
     function.__name__: function
     for function in (
-        worker_dies, worker_pauses, worker_retires, worker_comes, client_closes,
+        worker_dies, worker_pauses, worker_retires, worker_comes, model_kills_worker, client_closes,
         client_loses_connection, client_suspended, restart, cancel, release, retry, engine_raises,
         dispatcher_raises, hook_raises, plugin_registered_twice, plugin_unregistered, loop_stalls,
         seam_overridden, report_late, report_twice, report_malformed, hostile_client, second_plugin,

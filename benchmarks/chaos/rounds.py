@@ -19,6 +19,7 @@ FAULTS_PER_ROUND = 20
 #: Kinds of faults with their relative frequencies.
 KINDS = {
     "worker_dies": 3, "worker_pauses": 2, "worker_retires": 2, "worker_comes": 1,
+    "model_kills_worker": 1,
     "client_closes": 1, "client_loses_connection": 1, "client_suspended": 2,
     "restart": 0.5, "cancel": 2, "release": 2, "retry": 2,
     "engine_raises": 1, "dispatcher_raises": 1, "hook_raises": 1, "loop_stalls": 2,

@@ -83,6 +83,11 @@ class Stage:
         A client that submits many futures only notices when it gathers them."""
         return self.hit.get(name, -math.inf) > since - EXCUSED
 
+    @staticmethod
+    def cancelled() -> tuple[type[BaseException], ...]:
+        """Return the types of errors that cancelled work raises."""
+        return cancelled()
+
     async def register(self, name: str = "slaq") -> None:
         """Register a new plugin."""
         import dask_slaq as slaq

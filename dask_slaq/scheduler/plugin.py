@@ -541,6 +541,11 @@ class SlaqPlugin(SchedulerPlugin):
         self.searches.forget_client(client)
 
     @guarded_as(always=True)
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Hear of workers that are restarted for their memory. See `SchedulerPlugin`."""
+        self.searches.log_event(topic, msg)
+
+    @guarded_as(always=True)
     def restart(self, scheduler: Scheduler) -> None:
         """Announce the plugin again: a restart drops all tasks and metadata. Jobs continue."""
         self._announce()
@@ -646,6 +651,7 @@ HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "add_worker": None,
     "remove_worker": None,
     "remove_client": None,
+    "log_event": None,
     "valid_workers_downscaling": None,
     "restart": None,
     "_task_seceded": (follow, "long-running"),

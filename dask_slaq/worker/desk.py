@@ -28,6 +28,9 @@ LOOK = 0.5
 #: Minimum seconds between two messages of a trial that trains.
 PAUSE = 0.01
 
+#: Annotation of the tasks of a search: the identifier of its block.
+ANNOTATION = "slaq_search"
+
 #: States of a task that runs in a thread, or did when it was cancelled.
 _ON = frozenset({"executing", "long-running", "resumed", "cancelled"})
 
@@ -56,6 +59,7 @@ class Seat:
     since: float = 0.0  # when its latest stretch of computing began
     sent: float = 0.0  # when its last message was sent
     losses: list[float] = field(default_factory=list)  # not sent yet
+    grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
     computed: float = 0.0  # seconds that were not sent yet
     thread: threading.Thread = field(default_factory=threading.current_thread)  # that runs it
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
@@ -75,21 +79,34 @@ class Desk:
         self._held: set[Hashable] = set()
         self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
         self._heard = 0.0
+        # Memory of the worker in bytes when each task began that has not reported; and at the last
+        # report, None if a task has begun or ended since.
+        self._begun: dict[Hashable, float] = {}
+        self._memory: float | None = None
         self._lock = threading.Lock()
         worker.stream_handlers["slaq-turns"] = self.take
-        worker.loop.add_callback(worker.plugin_add, plugin=_Ends(self), name=_Ends.name)
+        worker.loop.add_callback(worker.plugin_add, plugin=_Follower(self), name=_Follower.name)
 
-    def sit(self, key: Hashable, run: str, number: Hashable) -> Seat:
-        """Count a report. Returns the seat of the task, which is made at its first report."""
+    def begin(self, key: Hashable) -> None:
+        """Measure the memory of the worker when a task of a search begins."""
+        with self._lock:
+            self._begun[key], self._memory = self._process_memory(), None
+
+    def report(self, key: Hashable, run: str, number: Hashable, loss: float) -> Seat:
+        """Record a report. Returns the seat of the task, which is made at its first report."""
+        now, memory = monotonic(), self._process_memory()
         with self._lock:
             seat = self.seats.get(key)
             if seat is None:
                 seat = self.seats[key] = Seat(key, run, number, since=_start_of_task())
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
-                    self.send(seat, "reports")
+                    self._post_soon(self._message(seat, "reports"))
                 seat.number, seat.reports = number, 0
             seat.reports += 1
+            seat.losses.append(loss)
+            seat.grown.append(self._growth(seat, memory))
+            seat.computed += now - seat.since
             self._hold(seat)
             return seat
 
@@ -100,11 +117,37 @@ class Desk:
         """
         with self._lock:
             seat = self.seats.pop(key, None)
+            self._begun.pop(key, None)
+            self._memory = None
             self._settle()
+            message = self._message(seat, "reports") if seat is not None and seat.losses else None
         if seat is not None:
             seat.may_go.set()
-            if seat.losses:
-                self._post(self._message(seat, "reports"))
+        if message is not None:
+            self._post(message)
+
+    def knows(self, key: Hashable) -> bool:
+        """Return whether a task of a search runs here."""
+        return key in self.seats or key in self._begun
+
+    def _process_memory(self) -> float:
+        return self.worker.monitor.get_process_memory()
+
+    def _growth(self, seat: Seat, memory: float) -> float | None:
+        """Return the bytes by which the worker grew in a step of a trial; None if unknown.
+
+        Tasks that have begun and not reported share the growth since they began.
+        """
+        before = self._memory
+        if seat.reports == 1:
+            before = self._begun.pop(seat.key, None)
+        elif self._begun:
+            before = None
+        grown = None if before is None else (memory - before) / (len(self._begun) + 1)
+        if self._begun:
+            self._begun = {key: value + (grown or 0.0) for key, value in self._begun.items()}
+        self._memory = None if self._begun else memory
+        return grown
 
     def take(self, turns: list[dict[str, Any]] | None = None, **other: Any) -> None:
         """Follow new turns: those of all searches with trials on this worker."""
@@ -115,7 +158,7 @@ class Desk:
                 if not (seat.waits or seat.away) and self._left_pool(seat):
                     # Dask does not tell the scheduler if the task has seceded before.
                     seat.away = True
-                    self._post(self._message(seat, "waits"))
+                    self._post(self._message(seat, "left"))
             self._settle()
 
     def _left_pool(self, seat: Seat) -> bool:
@@ -179,14 +222,17 @@ class Desk:
     def send(self, seat: Seat, what: str, waited: float = 0.0) -> None:
         """Send the scheduler what a trial does from now on, and what was not sent before.
 
-        `what` is ``"reports"``, ``"waits"`` without a thread, ``"goes"`` on after it `waited` some
-        seconds, or ends as it was ``"pruned"`` or ``"stopped"``.
+        `what` is ``"reports"``, ``"waits"`` in its report, ``"goes"`` on after it `waited` some
+        seconds, has ``"left"`` its thread by itself and computes, or ends as it was ``"pruned"`` or
+        ``"stopped"``.
         """
-        self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
+        with self._lock:
+            self._post_soon(self._message(seat, what, waited))
 
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
-        losses, computed = seat.losses, seat.computed
-        seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
+        # Called with the lock: the thread of the trial and the event loop make messages.
+        losses, grown, computed = seat.losses, seat.grown, seat.computed
+        seat.losses, seat.grown, seat.computed, seat.sent = [], [], 0.0, monotonic()
         ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",
@@ -198,7 +244,12 @@ class Desk:
             "waited": waited,
             "at": time(),
             "number": seat.number,
+            "grown": grown,
+            "memory": self._process_memory(),
         }
+
+    def _post_soon(self, message: Mapping[str, Any]) -> None:
+        self.worker.loop.add_callback(self._post, message)
 
     def _post(self, message: Mapping[str, Any]) -> None:
         stream = self.worker.batched_stream
@@ -217,8 +268,8 @@ def _start_of_task() -> float:
     return now - max(wall - getattr(thread_state, "start_time", wall), 0.0)
 
 
-class _Ends(WorkerPlugin):
-    """Frees the seats of tasks that end."""
+class _Follower(WorkerPlugin):
+    """Tells a desk which tasks of searches begin and end."""
 
     name = "slaq-trials"
 
@@ -227,6 +278,16 @@ class _Ends(WorkerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         """Follow a task of the worker."""
+        if finish == "executing" and start not in _ON:
+            if run_of(self._desk.worker, key) is not None:
+                self._desk.begin(key)
         # A trial whose task was cancelled looks for itself, and ends.
-        if key in self._desk.seats and start in _ON and finish not in _ON:
+        elif start in _ON and finish not in _ON and self._desk.knows(key):
             self._desk.leave(key)
+
+
+def run_of(worker: Worker, key: Any) -> str | None:
+    """Return the search of a task on a worker, or None."""
+    ts = worker.state.tasks.get(key)
+    found = ((ts.annotations if ts is not None else None) or {}).get(ANNOTATION)
+    return found if isinstance(found, str) else None

@@ -17,14 +17,11 @@ from distributed.threadpoolexecutor import secede as leave_pool
 
 from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import NonFiniteLoss, StopTraining, TrialPruned
-from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of
+from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of, run_of
 
 __all__ = ["Reporter", "in_trial", "report_trial"]
 
 logger = logging.getLogger(__name__)
-
-#: Annotation of the tasks of a search: the identifier of its block.
-ANNOTATION = "slaq_search"
 
 _warned = False
 
@@ -32,7 +29,7 @@ _warned = False
 def in_trial() -> bool:
     """Return whether the running code is in a task of a search."""
     found = _task_here()
-    return found is not None and _run_of(*found) is not None
+    return found is not None and run_of(*found) is not None
 
 
 def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
@@ -50,22 +47,19 @@ def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
         return False
     value = _number(loss)
     worker, key = found
-    run = _run_of(worker, key)
+    run = run_of(worker, key)
     if run is None:
         _warn_once()
         return True
     desk = desk_of(worker)
-    seat = desk.sit(key, run, trial)
-    now = monotonic()
-    seat.computed += now - seat.since
-    seat.losses.append(value)
+    seat = desk.report(key, run, trial, value)
     pool = _pool_here()
     # A task that gave up its thread itself has none to give.
     seat.pool, seat.away = pool, pool is not None and seat.thread not in pool
     if desk.must_wait(seat) and pool is not None and not seat.away:
         _wait(desk, seat)
-    elif now - seat.sent >= PAUSE:
-        desk.send(seat, "waits" if seat.away else "reports")
+    elif monotonic() - seat.sent >= PAUSE:
+        desk.send(seat, "left" if seat.away else "reports")
     seat.since = monotonic()
     _raise_verdict(desk, seat)
     return True
@@ -131,12 +125,6 @@ def _task_here() -> tuple[Worker, Any] | None:
     except ValueError:
         return None
     return worker, worker.active_threads.get(threading.get_ident())
-
-
-def _run_of(worker: Worker, key: Any) -> str | None:
-    ts = worker.state.tasks.get(key)
-    found = ((ts.annotations if ts is not None else None) or {}).get(ANNOTATION)
-    return found if isinstance(found, str) else None
 
 
 def _pool_here() -> Collection[threading.Thread] | None:

@@ -15,7 +15,7 @@ import dask
 import dask.array as da
 import pytest
 from dask import delayed
-from distributed import Client, Event, Worker, get_worker, worker_client
+from distributed import Client, Event, Nanny, Worker, get_worker, worker_client
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
@@ -617,3 +617,37 @@ async def test_a_stolen_task_is_sent_with_the_priority_that_it_has_then(c, s, a,
     await Event("go").set()
     assert await moved == 2
     await c.gather(busy)
+
+
+@gen_cluster(client=True, nthreads=ONE, config={"distributed.scheduler.allowed-failures": 1})
+async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_compared(c, s, a):
+    futures = c.map(wait_for, ["never"] * 2, range(2), pure=False)
+    for future in futures:
+        await state_of(s, future, "processing")
+    excused, blamed = (s.tasks[future.key] for future in futures)
+    excused.suspicious, blamed.suspicious = 0, 1
+    await s.remove_worker(a.address, stimulus_id="test", close=False)
+    assert (excused.suspicious, blamed.suspicious) == (1, 2)
+    assert (excused.state == "erred", blamed.state) == (False, "erred")
+    await Event("never").set()
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c, s, a):
+    assert a.monitor.get_process_memory() > 0
+    ws = s.workers[a.address]
+    before = ws.last_seen
+    await c.submit(inc, 1)
+    await a.heartbeat()
+    assert ws.last_seen > before
+    assert 0 < ws.memory.optimistic <= ws.memory.process
+
+
+@pytest.mark.slow
+@gen_cluster(client=True, nthreads=[])
+async def test_a_nanny_tells_the_scheduler_that_it_restarts_a_worker_for_its_memory(c, s):
+    config = {"distributed.worker.memory.monitor-interval": "10ms"}
+    async with Nanny(s.address, nthreads=1, memory_limit="1 MB", config=config):
+        await until(lambda: s.get_events("worker-restart-memory"))
+        (_, told), *_ = s.get_events("worker-restart-memory")
+        assert told["worker"].startswith("tcp://")

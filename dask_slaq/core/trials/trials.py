@@ -77,6 +77,7 @@ class Trial:
     verdict: str = ""  # "pruned" or "stopped" once its report has said so
     outcome: str = ""  # how it ended; empty while it has not
     hopeless: bool = False
+    known: float = math.nan  # loss with which it ended before its result was lost
 
     @property
     def explored(self) -> bool:
@@ -95,7 +96,8 @@ class Trials:
     def __init__(self, settings: SearchSettings) -> None:
         self.settings = settings
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
-        self.ended: list[Trial] = []
+        self._ended: dict[Hashable, list[Trial]] = {}  # by task
+        self._known: dict[tuple[Hashable, Hashable], float] = {}  # by task and number
         self.best = math.inf  # lowest loss reported so far
         self.best_final = math.inf  # lowest loss with which a trial ended
         self.longest = 0  # most reports of a trial that ended
@@ -111,6 +113,11 @@ class Trials:
     def __iter__(self) -> Iterator[Trial]:
         yield from self.ended
         yield from self.alive.values()
+
+    @property
+    def ended(self) -> list[Trial]:
+        """Trials that have ended, and whose results are not lost."""
+        return [trial for some in self._ended.values() for trial in some]
 
     @property
     def waiting(self) -> int:
@@ -129,6 +136,9 @@ class Trials:
             self.end(key, "done" if trial.worker == worker else "")
         self._count += 1
         trial = self.alive[key] = Trial(key, worker, str(self._count), number)
+        known = self._known.pop((key, number), math.nan)
+        if math.isfinite(known) and self.settings.goal == "best":
+            trial.known = trial.predicted = trial.low = trial.high = trial.score = known
         self._predictor.add(trial.name)
         return trial
 
@@ -157,7 +167,7 @@ class Trials:
         Losses that stay high for long, and then fall, are predicted to stay high. Such trials would
         come last, so some turns go round once a model is ready.
         """
-        return bool(self.ended) and self._turns.get(worker, 0) % SECOND_LOOK == 0
+        return bool(self._ended) and self._turns.get(worker, 0) % SECOND_LOOK == 0
 
     def end(self, key: Hashable, outcome: str) -> None:
         """Record that the task of a trial ended, or with an empty outcome, that it runs again."""
@@ -168,11 +178,17 @@ class Trials:
         self._reported.pop(trial.name, None)
         if outcome:
             trial.outcome, trial.waits = trial.verdict or outcome, False
-            self.ended.append(trial)
+            self._ended.setdefault(key, []).append(trial)
         if trial.outcome == "done":
             self.longest = max(self.longest, trial.reports)
             if math.isfinite(trial.loss):
                 self.best_final = min(self.best_final, trial.loss)
+
+    def again(self, key: Hashable) -> None:
+        """Record that a task that had ended runs again: its result was lost, or it is retried."""
+        for trial in self._ended.pop(key, ()):
+            if trial.outcome == "done":
+                self._known[key, trial.number] = trial.loss
 
     def forecast(self) -> None:
         """Predict the final losses of the trials whose turn is over, and that reported since."""
@@ -194,6 +210,8 @@ class Trials:
             if not math.isfinite(trial.loss):
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
                 trial.hopeless = self.settings.prune and trial.reports >= PATIENCE
+                continue
+            if math.isfinite(trial.known):
                 continue
             trial.predicted, trial.low, trial.high = predicted, least, most
             if self.settings.goal == "best":

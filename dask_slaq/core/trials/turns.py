@@ -6,12 +6,15 @@ import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
+from dask_slaq.core.trials.memory import MANY
 from dask_slaq.core.trials.trials import Trial, Trials
 
 __all__ = ["Account", "Room", "Turns", "choose"]
 
 #: Bounds of the balance of an account, in thread-seconds.
 MOST_OWED = 1.0
+#: Models of the largest size seen that must have room before one begins whose like was not seen.
+AMPLE = 8
 
 
 class Account:
@@ -47,10 +50,12 @@ class Room:
 
     threads: int  # that the search may use there
     begun: int = 0  # tasks that have not reported, and run or wait for a thread
-    crowded: bool = False  # the worker's memory is above its target: no further trial should wait
+    crowded: bool = False  # the worker's memory is above its target: trials should end soon
+    admits: int = MANY  # tasks that may begin there while trials wait, by its memory
     takes_new: bool = True  # tasks that are on no worker may begin there
     used: int = 0  # threads that the search uses there
     wants: int = 0  # threads that it could use there
+    keeps: int = 0  # threads that it gives to nobody: a model would begin there without room
 
 
 @dataclass(slots=True)
@@ -84,7 +89,8 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
     for worker in sorted(rooms, key=lambda w: (ahead.get(w, 0.0), w)):
         room = rooms[worker]
         # A model cannot leave its worker: new ones begin where the work will end first.
-        explores = not room.crowded and ahead.get(worker, 0.0) <= 1.0
+        admits = 0 if room.crowded else room.admits
+        explores = admits > 0 and ahead.get(worker, 0.0) <= 1.0
         # Without any thread, trials wait that were not explored, too.
         compared = [trial for trial in at[worker] if trial.explored or not room.threads]
         young = len(at[worker]) - len(compared)
@@ -98,15 +104,19 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
         width = max(free - new - reserved, 0)
         # A trial yields to a new one only if another may wait.
         yields = max(min(training, free) - width, 0)
-        allowed = max(min(yields, may_wait), 0) if explores else 0
+        allowed = max(min(yields, may_wait, admits), 0) if explores else 0
+        # A swap would free a thread, in which a task that is there would begin.
+        stays = new > 0 and yields > allowed
         if yields > allowed:
             width = min(training, free) - allowed
         else:
             unstarted -= reserved
         may_wait -= allowed
-        explored = max(min(room.threads, may_wait), 0) if explores and new + reserved else 0
+        # These wait by themselves, before it is known what memory the last one has taken.
+        ample = (admits - allowed) // AMPLE
+        explored = max(min(room.threads, may_wait, ample), 0) if explores and new + reserved else 0
         may_wait -= explored
-        if room.crowded:  # those that are done first free their memory
+        if room.crowded or stays:  # those that are done first free their memory
             compared.sort(key=lambda t: (t.waits, trials.seconds_left(t), t.name))
         elif 1 < width < len(compared) <= 2 * width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))

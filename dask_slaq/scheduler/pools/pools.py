@@ -355,7 +355,8 @@ class Pools:
         if self.holding:
             found.append("tasks are held, or to be given back")
         tasks = self.scheduler.tasks.values()
-        return found + [f"restriction of {ts.key}" for ts in tasks if self.control.has(ts)]
+        found += [f"restriction of {ts.key}" for ts in tasks if self.control.has(ts)]
+        return found + [f"excuse of {ts.key}" for ts in tasks if self.control.is_excused(ts)]
 
     def check(self) -> None:
         """Raise `AssertionError` unless all records agree with the scheduler."""
@@ -403,6 +404,7 @@ class Pools:
         if ts in pool.running:
             assert ts.state == "processing", f"{ts} counts as on a worker"
         assert self.control.has(ts) <= (ts.state == "processing"), f"{ts} is restricted still"
+        assert self.control.is_excused(ts) <= (ts.state == "processing"), f"{ts} is excused still"
         assert (ts in pool.unfinished) <= (ts.state in UNFINISHED), f"{ts} counts as unfinished"
         if ts.state in ("waiting", "queued", "no-worker"):
             assert ts in pool.unfinished, f"{ts} does not count as unfinished"

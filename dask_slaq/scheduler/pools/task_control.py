@@ -36,10 +36,16 @@ class TaskControl:
         # priority with which they were sent.
         self._sent: dict[TaskState, tuple[Any, Any, bool]] = {}
         self._turn: dict[TaskState, tuple[Any, ...]] = {}
+        # Deaths of workers that counted against the tasks that are excused, when this began.
+        self._excused: dict[TaskState, int] = {}
 
     def has(self, ts: TaskState) -> bool:
         """Return whether a task carries a restriction of this controller."""
         return ts in self._sent and ts.worker_restrictions is self._sent[ts][0]
+
+    def is_excused(self, ts: TaskState) -> bool:
+        """Return whether a death of its worker would not count against a task."""
+        return ts in self._excused
 
     def send(
         self,
@@ -96,6 +102,23 @@ class TaskControl:
         """Restore the user's restrictions of all tasks that were sent."""
         for ts in list(self._sent):
             self.restore(ts)
+
+    def excuse(self, ts: TaskState) -> None:
+        """Let no death of its worker count against a task, which only waits there.
+
+        Dask counts a death against every task on the worker, and fails those with too many. It has
+        no hook before that, so the one death that can follow is taken off beforehand.
+        """
+        if ts not in self._excused:
+            self._excused[ts] = ts.suspicious
+            ts.suspicious -= 1
+
+    def blame(self, ts: TaskState) -> None:
+        """Let deaths of its worker count against a task again."""
+        before = self._excused.pop(ts, None)
+        if before is not None:
+            ts.prefix.suspicious -= ts.suspicious - (before - 1)
+            ts.suspicious = before
 
     def rest(self, ts: TaskState) -> bool:
         """Count a task that waits in a report as seceded. Returns whether it was not, before."""

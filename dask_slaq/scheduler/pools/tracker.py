@@ -163,6 +163,7 @@ class TaskTracker:
                 self.owner[ts.key] = heir
             else:
                 self.control.restore(ts)
+                self.control.blame(ts)
                 self._forget(ts)
         if heir is not None:
             heir.tasks |= pool.tasks
@@ -336,6 +337,7 @@ class TaskTracker:
         if pool.stages is not None:
             pool.stages.charge(ts, seconds, ended=bool(computed))
         self.control.restore(ts)
+        self.control.blame(ts)
 
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
@@ -417,8 +419,9 @@ class TaskTracker:
             sent.ahead = 0.0  # from now on its reports are charged
         self._charge(pool.name, seconds, pool.demand)
 
-    def rested(self, ts: TaskState) -> None:
-        """Free the thread of a task that waits in a report."""
+    def rested(self, ts: TaskState, *, idle: bool = False) -> None:
+        """Free the thread of a task that waits in a report, `idle`, or that computes without it."""
+        (self.control.excuse if idle else self.control.blame)(ts)
         pool, ws = self.owner.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.rest(ts):
             self._left(pool, ts, 0.0)
@@ -426,6 +429,7 @@ class TaskTracker:
 
     def resumed(self, ts: TaskState) -> None:
         """Take a thread for a task that goes on after it waited in a report."""
+        self.control.blame(ts)
         pool, ws = self.owner.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.resume(ts):
             self._record(pool, ts)

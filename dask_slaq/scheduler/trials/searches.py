@@ -9,15 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Mapping
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.trials import EXPLORE, Account, Room, SearchSettings, Trials, choose
+from dask_slaq.core.trials import (
+    EXPLORE,
+    MANY,
+    TARGET,
+    Account,
+    EndedSearches,
+    Footprint,
+    Room,
+    SearchSettings,
+    Trials,
+    admitted,
+    choose,
+)
 from dask_slaq.scheduler.pools import blocked, load
 from dask_slaq.scheduler.timers import Soon
 
@@ -36,10 +48,10 @@ BEAT = 0.5
 REPEAT = 0.4
 #: Minimum pause after a choice in seconds, and in seconds per second that the choice took.
 PAUSE, PAUSE_PER_SECOND = 0.005, 4.0
-#: Number of ended searches whose trials are remembered.
-REMEMBERED = 100
-#: Part of a worker's memory limit above which no further trial should wait there.
-CROWDED = 0.6
+#: Reports in which a model whose length is unknown is taken to grow.
+STEPS = 100
+#: Topic of the events by which nannies tell that they restart a worker for its memory.
+RESTARTED = "worker-restart-memory"
 
 
 class Search:
@@ -51,6 +63,8 @@ class Search:
         self.trials = Trials(settings)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
+        self.model = Footprint()
+        self.deadly = 0  # largest memory limit of a worker that died of its memory
         self.outcome: str | None = None  # how its block was left; None while it is open
         self.bound: int | None = None
 
@@ -71,6 +85,20 @@ class Search:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
         return not self.pool.kinds or any(kind.suits(ws) for kind in self.pool.kinds)
 
+    @property
+    def steps(self) -> int:
+        """Expected number of reports of a model."""
+        return self.trials.settings.steps or self.trials.longest or STEPS
+
+    def growth_to_come(self) -> dict[str, float]:
+        """Return the bytes by which its models that have reported still grow, by worker."""
+        found: dict[str, float] = {}
+        if self.model.per_step:
+            for trial in self.trials.alive.values():
+                steps = max(self.steps - trial.reports, 1)
+                found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
+        return found
+
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
         counts = (
@@ -80,6 +108,14 @@ class Search:
         )
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]
         return ", ".join([f"search: {len(self.trials.ended)} done", *parts])
+
+
+class Claims(NamedTuple):
+    """What a search still takes: tasks that have not reported, and bytes to come, by worker."""
+
+    search: Search
+    begun: dict[str, list[TaskState]]
+    growth: dict[str, float]
 
 
 class Searches:
@@ -107,7 +143,7 @@ class Searches:
         self._report, self._stopping, self._end_job = report, stopping, end_job
         self._is_active, self._fail = is_active, fail
         self.running: dict[str, Search] = {}
-        self.ended: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
+        self.ended = EndedSearches()
         self._beat = PeriodicCallback(self._decide_if_active, BEAT * 1000)
         self._soon = Soon(self._decide_if_active, PAUSE_PER_SECOND, least=PAUSE, delay=PAUSE)
         self._decided = 0.0
@@ -115,11 +151,16 @@ class Searches:
         self._told: dict[str, tuple[list[dict[str, Any]], float]] = {}
         # Threads that each search may use by the choice that is being made.
         self._planned: dict[str, int] = {}
+        # What each search still takes on workers, by name, in the choice that is being made.
+        self._claims: dict[str, Claims] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
         # The last search of each client whose block an exception left while models trained on: its
         # name, trials, and blocks. It goes on in the next block of its name.
         self._interrupted: dict[str, tuple[str, Trials, list[str]]] = {}
+        # Their memory in bytes, the Unix time at which they told, and their memory limit.
+        self._memory: dict[str, tuple[float, float, int]] = {}
+        self._restarting: set[str] = set()  # for their memory
 
     # Coming and going
 
@@ -177,16 +218,15 @@ class Searches:
         search = self.running.pop(name, None)
         if search is None:
             return
-        self.ended[search.run] = search.trials.as_dicts()
+        self.ended.add(search.run, search.trials.as_dicts())
         if search.outcome == "failed" and search.pool.unfinished:
             self._interrupted[search.pool.client] = name, search.trials, search.runs
         self._leave_to_dask(search)
-        while len(self.ended) > REMEMBERED:
-            self.ended.popitem(last=False)
         self._decide()
         if not self.running:
             self._beat.stop()
-            self._desks.clear()
+            for known in (self._desks, self._memory, self._restarting):
+                known.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
@@ -196,7 +236,7 @@ class Searches:
         self._told.clear()
         loop = asyncio.get_running_loop()
         for name, search in self.running.items():
-            self.ended[search.run] = search.trials.as_dicts()
+            self.ended.add(search.run, search.trials.as_dicts())
             # Not at once: this may be called inside a transition.
             loop.call_soon(self._leave_to_dask, search)
             if search.outcome is not None:  # nobody else will end its job
@@ -223,16 +263,12 @@ class Searches:
                 seen = {trial["key"] for trial in known}
                 rest = [ts.key for ts in search.pool.unfinished if ts.key not in seen]
                 return known + [{**_UNKNOWN, "key": key} for key in rest]
-        return self.ended.get(run, [])
+        return self.ended.get(run)
 
     def describe(self, name: str) -> str | None:
         """Return in words what the trials of a search do; None for another job."""
         search = self.running.get(name)
         return None if search is None else search.describe(self._unstarted(search))
-
-    def forget_worker(self, worker: str) -> None:
-        """Forget a worker that left."""
-        self._desks.pop(worker, None)
 
     # What happens
 
@@ -247,11 +283,14 @@ class Searches:
         at: float,
         number: Any = None,
         run_id: int | None = None,
+        grown: Sequence[float | None] = (),
+        memory: float | None = None,
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
         `computed` and `waited` are seconds since the message before, `at` is the worker's Unix
-        time, and `run_id` Dask's number of the run of the task.
+        time, and `run_id` Dask's number of the run of the task. The worker has taken `memory` in
+        bytes, and has `grown` by so many before each loss; None where it does not know.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -269,23 +308,65 @@ class Searches:
         self._desks[worker] = self._comm(worker)
         search.begun.pop(key, None)
         trial = search.trials.at(key, worker, number)
+        if memory is not None:
+            ws = ts.processing_on
+            self._memory[worker] = memory, time(), ws.memory_limit
+            self._learn(search.model, ws, memory, grown, first=not trial.reports)
         search.trials.report(trial, losses, computed)
         trial.waited += waited
-        tracker.charge_part(pool, ts, computed, at if what != "waits" else None)
+        rests = what in ("waits", "left")
+        tracker.charge_part(pool, ts, computed, None if rests else at)
         if math.isfinite(search.trials.best):
             for _ in losses:
                 self._report(pool.name, search.trials.best)
         if what in ("pruned", "stopped"):
             trial.verdict = what
-        if what == "waits":
+        if rests:
             trial.waits = True
-            tracker.rested(ts)
+            tracker.rested(ts, idle=what == "waits")
         elif what == "goes" or trial.waits or ts in ts.processing_on.long_running:
             search.trials.begin_turn(trial)
             tracker.resumed(ts)
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
         if what != "reports" or not trial.in_turn or worker not in self._told:
+            self._soon.ask()
+
+    def _learn(
+        self,
+        model: Footprint,
+        ws: WorkerState,
+        memory: float,
+        grown: Sequence[float | None],
+        *,
+        first: bool,
+    ) -> None:
+        """Learn by how much the models of a search grow; see `message`."""
+        for bytes_ in grown:
+            if bytes_ is not None:
+                (model.begin if first else model.step)(bytes_)
+            elif first:
+                # Compared with the least that Dask has seen there within its last half minute.
+                model.guess(memory - ws.memory.optimistic)
+            first = False
+
+    def log_event(self, topic: str, event: Any) -> None:
+        """Note that a nanny is about to restart a worker for its memory."""
+        if topic == RESTARTED and isinstance(event, dict):
+            worker = event.get("worker")
+            if isinstance(worker, str) and worker in self._memory:
+                self._restarting.add(worker)
+                if worker not in self._scheduler.workers:
+                    self.forget_worker(worker)
+
+    def forget_worker(self, worker: str) -> None:
+        """Forget a worker that left. If its memory was the reason, none waits on those like it."""
+        self._desks.pop(worker, None)
+        *_, limit = self._memory.get(worker, (0,))
+        if worker in self._restarting:
+            self._restarting.remove(worker)
+            for search in self.running.values():
+                search.deadly = max(search.deadly, limit)
             self._soon.ask()
 
     def transition(self, key: Any, start: str, finish: str) -> None:
@@ -295,6 +376,8 @@ class Searches:
         if search is None:
             self._soon.ask()  # it may leave a thread to trials, or take one
             return
+        if finish == "waiting":
+            search.trials.again(key)
         if finish == "processing":
             ts = self._scheduler.tasks[key]
             search.begun[key] = ts
@@ -340,6 +423,10 @@ class Searches:
         plain = not self._engine.traits.holds_tasks
         rooms_of: dict[str, dict[str, Room]] = {}
         self._planned.clear()
+        self._claims = {
+            name: Claims(search, search.begun_at(), search.growth_to_come())
+            for name, search in self.running.items()
+        }
         for name, search in self.running.items():
             self._bound(name, search)
             rooms = self._rooms(search, bool(wanting - {name}), now - self._decided)
@@ -399,7 +486,7 @@ class Searches:
 
         Its account is charged for the `seconds` since the last choice.
         """
-        pool, begun, used = search.pool, search.begun_at(), 0
+        pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
         alive = search.trials.alive.values()
         trains = Counter(trial.worker for trial in alive if not trial.waits)
         waits = Counter(trial.worker for trial in alive if trial.waits)
@@ -414,13 +501,48 @@ class Searches:
             used += min(mine, ws.nthreads)
             threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine, 0), 0)
             may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
+            crowded, admits = self._memory_room(search, ws)
+            keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
             rooms[address] = Room(
-                threads, may_begin, _is_crowded(ws), search.takes_new(ws), mine, mine + idle
+                max(threads, keeps),
+                may_begin,
+                crowded,
+                admits,
+                search.takes_new(ws),
+                mine,
+                mine + idle,
+                keeps,
             )
         search.account.update(pool.share, used, seconds)
         if not pool.paused:
             self._limit(search, rooms, waits, wanted)
         return rooms
+
+    def _memory_room(self, search: Search, ws: WorkerState) -> tuple[bool, int]:
+        """Return whether a worker is above its target, and how many models may begin there.
+
+        More may always begin in threads that are free, as under plain Dask.
+        """
+        if ws.status != Status.running:
+            return True, 0
+        limit = ws.memory_limit
+        if not limit:
+            return False, MANY
+        if limit <= search.deadly:
+            return True, 0
+        memory, told, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
+        if told < ws.last_seen:  # the last heartbeat is fresher
+            memory = ws.memory.process
+        left, unseen = TARGET * limit - memory, 0
+        for other, begun, growth in self._claims.values():
+            left -= growth.get(ws.address, 0.0)
+            there = len(begun.get(ws.address, ()))
+            running = min(there, max(ws.nthreads - (load(ws) - there), 0))
+            if other is search:
+                unseen = running
+            else:
+                left -= running * (other.model.bytes(other.steps) or 0.0)
+        return left < 0, admitted(search.model, search.steps, unseen, left)
 
     def _limit(
         self,
@@ -440,7 +562,7 @@ class Searches:
             over = total - due
             if over <= 0:
                 break
-            cut = min(over, rooms[address].threads)
+            cut = min(over, rooms[address].threads - rooms[address].keeps)
             rooms[address].threads -= cut
             total -= cut
         if not wanted or total >= due:
@@ -524,11 +646,3 @@ _UNKNOWN: dict[str, Any] = {
 def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:
     """Return whether the inputs of a task have arrived on its worker."""
     return all(ws in (dep.who_has or ()) for dep in ts.dependencies)
-
-
-def _is_crowded(ws: WorkerState) -> bool:
-    """Return whether no further trial should wait on a worker."""
-    if ws.status != Status.running:
-        return True
-    limit = ws.memory_limit
-    return bool(limit) and ws.memory.process > CROWDED * limit

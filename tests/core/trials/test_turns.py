@@ -90,7 +90,9 @@ def test_nothing_more_waits_than_may(room):
 def test_trials_may_swap_while_nothing_more_may_wait():
     trials = trials_at(*"aa", max_waiting=1)
     train(trials, 1)
-    assert allowed(choose(trials, {"a": Room(1, 1)}, unstarted=3)["a"]) == [0]
+    assert allowed(choose(trials, {"a": Room(1)}, unstarted=3)["a"]) == [0]
+    # The thread that a swap frees would go to a task that is there, and one more would wait.
+    assert allowed(choose(trials, {"a": Room(1, 1)}, unstarted=3)["a"]) == [1]
 
 
 def test_a_crowded_worker_ends_what_is_nearest_to_its_end():
@@ -157,3 +159,36 @@ def test_account_gives_what_is_due():
         used.append(account.due(1.4))
     assert set(used) == {1, 2}
     assert sum(used) / len(used) == pytest.approx(1.4, abs=0.1)
+
+
+def test_a_model_whose_result_was_lost_is_ranked_by_its_known_loss():
+    trials = trials_at(*"aaa")
+    trials.report(trials.alive[0], [-5.0], 0.1)
+    trials.end(0, "done")
+    trials.again(0)
+    assert [trial.key for trial in trials] == [1, 2] and trials.ended == []
+    again = trials.at(0, "a")
+    trials.report(again, [9.0] * EXPLORE, 0.3)
+    assert choose(trials, {"a": Room(1)}, 0)["a"].order == [0, 1, 2]
+    assert (again.predicted, again.low, again.high) == (-5.0,) * 3
+    trials.end(0, "done")
+    assert sorted(trial.key for trial in trials) == [0, 1, 2]
+
+
+def test_a_task_that_trains_several_loses_them_all():
+    trials = Trials(SearchSettings())
+    for number in "ab":
+        trials.report(trials.at("task", "w", number), [ord(number)], 0.1)
+    trials.end("task", "done")
+    assert len(trials.ended) == 2
+    trials.again("task")
+    trials.again("another")
+    assert list(trials) == []
+    assert [trials.at("task", "w", number).known for number in "ab"] == [97.0, 98.0]
+
+
+def test_a_model_that_failed_is_not_known_when_it_is_retried():
+    trials = trials_at("a")
+    trials.end(0, "failed")
+    trials.again(0)
+    assert math.isnan(trials.at(0, "a").known)

@@ -96,7 +96,7 @@ async def test_a_worker_leaves(c, s, plugin, a, b, how):
         await a.close(executor_wait=False)
     assert await c.gather(futures) == list(range(8))
     await until(lambda: not plugin.searches.running)
-    done = [t for t in plugin.searches.ended[search.run] if t["state"] == "done"]
+    done = [t for t in plugin.searches.ended.get(search.run) if t["state"] == "done"]
     assert [t["iteration"] for t in done] == [STEPS] * 8
 
 

@@ -1,0 +1,196 @@
+"""A worker dies: no model that waits there is blamed, and what was lost is trained again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import dask
+import pytest
+from distributed import Event, Nanny
+from distributed.scheduler import KilledWorker
+from driving import ONE, TWO, jobs, tasks_of, until, wait_for, with_plugin
+
+import dask_slaq as slaq
+
+STEPS = 30
+
+
+def train(offset: float, steps: int = STEPS, seconds: float = 0.005) -> float:
+    for k in range(steps):
+        time.sleep(seconds)
+        slaq.report(offset + 1 / (k + 1))
+    return offset
+
+
+def no_failures(allowed: int = 0) -> dict[str, int]:
+    return {"distributed.scheduler.allowed-failures": allowed}
+
+
+def killing(killer: int):
+    """A model to train, which ends its worker in its first step if it is the `killer`."""
+
+    def train(number: int) -> int:
+        import os
+        import time
+
+        import dask_slaq as slaq
+
+        for k in range(20):
+            time.sleep(0.02)
+            if number == killer:
+                os._exit(1)
+            slaq.report(number + 1 / (k + 1))
+        return number
+
+    return train
+
+
+async def results(futures) -> list[object]:
+    """Results, or the types of errors."""
+    found = await asyncio.gather(*(future._result() for future in futures), return_exceptions=True)
+    return [type(each) if isinstance(each, BaseException) else each for each in found]
+
+
+@with_plugin(ONE, Worker=Nanny, config=no_failures())
+async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
+    async with slaq.search("grid", client=c):
+        futures = c.map(killing(5), range(6), pure=False)
+        assert await results(futures) == [0, 1, 2, 3, 4, KilledWorker]
+    assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
+
+
+@with_plugin(TWO, config=no_failures())
+async def test_a_model_is_suspicious_only_while_it_trains(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(train, range(8), pure=False)
+        search = plugin.searches.running["grid"]
+        await until(lambda: search.trials.waiting >= 4)
+        for key, trial in search.trials.alive.items():
+            assert s.tasks[key].suspicious == -trial.waits
+        waits = {key for key, trial in search.trials.alive.items() if trial.waits}
+        lost = {ts.key for ts in s.workers[a.address].processing}
+        await a.close(executor_wait=False)
+        found = dict(zip((f.key for f in futures), await results(futures), strict=True))
+    blamed = {key for key, result in found.items() if result is KilledWorker}
+    assert blamed and blamed <= lost - waits
+    assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
+    assert s.task_prefixes["train"].suspicious == len(blamed)
+
+
+@with_plugin(ONE)
+async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(train, range(5), pure=False)
+        trials = plugin.searches.running["grid"].trials
+        await until(lambda: trials.waiting >= 2)
+        plugin.pools.hold(True)
+        plugin.pools.hold(False)
+        for key, trial in trials.alive.items():
+            assert s.tasks[key].suspicious == -trial.waits
+        assert await c.gather(futures) == list(range(5))
+    assert {ts.suspicious for ts in s.tasks.values()} == {0}
+
+
+@pytest.mark.parametrize("how", ["pause", "failure", "end of the block"])
+@with_plugin(ONE)
+async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plugin, a, how):
+    search = slaq.search("grid", client=c, steps=STEPS)
+    await search.__aenter__()
+    futures = c.map(train, range(5), pure=False)
+    trials = plugin.searches.running["grid"].trials
+    await until(lambda: trials.waiting >= 2)
+    if how == "pause":
+        await slaq.pause("grid", client=c)
+        await until(lambda: trials.waiting == len(trials))
+        await slaq.resume("grid", client=c)
+    elif how == "failure":
+        plugin.fall_back(RuntimeError("test"))
+        await until(lambda: {ts.suspicious for ts in s.tasks.values()} == {0})
+    await search.__aexit__(*(how == "end of the block" and (ValueError,) * 3) or (None,) * 3)
+    if how == "end of the block":
+        await until(lambda: not plugin.searches.running)
+        assert {ts.suspicious for ts in s.tasks.values()} == {0}
+    assert await c.gather(futures) == list(range(5))
+    assert {ts.suspicious for ts in s.tasks.values()} == {0}
+
+
+@with_plugin(ONE, config=no_failures())
+async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plugin, a):
+
+    def seceded(offset):
+        from distributed import secede
+
+        secede()
+        return train(offset)
+
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(seceded, range(3), pure=False)
+        trials = plugin.searches.running["grid"].trials
+        await until(lambda: trials.waiting == 3)
+        assert {ts.suspicious for ts in s.tasks.values()} == {0}
+        assert await c.gather(futures) == list(range(3))
+    assert sum(t["waited"] for t in await search.trials()) == 0
+
+
+@with_plugin(TWO, config=no_failures())
+async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
+    async with jobs(c, "one", "two"):
+        plugin.run_once()
+        with tasks_of("two"):
+            busy = c.map(wait_for, ["go"] * 4, range(4), pure=False)
+            await until(lambda: plugin.pools.pools["two"].ready)
+        with tasks_of("one"), dask.annotate(slaq_gang="g", slaq_gang_size=3, slaq_threads=1):
+            held = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
+        await until(
+            lambda: {s.tasks[f.key].state for f in held if f.key in s.tasks} == {"no-worker"}
+        )
+        await a.close(executor_wait=False)
+        assert {s.tasks[f.key].suspicious for f in held} == {0}
+        assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
+        await c.cancel(held)
+        await Event("go").set()
+        assert set(await results(busy)) <= {*range(4), KilledWorker}
+
+
+@with_plugin(TWO)
+async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, range(16), pure=False)
+        trials = plugin.searches.running["grid"].trials
+        await until(lambda: len(s.workers[a.address].has_what) >= 3 and trials.alive)
+        lost = {ts.key for ts in s.workers[a.address].has_what}
+        await a.close(executor_wait=False)
+        rows = {row["key"]: row["state"] for row in await search.trials()}
+        assert not {key for key in lost if rows[key] == "done"}
+        begun_again = set()
+        while not all(future.done() for future in futures):
+            rows = await search.trials()
+            assert len(rows) == len({row["key"] for row in rows}) == 16
+            for key in lost & trials.alive.keys():
+                begun_again.add(key)
+                assert trials.alive[key].score == trials.alive[key].known
+            await asyncio.sleep(0.005)
+        assert await c.gather(futures) == list(range(16))
+        assert begun_again == lost
+    assert [row["state"] for row in await search.trials()] == ["done"] * 16
+
+
+@with_plugin(ONE)
+async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a):
+    event = Event("well")
+
+    def fail_first(number):
+        slaq.report(1.0)
+        if not Event("well").is_set():
+            raise ValueError(number)
+        return number
+
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(fail_first, range(2), pure=False)
+        assert await results(futures) == [ValueError] * 2
+        assert [row["state"] for row in await search.trials()] == ["failed"] * 2
+        await event.set()
+        await c.retry(futures)
+        assert await c.gather(futures) == [0, 1]
+        assert [row["state"] for row in await search.trials()] == ["done"] * 2

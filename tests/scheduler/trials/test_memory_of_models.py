@@ -1,0 +1,276 @@
+"""A search fills no worker: a model begins beside those that wait only where it has room."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import logging
+import threading
+import time
+
+import dask
+import pytest
+from distributed import Client, LocalCluster, Scheduler, Status, Worker
+from driving import ONE, tasks_of, until, with_plugin
+
+import dask_slaq as slaq
+from dask_slaq.worker import desk as desks
+from dask_slaq.worker import reports
+from dask_slaq.worker.desk import Seat, desk_of
+
+STEPS = 12
+#: Bytes of a process without models, and the memory limit of a worker.
+BARE, LIMIT = 80e6, 1e9
+
+_lock = threading.Lock()
+_held: dict[int, float] = {}  # bytes of each model that has begun
+
+
+def hold(number: int, nbytes: float) -> None:
+    with _lock:
+        _held[number] = _held.get(number, 0.0) + nbytes
+
+
+def train(number: int, nbytes: float, grows: bool, seconds: float = 0.01) -> int:
+    for k in range(STEPS):
+        if grows:
+            hold(number, nbytes / STEPS)
+        elif k == 0:
+            hold(number, nbytes)
+        time.sleep(seconds)
+        slaq.report(number % 4 + 1 / (k + 1))
+    with _lock:
+        _held.pop(number, None)
+    return number
+
+
+async def measured(scheduler: Scheduler, worker: Worker, *, at_rest: bool = True) -> list[float]:
+    """Let a worker measure what its models hold. Returns its memory at each measurement."""
+    seen: list[float] = []
+    if at_rest:
+        _held.clear()
+    recent = worker.monitor.recent
+
+    def memory() -> float:
+        with _lock:
+            seen.append(BARE + sum(_held.values()))
+        return seen[-1]
+
+    worker.monitor.get_process_memory = memory
+    worker.monitor.recent = lambda: {**recent(), "memory": memory()}
+    if at_rest:
+        await until(lambda: scheduler.workers[worker.address].memory.process == BARE, 20)
+    return seen
+
+
+small_worker = functools.partial(
+    with_plugin, ONE, worker_kwargs={"memory_limit": LIMIT, "heartbeat_interval": "200ms"}
+)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("megabytes", [300, 250, 200, 20])
+@small_worker()
+async def test_models_leave_room_on_their_worker(c, s, plugin, a, megabytes, grows):
+    seen = await measured(s, a)
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, range(12), nbytes=1e6 * megabytes, grows=grows, pure=False)
+        assert await c.gather(futures) == list(range(12))
+    assert max(seen) <= 0.6 * LIMIT
+    waited = [trial["waited"] > 0 for trial in await search.trials()]
+    assert sum(waited) >= 6 if megabytes == 20 else sum(waited) < 12
+
+
+@pytest.mark.parametrize("how", ["each its own", "max_waiting"])
+@small_worker()
+async def test_models_that_are_on_the_worker_before_they_begin(c, s, plugin, a, how):
+    seen = await measured(s, a)
+    most = 2 if how == "max_waiting" else 100
+    async with slaq.search("grid", client=c, steps=STEPS, max_waiting=most):
+        futures = [c.submit(train, k, 250e6, False, pure=False) for k in range(12)]
+        assert await c.gather(futures) == list(range(12))
+    assert max(seen) <= 0.6 * LIMIT
+
+
+@small_worker()
+async def test_few_enough_wait_also_where_all_tasks_are_on_the_worker(c, s, plugin, a):
+    await measured(s, a)
+    most = 0
+    async with slaq.search("grid", client=c, steps=STEPS, max_waiting=2):
+        futures = [c.submit(train, k, 1e6, False, pure=False) for k in range(12)]
+        trials = plugin.searches.running["grid"].trials
+        while not all(future.done() for future in futures):
+            most = max(most, trials.waiting)
+            await asyncio.sleep(0.005)
+    assert 1 <= most <= 4  # some may be on their way
+
+
+@small_worker(policy="fair", epoch="50ms")
+async def test_two_searches_share_the_room(c, s, plugin, a):
+    seen = await measured(s, a)
+    async with slaq.search("one", client=c, steps=STEPS), slaq.search("two", client=c):
+        futures = []
+        for name, start in (("one", 0), ("two", 8)):
+            run = plugin.searches.running[name].run
+            with tasks_of(name), dask.annotate(slaq_search=run):
+                numbers = range(start, start + 8)
+                futures += c.map(train, numbers, nbytes=200e6, grows=False, pure=False, key=name)
+        assert await c.gather(futures) == list(range(16))
+    assert max(seen) <= 0.8 * LIMIT
+
+
+@small_worker(policy="fair", epoch="50ms")
+async def test_a_job_takes_no_thread_in_whose_place_a_model_would_begin(c, s, plugin, a):
+    seen = await measured(s, a)
+    async with slaq.job("other", client=c), slaq.search("grid", client=c, steps=STEPS):
+        with tasks_of("other"):
+            others = c.map(time.sleep, [0.02] * 60, pure=False)
+        futures = c.map(train, range(12), nbytes=200e6, grows=False, pure=False)
+        assert await c.gather(futures) == list(range(12))
+        await c.gather(others)
+    assert max(seen) <= 0.8 * LIMIT
+
+
+@with_plugin(ONE, worker_kwargs={"memory_limit": 0})
+async def test_a_worker_without_a_limit_takes_all(c, s, plugin, a):
+    await measured(s, a)
+    async with slaq.search("grid", client=c, steps=STEPS) as search:
+        futures = c.map(train, range(12), nbytes=300e6, grows=False, pure=False)
+        assert await c.gather(futures) == list(range(12))
+    assert sum(trial["waited"] > 0 for trial in await search.trials()) >= 6
+
+
+@pytest.mark.parametrize("order", ["told before", "told after"])
+@small_worker()
+async def test_nothing_waits_after_a_worker_died_of_its_memory(c, s, plugin, a, order):
+    await measured(s, a)
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(train, range(12), nbytes=1e6, grows=False, seconds=0.02, pure=False)
+        trials = plugin.searches.running["grid"].trials
+        await until(lambda: trials.waiting >= 2)
+        told = {"worker": a.address, "pid": 1, "rss": int(LIMIT)}
+        if order == "told before":
+            s.log_event("worker-restart-memory", told)
+        await a.close(executor_wait=False)
+        if order == "told after":
+            s.log_event("worker-restart-memory", told)
+        async with Worker(s.address, nthreads=1, memory_limit=LIMIT) as b:
+            await measured(s, b, at_rest=False)
+            await until(lambda: trials.alive)
+            while not all(future.done() for future in futures):
+                assert not trials.waiting
+                await asyncio.sleep(0.005)
+            assert await c.gather(futures) == list(range(12))
+
+
+@small_worker()
+async def test_a_worker_that_leaves_for_another_reason_changes_nothing(c, s, plugin, a):
+    async with slaq.search("grid", client=c, steps=STEPS):
+        futures = c.map(train, range(4), nbytes=1e6, grows=False, pure=False)
+        search = plugin.searches.running["grid"]
+        await until(lambda: search.trials.alive)
+        s.log_event("worker-restart-memory", {"worker": "tcp://127.0.0.1:1"})
+        for nonsense in ("nonsense", {}, {"worker": []}):
+            s.log_event("worker-restart-memory", nonsense)
+        await a.close(executor_wait=False)
+        assert search.deadly == 0
+        async with Worker(s.address, nthreads=1):
+            await c.gather(futures)
+
+
+@small_worker()
+async def test_what_begins_together_shares_the_growth(c, s, plugin, a):
+    memory = [100.0]
+    a.monitor.get_process_memory = lambda: memory[0]
+    desk = desk_of(a)
+    for key in "xyz":
+        desk.begin(key)
+    memory[0] = 400.0
+    grown = [desk.report(key, "run", None, 1.0).grown[-1] for key in "xyz"]
+    assert grown == [100.0] * 3
+    memory[0] = 410.0
+    assert desk.report("x", "run", None, 1.0).grown[-1] == 10.0
+    desk.begin("w")
+    assert desk.report("x", "run", None, 1.0).grown[-1] is None
+    memory[0] = 450.0
+    assert desk.report("w", "run", None, 1.0).grown[-1] == 40.0
+    desk.leave("w")
+    memory[0] = 410.0
+    assert [desk.report("x", "run", None, 1.0).grown[-1] for _ in "ab"] == [None, 0.0]
+    for key in "xyz":
+        desk.leave(key)
+    assert not desk.knows("x")
+
+
+@small_worker()
+async def test_no_second_is_lost_or_doubled_between_two_threads(c, s, plugin, a, monkeypatch):
+    """A trial reports while the event loop makes a message of what it has reported."""
+    desk, messages = desk_of(a), []
+    monkeypatch.setattr(desk, "_post", messages.append)
+    monkeypatch.setattr(desk, "is_cancelled", lambda seat: False)
+    monkeypatch.setattr(reports, "_task_here", lambda: (a, "x"))
+    monkeypatch.setattr(reports, "_pool_here", lambda: None)
+    monkeypatch.setattr(reports, "run_of", lambda *_: "run")
+    reports.report_trial(1.0)
+    await until(lambda: messages)
+    seat: Seat = desk.seats["x"]
+    seat.computed, seat.sent = 5.0, time.monotonic() + 100
+    clock, thread = time.monotonic, threading.Thread(target=reports.report_trial, args=(2.0,))
+
+    def meanwhile() -> float:
+        if not thread.ident:
+            seat.since = clock() - 100
+            thread.start()
+            thread.join(0.2)
+        return clock()
+
+    monkeypatch.setattr(desks, "monotonic", meanwhile)
+    desk.send(seat, "reports")
+    thread.join()
+
+    def total() -> float:
+        return seat.computed + sum(message["computed"] for message in messages[1:])
+
+    await asyncio.wait([asyncio.ensure_future(until(lambda: total() >= 105))], timeout=2)
+    assert 105 <= total() < 110, messages
+    desk.leave("x")
+
+
+@pytest.mark.slow
+def test_processes_are_neither_killed_nor_paused():
+    """Models of 300 MB, six on a worker of 1 GB."""
+
+    def train(number: int) -> int:
+        import time
+
+        import numpy as np
+
+        import dask_slaq as slaq
+
+        data = np.ones(300 * 2**17)
+        for k in range(10):
+            time.sleep(0.1)
+            slaq.report(number + data[k] / (k + 1))
+        return number
+
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit="1GB", dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        Client(cluster) as client,
+    ):  # fmt: skip
+        client.register_plugin(slaq.SlaqPlugin())
+        with slaq.search("grid", steps=10):
+            futures = client.map(train, range(6), pure=False)
+            paused = False
+            while not all(future.done() for future in futures):
+                paused |= any(
+                    ws.status == Status.paused for ws in cluster.scheduler.workers.values()
+                )
+                time.sleep(0.02)
+            assert client.gather(futures) == list(range(6))
+        assert not paused
+        assert not cluster.scheduler.get_events("worker-restart-memory")
+    gc.collect()
