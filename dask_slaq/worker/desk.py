@@ -18,6 +18,8 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import thread_state
 
+from dask_slaq.core.reports import Iterations
+
 if TYPE_CHECKING:
     from distributed import Worker
 
@@ -53,9 +55,11 @@ class Seat:
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
     reports: int = 0  # of its present trial
+    iterations: Iterations = field(default_factory=Iterations)  # of its present trial
     since: float = 0.0  # when its latest stretch of computing began
     sent: float = 0.0  # when its last message was sent
     losses: list[float] = field(default_factory=list)  # not sent yet
+    steps: list[int] = field(default_factory=list)  # iterations of these losses
     computed: float = 0.0  # seconds that were not sent yet
     thread: threading.Thread = field(default_factory=threading.current_thread)  # that runs it
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
@@ -79,8 +83,11 @@ class Desk:
         worker.stream_handlers["slaq-turns"] = self.take
         worker.loop.add_callback(worker.plugin_add, plugin=_Ends(self), name=_Ends.name)
 
-    def sit(self, key: Hashable, run: str, number: Hashable) -> Seat:
-        """Count a report. Returns the seat of the task, which is made at its first report."""
+    def sit(self, key: Hashable, run: str, number: Hashable, step: int | None = None) -> Seat:
+        """Count a report of iteration `step`, or of the next one.
+
+        Returns the seat of the task, which is made at its first report.
+        """
         with self._lock:
             seat = self.seats.get(key)
             if seat is None:
@@ -88,8 +95,9 @@ class Desk:
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
                     self.send(seat, "reports")
-                seat.number, seat.reports = number, 0
+                seat.number, seat.reports, seat.iterations = number, 0, Iterations()
             seat.reports += 1
+            seat.iterations.count(step)
             self._hold(seat)
             return seat
 
@@ -166,8 +174,8 @@ class Desk:
         for turn in self._turns:
             if turn["run"] == seat.run and turn.get("stop"):
                 return "stopped"
-            # The next trial of the same task is not meant.
-            if (seat.key, seat.number) in turn["prune"]:
+            # The next trial of the same task is not meant, nor one that is complete by now.
+            if (seat.key, seat.number) in turn["prune"] and not _is_last(seat, turn.get("steps")):
                 return "pruned"
         return ""
 
@@ -185,8 +193,9 @@ class Desk:
         self.worker.loop.add_callback(self._post, self._message(seat, what, waited))
 
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
-        losses, computed = seat.losses, seat.computed
-        seat.losses, seat.computed, seat.sent = [], 0.0, monotonic()
+        losses, computed, steps = seat.losses, seat.computed, seat.steps
+        seat.losses, seat.steps, seat.computed, seat.sent = [], [], 0.0, monotonic()
+        named = {"steps": steps} if seat.iterations.named else {}
         ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",
@@ -198,12 +207,19 @@ class Desk:
             "waited": waited,
             "at": time(),
             "number": seat.number,
+            **named,
         }
 
     def _post(self, message: Mapping[str, Any]) -> None:
         stream = self.worker.batched_stream
         if not stream.closed():
             stream.send(message)
+
+
+def _is_last(seat: Seat, steps: int | None) -> bool:
+    """Return whether a trial of at most `steps` steps will not report again."""
+    done = seat.iterations
+    return steps is not None and done.last + done.gap > steps
 
 
 def _start_of_task() -> float:

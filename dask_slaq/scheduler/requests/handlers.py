@@ -274,10 +274,16 @@ class Messages:
     # Messages of streams, by a client or, with an empty `client`, by a worker
 
     def report(
-        self, job: Any = None, loss: Any = None, client: str = "", run: Any = None, **_: Any
+        self,
+        job: Any = None,
+        loss: Any = None,
+        client: str = "",
+        run: Any = None,
+        step: Any = None,
+        **_: Any,
     ) -> None:
         """Record the loss of one iteration; see `ScheduledJobs.report`."""
-        self.plugin.jobs.report(job, loss, client, run)
+        self.plugin.jobs.report(job, loss, client, run, step)
 
     def expect(
         self, job: Any = None, iterations: Any = None, client: str = "", run: Any = None, **_: Any

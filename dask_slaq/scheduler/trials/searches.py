@@ -8,7 +8,6 @@ here, nothing stays waiting.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from time import monotonic
@@ -95,7 +94,7 @@ class Searches:
         pools: Mapping[str, Pool],
         tracker: TaskTracker,
         *,
-        report: Callable[[str, float], None],
+        report: Callable[..., None],
         stopping: Collection[str],
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
@@ -207,11 +206,13 @@ class Searches:
         at: float,
         number: Any = None,
         run_id: int | None = None,
+        steps: Collection[int] = (),
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
         `computed` and `waited` are seconds since the message before, `at` is the worker's Unix
-        time, and `run_id` Dask's number of the run of the task.
+        time, `run_id` Dask's number of the run of the task, and `steps` are the iterations of the
+        losses, if the trial names them.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -225,12 +226,14 @@ class Searches:
         self._desks[worker] = self._comm(worker)
         search.begun.pop(key, None)
         trial = search.trials.at(key, worker, number)
-        search.trials.report(trial, losses, computed)
+        added = search.trials.report(trial, losses, computed, steps)
         trial.waited += waited
         tracker.charge_part(pool, ts, computed, at if what != "waits" else None)
-        if math.isfinite(search.trials.best):
-            for _ in losses:
-                self._report(pool.name, search.trials.best)
+        done = self._engine.jobs[pool.name].iteration
+        for more in added:
+            done += more
+            # Without any usable loss the best is infinite, and only the iterations count.
+            self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         if what in ("pruned", "stopped"):
             trial.verdict = what
         if what == "waits":
@@ -315,6 +318,7 @@ class Searches:
                     "explore": EXPLORE,
                     "explored": chosen.explored,
                     "prune": chosen.pruned,
+                    "steps": search.trials.settings.steps,
                     "stop": name in self._stopping,
                 }
                 turns.setdefault(worker, []).append(turn)
@@ -335,7 +339,7 @@ class Searches:
             self._told[worker] = some, since
 
     def _bound(self, name: str, search: Search) -> None:
-        """Set the number of reports that a search will make, if its trials have a bound."""
+        """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
         bound = (steps or 0) * len(search.pool.tasks)
         if bound and bound != search.bound:
