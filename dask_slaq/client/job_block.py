@@ -227,7 +227,8 @@ class Job:
         """Return whether the job is to stop at a loss: without the plugin, nobody else looks."""
         settings = self._settings
         target = settings["target"] if settings["target_kind"] == "loss" else None
-        return bool(settings["stop"] and target is not None and loss <= target)
+        reached = target is not None and is_usable(loss) and loss <= target
+        return bool(settings["stop"] and reached)
 
     def set(
         self,
