@@ -55,9 +55,19 @@ class RoundReport:
         self._trial = uuid.uuid4().hex[:8]
 
     def report(self, scores: Scores, step: int | None = None) -> bool:
-        """Report the loss of a round, by default the next one.
+        """Report the loss of a round.
 
-        Returns False if the training was stopped or pruned.
+        Parameters
+        ----------
+        scores : Scores
+            What the library evaluated in this round.
+        step : int, optional
+            Number of the round, from 1; by default the next one.
+
+        Returns
+        -------
+        bool
+            False if the training was stopped or pruned.
         """
         loss = self._choose(scores)
         return loss is None or publish(loss, trial=self._trial, step=step)

@@ -245,12 +245,11 @@ def test_a_complete_model_is_not_pruned(seed, every):
 def test_named_steps_are_what_counts(seed, every, from_zero):
     curve = made(fall, seed, 60)
     count = Iterations()
-    sparse, dense = (Trials(SearchSettings(steps=60)) for _ in range(2))
-    one, other = sparse.at(0, "a"), dense.at(0, "a")
+    sparse = Trials(SearchSettings(steps=60))
+    one = sparse.at(0, "a")
     for epoch in range(0 if from_zero else every, 61, every):
         done = count.count(epoch)
         sparse.report(one, [curve[min(epoch, 59)]], 0.1 * every, [done])
-    dense.report(other, curve.tolist()[: 30 if from_zero else 30], 3.0)
     assert one.step == (60 // every * every) + from_zero and one.stride == every
     assert sparse.seconds_left(one) <= one.computed / one.step * every
     assert sparse.as_dicts()[0]["iteration"] == one.step
