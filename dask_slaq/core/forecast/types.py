@@ -70,8 +70,8 @@ class Predictor(Protocol):
     checks names before it calls a predictor; methods raise `UnknownJob` for a job that is not
     followed. It passes only finite losses on, up to 1e300; other reports only count as iterations.
     A curve that cannot be fitted is marked in `Forecast.status`: an exception in a decision makes
-    the plugin fall back to plain Dask. `LossPredictor` is the default implementation; pass another one as
-    ``SlaqPlugin(predictor=...)``.
+    the plugin fall back to plain Dask. `LossPredictor` is the default implementation; pass another
+    one as ``SlaqPlugin(predictor=...)``.
 
     Examples
     --------
