@@ -39,9 +39,9 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
     Parameters
     ----------
     report : callable, optional
-        Called as ``report(loss)`` with a Python float, in the thread that called ``fit``: once for
-        the loss of the starting point, then once per iteration. By default the reports go to the
-        job that is open in this context (`dask_slaq.report`).
+        Called as ``report(loss)`` with a finite Python float, in the thread that called ``fit``:
+        once for the loss of the starting point, then once per iteration. By default the reports go
+        to the job that is open in this context (`dask_slaq.report`).
 
     Raises
     ------
@@ -71,6 +71,8 @@ def instrument(report: Callable[[float], None] | None = None) -> Iterator[None]:
         report = _report_to_job
     elif not callable(report):
         raise TypeError(f"report must be callable, not {report!r}")
+    else:
+        report = blocks.finite_only(report)
     with observe_fits(report):
         yield
 

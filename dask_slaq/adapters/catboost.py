@@ -35,7 +35,8 @@ class SlaqReport(RoundReport):
             {
                 data: {name: (values[-1], higher_is_better(name)) for name, values in log.items()}
                 for data, log in info.metrics.items()
-            }
+            },
+            info.iteration,
         )
 
 

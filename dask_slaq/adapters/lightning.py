@@ -77,11 +77,12 @@ def _made() -> type:
             trainer.should_stop = trainer.should_stop or stop
 
         def _publish(self, trainer: Any) -> bool:
+            epoch = trainer.current_epoch + 1
             if self.monitor in trainer.callback_metrics:
                 metric = float(trainer.callback_metrics[self.monitor])
-                return publish(metric, trial=self._trial)
+                return publish(metric, trial=self._trial, step=epoch)
             if self._steps:
-                return publish(float(self._sum) / self._steps, trial=self._trial)
+                return publish(float(self._sum) / self._steps, trial=self._trial, step=epoch)
             self._say_what_there_is(trainer)
             return True
 

@@ -49,7 +49,8 @@ def _made() -> type:
                 value = trial.intermediate_values[step]
                 maximizes = study.direction == optuna.study.StudyDirection.MAXIMIZE
                 try:
-                    worker.report_trial(-value if maximizes else value, trial=trial.number)
+                    loss = -value if maximizes else value
+                    worker.report_trial(loss, step=step, trial=trial.number)
                 except TrialPruned:
                     return True
                 except StopTraining:

@@ -54,10 +54,23 @@ class RoundReport:
         """Begin a trial: a model is trained from the start."""
         self._trial = uuid.uuid4().hex[:8]
 
-    def report(self, scores: Scores) -> bool:
-        """Report the loss of a round. Returns False if the training was stopped or pruned."""
+    def report(self, scores: Scores, step: int | None = None) -> bool:
+        """Report the loss of a round.
+
+        Parameters
+        ----------
+        scores : Scores
+            What the library evaluated in this round.
+        step : int, optional
+            Number of the round, from 1; by default the next one.
+
+        Returns
+        -------
+        bool
+            False if the training was stopped or pruned.
+        """
         loss = self._choose(scores)
-        return loss is None or publish(loss, trial=self._trial)
+        return loss is None or publish(loss, trial=self._trial, step=step)
 
     def _choose(self, scores: Scores) -> float | None:
         data = self.data if self.data is not None else next(reversed(scores), None)

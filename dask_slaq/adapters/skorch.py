@@ -42,7 +42,7 @@ def _made() -> type:
         def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
             epoch = net.history[-1]
             if self.loss in epoch:
-                if not publish(epoch[self.loss], trial=self._trial):
+                if not publish(epoch[self.loss], trial=self._trial, step=len(net.history)):
                     # skorch's way to end a fit early, which keeps the net so far.
                     raise KeyboardInterrupt
                 return

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import math
 import re
 import uuid
 import warnings
@@ -29,13 +28,13 @@ from dask_slaq.client.plotting import plot
 from dask_slaq.client.queries import explain
 from dask_slaq.core.errors import (
     InvalidSetting,
-    NonFiniteLoss,
     NoPlugin,
     SlaqError,
     StopTraining,
     UnknownJob,
 )
 from dask_slaq.core.memory import check_kind
+from dask_slaq.core.reports import Iterations, as_loss, as_step, is_usable
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -68,7 +67,7 @@ class Job:
     ----------
     name : str
     iteration : int
-        Number of losses reported since the block was entered.
+        Iterations reported since the block was entered: the last step, or the number of reports.
     """
 
     #: Whether fits of supported libraries in its block report to it.
@@ -78,7 +77,8 @@ class Job:
         self, name: str, settings: dict[str, Any], owner: str | None, client: Client | None
     ) -> None:
         self.name = name
-        self.iteration = 0
+        self._iterations, self._reports = Iterations(), 0
+        self._warned: set[str] = set()  # causes that this block has warned about
         self._settings = settings
         self._spare = settings.pop("spare", False)
         self.owner = owner
@@ -98,27 +98,44 @@ class Job:
         self._session: ReportSession | None = None
         self._mailbox: Mailbox | None = None
 
-    def report(self, loss: float) -> None:
-        """Report the loss of the next iteration without blocking; lower is better.
+    @property
+    def iteration(self) -> int:
+        """Iterations reported since the block was entered."""
+        return self._iterations.last
+
+    def report(self, loss: float, step: int | None = None) -> None:
+        """Report the loss of an iteration without blocking; lower is better.
 
         Parameters
         ----------
         loss : float
-            Any value that ``float()`` converts to a finite number, except strings, bytes and
-            booleans.
+            Any value that ``float()`` converts, except strings, bytes and booleans. One that is
+            nan or infinite is dropped with one warning, and its iteration counts.
+        step : int, optional
+            Number of the iteration, from 0 or 1, if not every one is reported. By default the next
+            one. One that is not above the last counts as the next, with one warning.
 
         Raises
         ------
         NonFiniteLoss
-            The loss is not a finite number. Nothing is reported.
+            The loss is not a number. Nothing is reported.
+        InvalidSetting
+            The step is not a whole number. Nothing is reported.
         UnknownJob
             The job is not running: the call is outside its block.
         StopTraining
             The job was stopped. The loss was reported.
         """
-        loss = _finite(loss)
-        if self._say("slaq-report", loss=loss):
-            self.iteration += 1
+        loss, step = as_loss(loss), as_step(step)
+        if self._client is None:
+            raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
+        iteration = self._iterations.count(step)
+        if self._say("slaq-report", loss=loss, **({} if step is None else {"step": iteration})):
+            self._reports += 1
+        if not is_usable(loss):
+            self._warn_once(f"a loss of {loss} was dropped: only its iteration counts")
+        if self._iterations.repeated:
+            self._warn_once("a step was not above the last one: it counts as the next iteration")
         if self._plain and self._ends_at(loss):
             self.ask_to_stop()
         if self._asked_to_stop:
@@ -259,7 +276,8 @@ class Job:
         """Return whether the job is to stop at a loss: without the plugin, nobody else looks."""
         settings = self._settings
         target = settings["target"] if settings["target_kind"] == "loss" else None
-        return bool(settings["stop"] and target is not None and loss <= target)
+        reached = target is not None and is_usable(loss) and loss <= target
+        return bool(settings["stop"] and reached)
 
     def set(
         self,
@@ -315,6 +333,12 @@ class Job:
             self._lose(error)
             return False
         return True
+
+    def _warn_once(self, why: str) -> None:
+        cause = why.partition(":")[2]
+        if cause not in self._warned:
+            self._warned.add(cause)
+            logger.warning("job %s: %s", self.name, why)
 
     def _over(self, client: Client) -> bool:
         """Return whether the connection on which the job began is lost.
@@ -388,7 +412,7 @@ class Job:
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
             known = {"name": self.name, "run": self._run}
-            await request(client, "slaq_close", **known, reports=self.iteration, outcome=outcome)
+            await request(client, "slaq_close", **known, reports=self._reports, outcome=outcome)
 
     def _enter(self, client: Client) -> Job:
         # Layers keep the annotations of the block in which they were built, which override those
@@ -402,8 +426,10 @@ class Job:
             annotations["slaq_spare"] = True
         self._client, self._asynchronous = client, client.asynchronous
         self._connection = client.scheduler_comm
-        self.iteration = self._fits = self._stages = 0
+        self._iterations = Iterations()
+        self._reports = self._fits = self._stages = 0
         self._lost = self._described = False
+        self._warned.clear()
         self._stack.enter_context(client.as_current())
         self._stack.enter_context(dask.annotate(**annotations))
         if self._observes and dask.config.get("slaq.instrument", True):
@@ -492,8 +518,8 @@ def job(
         Loss to reach. Policies that rank jobs by the work left count up to it, and it stands in
         for the predicted final loss while the loss cannot be extrapolated.
     max_iter : int, optional
-        Maximum number of losses that the job will report; no loss reduction is predicted beyond
-        it. Detected automatically for a job with a single fit of a supported library.
+        Maximum number of iterations of the job; no loss reduction is predicted beyond it. Detected
+        automatically for a job with a single fit of a supported library.
     gang : bool
         Whether tasks that are ready together must start together.
     target_kind : {"loss", "reduction"}
@@ -554,8 +580,8 @@ def job(
     return Job(name, settings, check_owner(owner), client)
 
 
-def report(loss: float) -> None:
-    """Report the loss of the next iteration: of the current job, or of the model of this task.
+def report(loss: float, step: int | None = None) -> None:
+    """Report the loss of an iteration: of the current job, or of the model of this task.
 
     In a job block it returns at once; see `Job.report`. In a task of a `search` it may wait while
     other models gain more. In another task it returns at once, with one warning.
@@ -563,13 +589,18 @@ def report(loss: float) -> None:
     Parameters
     ----------
     loss : float
-        Lower is better, unless the search maximizes. It must be finite, except in a task: there
-        nan and infinity are the loss of a model that diverges.
+        Lower is better, unless the search maximizes. One that is nan or infinite is dropped with
+        one warning, and its iteration counts.
+    step : int, optional
+        Number of the iteration, from 0 or 1, such as the epoch, if not every one is reported. By
+        default the next one.
 
     Raises
     ------
     NonFiniteLoss
-        The loss is not a number, or not finite.
+        The loss is not a number.
+    InvalidSetting
+        The step is not a whole number.
     UnknownJob
         Called neither in a job block nor in a task, or in a thread started there: use `Job.report`.
     StopTraining
@@ -577,24 +608,12 @@ def report(loss: float) -> None:
     """
     current = running_job.get()
     if current is not None:
-        current.report(loss)
-    elif not report_trial(loss):
+        current.report(loss, step)
+    elif not report_trial(loss, step=step):
         raise UnknownJob(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
             "in a task of a 'with dask_slaq.search(name)' block, or use job.report"
         )
-
-
-def _finite(loss: Any) -> float:
-    """Return a loss as a float. Raises NonFiniteLoss for what is no number, as a string or bool."""
-    if not isinstance(loss, str | bytes | bool):
-        try:
-            value = float(loss)
-        except (TypeError, ValueError, OverflowError):
-            value = math.nan
-        if math.isfinite(value):
-            return value
-    raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
 
 
 def _seconds_of(by: str | float) -> float:

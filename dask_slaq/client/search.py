@@ -41,7 +41,7 @@ class Search(Job):
         -------
         list of dict
             Per trial: ``key`` of its task, ``trial`` (its number, where one task trains several
-            models), ``worker`` (address), ``iteration`` (reports), ``loss`` (the last one),
+            models), ``worker`` (address), ``iteration`` (steps), ``loss`` (the last one),
             ``predicted``, ``low`` and ``high`` (predicted final loss, with its 80 % band; nan
             without a forecast), ``state`` (``ready``, ``training``, ``waiting`` in a report,
             ``done``, ``pruned``, ``stopped``, ``failed``), ``computed`` and ``waited`` (seconds).
@@ -58,10 +58,10 @@ class Search(Job):
             raise SlaqError(f"search {self.name!r} has not begun: enter its 'with' block first")
         return self._entered_with.sync(self._trials, self._entered_with)
 
-    def report(self, loss: float) -> None:
+    def report(self, loss: float, step: int | None = None) -> None:
         """Report the loss of the running task's model; see `report`."""
         # Tasks of an in-process cluster may run in the context of the block.
-        if not report_trial(loss):
+        if not report_trial(loss, step=step):
             raise SlaqError(
                 f"report() was called in the block of search {self.name!r}: call it in the "
                 "function that trains a model, in its task"
@@ -122,7 +122,8 @@ def search(
         Threads go to the models with the lowest predicted final loss, so that the best ones are
         ready soon, or to those whose loss falls fastest, so that all are good soon.
     steps : int, optional
-        Maximum number of reports of a model. Forecasts are better with it.
+        Maximum number of steps of a model, which are its reports unless these name their steps.
+        Forecasts are better with it.
     maximize : bool
         Whether models report scores, which are higher for better models.
     prune : bool

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_slaq.core.forecast import Forecast, ending, quality, unreported
+from dask_slaq.core.forecast import Forecast, diverging, ending, quality, unreported
 from dask_slaq.core.gains import END, TARGET, Gains, Interpolation, iterations_to_target
 from dask_slaq.core.job_arrays import FloatArray
 from dask_slaq.core.jobs import Jobs
@@ -56,8 +56,9 @@ def build_snapshot(
     normalized = np.ones(n)
     attained, held = seen["attained"][rows], seen["share"][rows]
     done = np.divide(attained, speeds.work, out=np.zeros(n), where=speeds.work > 0)
-    most = jobs.ahead(rows[at], forecast.n_reports)
+    most = jobs.ahead(rows[at])
     forecast = ending(unreported(forecast, done[at]), most)
+    forecast = diverging(forecast, jobs.diverge(rows[at]))
     normalized[at] = quality.normalized(forecast, normalizer)
     gain = Gains(
         Interpolation(forecast.horizons, forecast.reduction),

@@ -32,6 +32,7 @@ from dask_slaq.core.policies import (
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.remembering import Remembering
+from dask_slaq.core.reports import as_loss, is_usable
 from dask_slaq.core.settings import check_engine_settings, check_job_settings
 
 __all__ = ["Engine", "Predictor"]
@@ -189,14 +190,16 @@ class Engine:
         likeness = getattr(self._predictor, "likeness", None)
         return int(likeness(job)) if self.jobs[job].reports and likeness is not None else 0
 
-    def report(self, job: str, loss: float, now: float) -> None:
-        """Record the loss after the next iteration of a job, which must report. O(1).
+    def report(self, job: str, loss: float, now: float, step: int | None = None) -> None:
+        """Record the loss after an iteration of a job, which must report. O(1).
 
-        Raises `NonFiniteLoss`.
+        `step` is the number of the iteration, from 1; the next one by default. A loss that is not
+        finite only counts as an iteration. Raises `NonFiniteLoss` if it is not a number.
         """
-        row = self.jobs.row(job)
-        self._predictor.report(job, loss)
-        self.jobs.runtimes.end_iteration(row, self._since(now), float(loss))
+        row, loss = self.jobs.row(job), as_loss(loss)
+        if is_usable(loss):
+            self._predictor.report(job, loss)
+        self.jobs.runtimes.end_iteration(row, self._since(now), loss, step)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Charge a job with the core-seconds of a finished task, or of several. O(1).
@@ -411,8 +414,9 @@ class Engine:
             tokens=tokens,
             rate=rate,
             most=np.where(column["paused"][rows], 0.0, column["most"][rows]),
-            iteration=seen["reports"][rows],
+            iteration=seen["step"][rows],
             loss=seen["loss"][rows],
+            missed=seen["missed"][rows],
             normalized=snapshot.normalized,
             predicted=np.where(reported, snapshot.gain(share), math.nan),
             sets=sets,

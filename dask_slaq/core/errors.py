@@ -37,7 +37,7 @@ class DuplicateJob(SlaqError, ValueError):
 
 
 class NonFiniteLoss(SlaqError, ValueError):
-    """Loss that is not a finite number."""
+    """Loss that is not a number, or target that is not a finite one."""
 
 
 class UnknownPolicy(SlaqError, ValueError):

@@ -12,6 +12,7 @@ import numpy as np
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.owners import OwnerGrant
 from dask_slaq.core.placement import Placement
+from dask_slaq.core.reports import LOST
 
 __all__ = ["Decision", "Grant", "Grants", "Terms"]
 
@@ -25,8 +26,8 @@ class Grant:
     workers: Mapping[str, float]  # threads on each worker; fractions are time-shared
     tokens: float  # core-seconds behind its promise, which are served before any index
     most: float  # threads; it gets more only of lent slots for which no other job has a ready task
-    iteration: int  # reports received
-    loss: float  # the last one, raw; nan before the first report
+    iteration: int  # reports received, or as they are numbered
+    loss: float  # the last usable one, raw; nan before it
     normalized: float  # remaining normalized loss, in [0, 1]
     predicted: float  # fall of the normalized loss in one epoch on `share`; nan if not predicted
     why: str  # the reason, as text
@@ -57,6 +58,7 @@ class Decision:
     most: FloatArray
     iteration: IntArray
     loss: FloatArray
+    missed: IntArray  # last reports without a usable loss
     normalized: FloatArray
     predicted: FloatArray
     sets: Placement
@@ -77,7 +79,7 @@ class Decision:
             loss=_nan(self.loss.item(i)),
             normalized=self.normalized.item(i),
             predicted=_nan(predicted),
-            why=self._why(self.reports.item(i), predicted, self.tokens.item(i)),
+            why=self._why(i, predicted, self.tokens.item(i)),
         )
 
     def differs(self, before: Decision, at: IntArray) -> BoolArray:
@@ -91,8 +93,12 @@ class Decision:
             changed |= (now != then) & ((now == now) | (then == then))
         return changed
 
-    def _why(self, reports: bool, predicted: float, tokens: float) -> str:
-        if not reports:
+    def _why(self, i: int, predicted: float, tokens: float) -> str:
+        if (missed := self.missed.item(i)) and math.isnan(self.loss.item(i)):
+            reason = "all its losses are nan or infinite"
+        elif missed >= LOST:
+            reason = f"its last {missed} losses are nan or infinite: it diverges"
+        elif not self.reports.item(i):
             reason = "has reported no loss: fair share"
         elif self.blind:
             reason = "equal shares by weight"

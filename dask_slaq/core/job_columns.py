@@ -130,7 +130,7 @@ JOB_COLUMNS = (
     ),
     Column(
         "iteration",
-        "reports received",
+        "iterations reported: its last step, or the number of reports",
         "1",
         shown=_iteration,
         terminal=True,
@@ -139,10 +139,10 @@ JOB_COLUMNS = (
         kept="<u4",
         metric=True,
     ),
-    Column("max_iter", "most reports to come in all, None if unknown", "1"),
+    Column("max_iter", "most iterations in all, None if unknown", "1"),
     Column(
         "loss",
-        "last raw loss",
+        "last raw loss that is finite",
         "units of the job's loss",
         terminal=True,
         notebook=True,

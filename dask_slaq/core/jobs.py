@@ -10,8 +10,9 @@ import numpy as np
 
 from dask_slaq.core import ends, fair_clock
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
-from dask_slaq.core.job_arrays import FloatArray, IntArray, JobArrays
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 from dask_slaq.core.placement import Workers
+from dask_slaq.core.reports import LOST
 from dask_slaq.core.runtime import Runtimes
 
 __all__ = ["Job", "JobRuntime", "Jobs", "Order"]
@@ -152,13 +153,19 @@ class Jobs(Mapping[str, "Job"]):
         """Return the seconds from the arrival of the jobs in `rows` until `now`."""
         return np.maximum(now - self.table.column["arrival"][rows], 0.0)
 
-    def ahead(self, rows: IntArray, reports: IntArray) -> FloatArray:
-        """Return the most iterations to come (n,) of jobs in `rows` with these `reports` (n,).
+    def ahead(self, rows: IntArray) -> FloatArray:
+        """Return the most reports to come (n,) of jobs in `rows`.
 
         It is inf where unknown, and where a job goes on after its ``max_iter``.
         """
-        left = self.table.column["max_iter"][rows] - reports
+        seen = self.runtimes.column
+        left = (self.table.column["max_iter"][rows] - seen["step"][rows]) / seen["stride"][rows]
         return np.where(left > 0, left, math.inf)
+
+    def diverge(self, rows: IntArray) -> BoolArray:
+        """Return which of the jobs (n,) in `rows` have had no usable loss for long."""
+        lost: BoolArray = self.runtimes.column["missed"][rows] >= LOST
+        return lost
 
     def latest(self, rows: IntArray, default: float) -> FloatArray:
         """Return the factors (n,) of their fair time at which jobs end at the latest.
@@ -174,7 +181,7 @@ class Jobs(Mapping[str, "Job"]):
         `work` (n,) is the core-seconds of an iteration, 0 if unknown.
         """
         seen = self.runtimes.column
-        ahead = self.ahead(rows, seen["reports"][rows])
+        ahead = self.ahead(rows)
         attained, left = seen["attained"][rows], self.table.column["left"][rows]
         total: FloatArray = np.where(np.isnan(left), np.inf, attained + left)
         at_report = attained - seen["charged"][rows]
@@ -212,8 +219,9 @@ class Job:
     target: float | None = _cell("target")  # loss
     max_iter: float | None = _cell("max_iter", none=math.inf)
     reports: bool = _cell("reports")  # False for work without a loss
-    iteration: int = _seen("reports")  # reports so far
-    loss: float = _seen("loss")  # the last one, raw; nan before the first report
+    iteration: int = _seen("step")  # reports so far, or as they are numbered
+    missed: int = _seen("missed")  # last reports without a usable loss
+    loss: float = _seen("loss")  # the last usable one, raw; nan before it
     paused: bool = _cell("paused")
     arrival: float = _cell("arrival")  # seconds on the caller's clock
 

@@ -31,6 +31,7 @@ from dask_slaq.core.memory import (
     StagedRun,
     kind_of_name,
 )
+from dask_slaq.core.reports import is_usable
 from dask_slaq.memory.rows import Unfinished
 from dask_slaq.memory.store import LAPSE, RunStore
 
@@ -53,8 +54,6 @@ MOST_LOADED = 64
 MOST_LOADED_KINDS = 2 * MOST_KINDS
 #: Seconds between two checkpoints, and for which opening a job waits for the store.
 PERIOD, PATIENCE = 5.0, 1.0
-#: Largest absolute loss that forecasts take.
-MAX_LOSS = 1e300
 #: Number of the newest losses kept of each job one by one, and growth of the distance between the
 #: iterations of older ones.
 RECENT, GROWTH = 64, 1.15
@@ -305,7 +304,7 @@ class Memory:
     def report(self, name: str, loss: float) -> None:
         """Record a `loss` of the job `name`, before the engine takes it in. O(1)."""
         job = self.following.get(name)
-        if job is None or not -MAX_LOSS <= loss <= MAX_LOSS:  # the engine refuses it
+        if job is None or not is_usable(loss):
             return
         try:  # not `safely`, which would take longer than all of this
             if job.past is not None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast import Status
+from dask_slaq.core.forecast import NOISE_FLOOR, Status
+from dask_slaq.core.reports import LOST
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
@@ -61,6 +62,8 @@ class Curves(NamedTuple):
     level: Any
     remaining: Any
     status: Any
+    noise: Any
+    missed: Any  # last reports without a usable loss
     target: Any
 
     @property
@@ -70,14 +73,19 @@ class Curves(NamedTuple):
 
     @property
     def is_flat(self) -> Any:
-        """Whether hardly any fall is to come."""
-        return (self.status == Status.OK) & (self.remaining < NOTHING * self.span)
+        """Whether hardly any fall is to come, of its range or of its noise."""
+        size = np.maximum(self.span, NOISE_FLOOR * self.noise)
+        return (self.status == Status.OK) & (self.remaining < NOTHING * size)
+
+    @property
+    def diverges(self) -> Any:
+        """Whether the loss rises, or can no longer be used."""
+        return (self.status == Status.DIVERGING) | (self.missed >= LOST)
 
     @property
     def is_eventful(self) -> Any:
         """Whether there may be something to say of the job."""
-        has_target = self.target == self.target
-        return has_target | (self.status == Status.DIVERGING) | self.is_flat
+        return (self.target == self.target) | self.diverges | self.is_flat
 
     def of(self, row: int) -> Curves:
         """Return the forecast of one job."""
@@ -178,8 +186,10 @@ class Goals:
     def _curves(self, names: list[str]) -> Curves:
         """Return what the forecasts say of some jobs. One call, since most say nothing new."""
         forecast = self._engine._predictor.forecast(names)
+        jobs = self._engine.jobs
+        missed = np.array([jobs[name].missed for name in names])
         columns = forecast.start, forecast.level, forecast.remaining, forecast.status
-        return Curves(*columns, self._engine.jobs.column("target", names))
+        return Curves(*columns, forecast.noise, missed, jobs.column("target", names))
 
     def _news(self, name: str, goal: Goal, curve: Curves) -> Iterator[tuple[str, str]]:
         """Yield the kind and text of what is true of a job now."""
@@ -194,11 +204,18 @@ class Goals:
         awaited = has_target and not goal.reached
         if awaited and goal.deadline is not None and self._is_late(name, goal.deadline):
             yield "late", f"is not expected to reach its target {target:.4g} in time"
-        if self._lasts(goal, "diverged", curve.status == Status.DIVERGING):
-            yield "diverged", f"its loss rises, to {level:.4g}"
-        if self._lasts(goal, "converged", curve.is_flat):
+        if self._lasts(goal, "diverged", curve.diverges):
+            yield "diverged", self._how_it_diverges(name, curve)
+        if self._lasts(goal, "converged", bool(curve.is_flat) and not curve.diverges):
             what = "stalled" if awaited else "converged"
             yield what, f"less than {NOTHING:.0%} of its loss reduction is to come"
+
+    def _how_it_diverges(self, name: str, curve: Curves) -> str:
+        if np.isnan(self._engine.jobs[name].loss):
+            return "all its losses are nan or infinite"
+        if curve.missed >= LOST:
+            return f"its last {curve.missed} losses are nan or infinite"
+        return f"its loss rises, to {curve.level:.4g}"
 
     def _aim(self, name: str, loss: float, now: float, span: float) -> float:
         """Set the target of a job to a loss, unless it hardly differs. Returns the target."""

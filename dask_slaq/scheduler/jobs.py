@@ -313,16 +313,20 @@ class ScheduledJobs:
 
     # What they do
 
-    def report(self, job: str, loss: Any) -> None:
-        """Record the `loss` of one iteration of a running job. Raises `NonFiniteLoss`."""
+    def report(self, job: str, loss: Any, step: Any = None) -> None:
+        """Record the `loss` of one iteration, the next one unless it is the iteration `step`.
+
+        Raises `NonFiniteLoss`.
+        """
         self.reports[job] += 1
         if (stages := self.pools.pools[job].stages) is not None:
             stages.current.reports = True
         if isinstance(loss, bool) or not isinstance(loss, int | float):
-            raise NonFiniteLoss(f"a loss must be a finite number, not {shown(loss)}")
+            raise NonFiniteLoss(f"a loss must be a number, not {shown(loss)}")
         self.memory.report(job, loss)  # it may begin the job anew
         now = monotonic()
-        self.engine.report(job, loss, now)
+        known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= 10**12
+        self.engine.report(job, loss, now, step if known else None)
         if (pace := self.pace.get(job)) is None:
             pace = self.pace[job] = Pace(now)
         pace.step(now)

@@ -18,6 +18,8 @@ from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import thread_state
 
+from dask_slaq.core.reports import Iterations
+
 if TYPE_CHECKING:
     from distributed import Worker
 
@@ -56,10 +58,12 @@ class Seat:
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
     reports: int = 0  # of its present trial
+    iterations: Iterations = field(default_factory=Iterations)  # of its present trial
     since: float = 0.0  # when its latest stretch of computing began
     sent: float = 0.0  # when its last message was sent
     losses: list[float] = field(default_factory=list)  # not sent yet
     grown: list[float | None] = field(default_factory=list)  # see `Desk._growth`; one per loss
+    steps: list[int] = field(default_factory=list)  # iterations of these losses
     computed: float = 0.0  # seconds that were not sent yet
     thread: threading.Thread = field(default_factory=threading.current_thread)  # that runs it
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
@@ -92,8 +96,13 @@ class Desk:
         with self._lock:
             self._begun[key], self._memory = self._process_memory(), None
 
-    def report(self, key: Hashable, run: str, number: Hashable, loss: float) -> Seat:
-        """Record a report. Returns the seat of the task, which is made at its first report."""
+    def report(
+        self, key: Hashable, run: str, number: Hashable, loss: float, step: int | None = None
+    ) -> Seat:
+        """Record a report of iteration `step`, or of the next one.
+
+        Returns the seat of the task, which is made at its first report.
+        """
         now, memory = monotonic(), self._process_memory()
         with self._lock:
             seat = self.seats.get(key)
@@ -102,9 +111,11 @@ class Desk:
             if seat.number != number:
                 if seat.losses:  # of the trial that ends here
                     self._post_soon(self._message(seat, "reports"))
-                seat.number, seat.reports = number, 0
+                seat.number, seat.reports, seat.iterations = number, 0, Iterations()
             seat.reports += 1
+            seat.iterations.count(step)
             seat.losses.append(loss)
+            seat.steps.append(seat.iterations.last)
             seat.grown.append(self._growth(seat, memory))
             seat.computed += now - seat.since
             self._hold(seat)
@@ -209,8 +220,8 @@ class Desk:
         for turn in self._turns:
             if _is_of(turn, seat) and turn.get("stop"):
                 return "stopped"
-            # The next trial of the same task is not meant.
-            if (seat.key, seat.number) in turn["prune"]:
+            # The next trial of the same task is not meant, nor one that is complete by now.
+            if (seat.key, seat.number) in turn["prune"] and not _is_last(seat, turn.get("steps")):
                 return "pruned"
         return ""
 
@@ -231,8 +242,10 @@ class Desk:
 
     def _message(self, seat: Seat, what: str, waited: float = 0.0) -> Mapping[str, Any]:
         # Called with the lock: the thread of the trial and the event loop make messages.
-        losses, grown, computed = seat.losses, seat.grown, seat.computed
-        seat.losses, seat.grown, seat.computed, seat.sent = [], [], 0.0, monotonic()
+        losses, grown, computed, steps = seat.losses, seat.grown, seat.computed, seat.steps
+        seat.losses, seat.grown, seat.steps = [], [], []
+        seat.computed, seat.sent = 0.0, monotonic()
+        named = {"steps": steps} if seat.iterations.named else {}
         ts = self.worker.state.tasks.get(seat.key)
         return {
             "op": "slaq-trial",
@@ -246,6 +259,7 @@ class Desk:
             "number": seat.number,
             "grown": grown,
             "memory": self._process_memory(),
+            **named,
         }
 
     def _post_soon(self, message: Mapping[str, Any]) -> None:
@@ -260,6 +274,12 @@ class Desk:
 def _is_of(turn: Mapping[str, Any], seat: Seat) -> bool:
     """Return whether a turn is of the search of a seat, in this block of it or an earlier one."""
     return turn["run"] == seat.run or seat.run in turn.get("runs", ())
+
+
+def _is_last(seat: Seat, steps: int | None) -> bool:
+    """Return whether a trial of at most `steps` steps will not report again."""
+    done = seat.iterations
+    return steps is not None and done.last + done.gap > steps
 
 
 def _start_of_task() -> float:

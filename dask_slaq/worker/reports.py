@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
@@ -16,14 +15,22 @@ from distributed.threadpoolexecutor import rejoin, thread_state
 from distributed.threadpoolexecutor import secede as leave_pool
 
 from dask_slaq.adapters.observing import Address, is_stopping
-from dask_slaq.core.errors import NonFiniteLoss, StopTraining, TrialPruned
+from dask_slaq.core.errors import StopTraining, TrialPruned
+from dask_slaq.core.reports import as_loss, as_step, is_usable
 from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of, run_of
 
 __all__ = ["Reporter", "in_trial", "report_trial"]
 
 logger = logging.getLogger(__name__)
 
-_warned = False
+#: Causes of which this process has warned.
+_warned: set[Hashable] = set()
+MOST_WARNED = 100
+OUTSIDE = (
+    "a task reports a loss, but belongs to no search that the scheduler knows: submit it, "
+    "as a function and not as a coroutine, in a 'with dask_slaq.search(name)' block, on a "
+    "scheduler that runs SlaqPlugin"
+)
 
 
 def in_trial() -> bool:
@@ -32,27 +39,33 @@ def in_trial() -> bool:
     return found is not None and run_of(*found) is not None
 
 
-def report_trial(loss: Any, *, trial: Hashable = None) -> bool:
+def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None) -> bool:
     """Report the loss of the running task's model, and wait while other models gain more.
 
-    A loss that is not finite is that of a model that diverges, which comes last. `trial`
-    distinguishes the models that one task trains one after the other. Returns whether the code runs
-    in a task; outside of a search nothing is reported, with one warning.
+    A loss that is not finite only counts as an iteration. `step` is the number of the iteration, by
+    default the next one, and `trial` distinguishes the models that one task trains one after the
+    other. Returns whether the code runs in a task; outside of a search nothing is reported, with
+    one warning.
 
-    Raises `NonFiniteLoss` if the loss is not a number, and after the report `StopTraining` if the
-    search was stopped, or `TrialPruned` if it gave this model up.
+    Raises `NonFiniteLoss` if the loss is not a number, `InvalidSetting` if the step is not, and
+    after the report `StopTraining` if the search was stopped, or `TrialPruned` if it gave this
+    model up.
     """
     found = _task_here()
     if found is None:
         return False
-    value = _number(loss)
+    value, step = as_loss(loss), as_step(step)
     worker, key = found
     run = run_of(worker, key)
     if run is None:
-        _warn_once()
+        _warn_once("outside", OUTSIDE)
         return True
     desk = desk_of(worker)
-    seat = desk.report(key, run, trial, value)
+    seat = desk.report(key, run, trial, value, step)
+    if not is_usable(value):
+        _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
+    if seat.iterations.repeated:
+        _warn_once((run, "step"), "a step was not above the last one: it counts as the next one")
     pool = _pool_here()
     # A task that gave up its thread itself has none to give.
     seat.pool, seat.away = pool, pool is not None and seat.thread not in pool
@@ -133,27 +146,10 @@ def _pool_here() -> Collection[threading.Thread] | None:
     return None if executor is None else executor._threads
 
 
-def _number(loss: Any) -> float:
-    """Convert a loss to a float, also one that is not finite. Raises `NonFiniteLoss`."""
-    if not isinstance(loss, str | bytes | bool):
-        try:
-            return float(loss)
-        except OverflowError:
-            return math.inf
-        except (TypeError, ValueError):
-            pass
-    raise NonFiniteLoss(f"a loss must be a number, not {loss!r}")
-
-
-def _warn_once() -> None:
-    global _warned
-    if not _warned:
-        _warned = True
-        logger.warning(
-            "a task reports a loss, but belongs to no search that the scheduler knows: submit it, "
-            "as a function and not as a coroutine, in a 'with dask_slaq.search(name)' block, on a "
-            "scheduler that runs SlaqPlugin"
-        )
+def _warn_once(cause: Hashable, message: str) -> None:
+    if cause not in _warned and len(_warned) < MOST_WARNED:
+        _warned.add(cause)
+        logger.warning(message)
 
 
 @dataclass(frozen=True)
@@ -163,15 +159,12 @@ class Reporter:
     job: str
     address: Address  # where the losses go
 
-    def __call__(self, loss: float) -> None:
-        """Report the loss of the next iteration of the job without blocking; lower is better.
+    def __call__(self, loss: float, step: int | None = None) -> None:
+        """Report the loss of an iteration of the job without blocking; see `Job.report`.
 
-        Raises `NonFiniteLoss`, and nothing is reported, or `StopTraining` after the report if the
-        job was stopped, and its workers know.
+        Raises `NonFiniteLoss` or `InvalidSetting`, and nothing is reported, or `StopTraining` after
+        the report if the job was stopped, and its workers know.
         """
-        value = _number(loss)
-        if not math.isfinite(value):
-            raise NonFiniteLoss(f"a loss must be a finite number, not {loss!r}")
-        self.address.report(value)
+        self.address.report(as_loss(loss), step=as_step(step))
         if is_stopping(self.address):
             raise StopTraining(f"job {self.job!r} was stopped: end the training loop")

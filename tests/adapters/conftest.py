@@ -26,12 +26,14 @@ class Search:
 
     def __init__(self) -> None:
         self.losses: dict[Hashable, list[float]] = {}
+        self.steps: dict[Hashable, list[int | None]] = {}
         self.ends_after: float = math.inf
         self.end: type[StopTraining] = StopTraining
 
-    def report_trial(self, loss: float, *, trial: Hashable = None) -> bool:
+    def report_trial(self, loss: float, *, step: int | None = None, trial: Hashable = None) -> bool:
         losses = self.losses.setdefault(trial, [])
         losses.append(loss)
+        self.steps.setdefault(trial, []).append(step)
         if len(losses) >= self.ends_after:
             raise self.end("end")
         return True

@@ -49,6 +49,14 @@ def test_each_value_is_reported_for_its_trial(search):
     assert [len(losses) for losses in search.losses.values()] == [5, 5]
 
 
+def test_steps_are_passed_on(search):
+    trial = study_of().ask()
+    for epoch in (0, 10, 20):
+        trial.report(1.0, epoch)
+        trial.should_prune()
+    assert search.steps == {trial.number: [0, 10, 20]}
+
+
 def test_the_direction_of_the_study_counts(search):
     study = study_of(direction="maximize")
     study.optimize(objective, n_trials=1)

@@ -122,7 +122,7 @@ def test_jobs_from_inside_tasks(client, plugin):
 def test_a_block_that_ends_at_once_keeps_its_reports(client, plugin):
     reported = []
     report = plugin.engine.report
-    plugin.engine.report = lambda job, loss, now: (reported.append(loss), report(job, loss, now))
+    plugin.engine.report = lambda job, loss, *at: (reported.append(loss), report(job, loss, *at))
     with slaq.job("a") as job:
         for k in range(100):
             job.report(float(k))

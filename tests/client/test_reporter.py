@@ -63,11 +63,13 @@ def test_what_is_not_a_loss_is_refused_in_the_task(local_client):
     local_client.register_plugin(slaq.SlaqPlugin(policy="fair"))
     with slaq.job("a") as job:
         report = job.reporter()
-        for bad in (float("nan"), "1", None):
+        for bad in (True, "1", None):
             with pytest.raises(NonFiniteLoss):
                 local_client.submit(report, bad, pure=False).result()
         local_client.submit(report, np.float32(0.5), pure=False).result()
         assert job.iteration == 1
+        local_client.submit(report, float("nan"), 5, pure=False).result()
+        assert job.iteration == 5
 
 
 def test_belongs_to_its_block(local_client):

@@ -491,8 +491,8 @@ def columns(engine):
         (UnknownJob, lambda e: e.report("new", 1.0, 1.0)),
         (UnknownJob, lambda e: e.observe_task("new", 1.0)),
         (UnknownJob, lambda e: e.observe_demand("new", 1)),
-        (NonFiniteLoss, lambda e: e.report("young", math.nan, 1.0)),
-        (NonFiniteLoss, lambda e: e.report("young", math.inf, 1.0)),
+        (NonFiniteLoss, lambda e: e.report("young", "low", 1.0)),
+        (NonFiniteLoss, lambda e: e.report("young", True, 1.0)),
     ],
 )
 def test_a_refused_call_leaves_every_job_as_it_was(error, call):

@@ -61,9 +61,9 @@ async def test_losses_that_are_refused_are_not_remembered(c, s, plugin, a):
     async with slaq.job("net", client=c) as job:
         for loss in (3.0, float("nan"), 2.0, float("inf"), 1e305, 1.0):
             c._send_to_scheduler({"op": "slaq-report", "job": "net", "loss": loss})
-        await reported(c, "net", 3)
+        await reported(c, "net", 6)
         job.report(0.5)
-        await reported(c, "net", 4)
+        await reported(c, "net", 7)
         assert plugin.memory.following["net"].count == 4
     (run,) = plugin.memory.runs
     assert run.loss.tolist() == [3.0, 2.0, 1.0, 0.5] and plugin.memory.broken is None

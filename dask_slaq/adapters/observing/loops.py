@@ -19,7 +19,6 @@ from dask_slaq.adapters.observing.session import (
     ReportSession,
     current,
     expect,
-    is_finite,
     log_stop,
     warn_of,
     warn_once,
@@ -96,14 +95,12 @@ class LoopObserver:
         return result
 
     def report(self, loss: Any) -> None:
-        """Pass a loss to the block. Losses that are not finite are dropped with one warning."""
-        value = float(loss.item() if hasattr(loss, "item") else loss)
-        if is_finite(value, self._block):
-            try:
-                self._block.report(value)
-            except StopTraining as stop:
-                self._block.stop(str(stop))
-                raise
+        """Pass a loss to the block."""
+        try:
+            self._block.report(float(loss.item() if hasattr(loss, "item") else loss))
+        except StopTraining as stop:
+            self._block.stop(str(stop))
+            raise
 
     def wanted(self) -> tuple[Any, ...]:
         """Return what `compute` computes in addition; by default nothing."""

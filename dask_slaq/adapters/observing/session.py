@@ -27,7 +27,7 @@ class ReportSession:
 
     def __init__(
         self,
-        report: Callable[[float], None],
+        report: Callable[..., None],
         outer: ReportSession | None,
         expect: Callable[[int], None] | None = None,
         describe: Callable[[Mapping[str, Any]], None] | None = None,
@@ -136,30 +136,31 @@ def log_stop(block: ReportSession, library: str) -> None:
     log_once(block, f"stop {library}", message)
 
 
-def publish(loss: float, *, trial: Hashable = None) -> bool:
+def publish(loss: float, *, trial: Hashable = None, step: int | None = None) -> bool:
     """Report `loss` to the innermost open block, or else to the search of this task.
 
     For training loops and callbacks of this package. In a task of a search, the call waits while
-    other models gain more; `trial` says which of the trials in the task reports. Returns False if
-    the training was stopped or pruned: end it with the model so far. Raises nothing but
-    `distributed.Reschedule`, if the task was cancelled.
+    other models gain more; `trial` says which of the trials in the task reports, and `step` the
+    iteration, from 1, if not every one is reported. A block does not count it: its fits may follow
+    one another. Returns False if the training was stopped or pruned: end it with the model so far.
+    Raises nothing but `distributed.Reschedule`, if the task was cancelled.
     """
     block = current()
     if block is None:
-        return _publish_in_task(loss, trial)
+        return _publish_in_task(loss, trial, step)
     if pass_on(block, loss):
         return True
     log_once(block, "stop", "the job was stopped: its fit ends with the model so far")
     return False
 
 
-def _publish_in_task(loss: float, trial: Hashable) -> bool:
+def _publish_in_task(loss: float, trial: Hashable, step: int | None) -> bool:
     from distributed import Reschedule
 
     from dask_slaq.worker import report_trial
 
     try:
-        report_trial(loss, trial=trial)
+        report_trial(loss, trial=trial, step=step)
     except StopTraining:
         return False
     except Reschedule:
@@ -217,23 +218,26 @@ def stage(name: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def is_finite(loss: float, block: ReportSession) -> bool:
-    """Return whether a loss may be reported; warn once per block of one that is not finite."""
-    finite = math.isfinite(loss)
-    if not finite:
-        warn_once("not finite", f"a loss of {loss} was not reported", block.said)
-    return finite
+def finite_only(report: Callable[[float], None]) -> Callable[[float], None]:
+    """Return a function that drops losses that are not finite, with one warning."""
+    said: set[str] = set()
+
+    def report_finite(loss: float) -> None:
+        if math.isfinite(loss):
+            report(loss)
+        else:
+            warn_once("not finite", f"a loss of {loss} was not reported", said)
+
+    return report_finite
 
 
-def pass_on(block: ReportSession, loss: float) -> bool:
+def pass_on(block: ReportSession, loss: float, step: int | None = None) -> bool:
     """Report a loss to a block; never raise. Returns False if the report raised `StopTraining`.
 
-    A loss that is not finite is dropped. Any failure gives one warning per cause and block.
+    Any failure gives one warning per cause and block.
     """
-    if not is_finite(loss, block):
-        return True
     try:
-        block.report(float(loss))
+        block.report(float(loss), *(() if step is None else (step,)))
     except StopTraining as stop:
         block.stop(str(stop))
         return False

@@ -27,14 +27,18 @@ class Address:
     #: Event topic that the mailbox's client has subscribed to; None without a client.
     topic: str | None
 
-    def report(self, loss: float, *, with_result: bool = False) -> None:
+    def report(self, loss: float, *, step: int | None = None, with_result: bool = False) -> None:
         """Send a loss from inside a task. Takes microseconds and never raises.
+
+        `step` is the number of its iteration, if that is named.
 
         At the end of a task, send it `with_result` in one message. A message of its own would
         delay the result, since a worker pauses between two messages.
         """
         try:
             message = {"action": LOSS_TOPIC, "inbox": self.inbox, "loss": float(loss)}
+            if step is not None:
+                message["step"] = step
             worker = worker_here()
             if worker is None:  # a local scheduler runs tasks in threads of this process
                 _deliver(message)
@@ -66,9 +70,9 @@ class Mailbox:
         self.route = Address(uuid.uuid4().hex, _subscribe(self._client and self._client()))
         _inboxes[self.route.inbox] = self
 
-    def take(self, loss: float) -> None:
+    def take(self, loss: float, step: int | None = None) -> None:
         """Report a loss to the block if it is still open."""
-        if self._block.open and not self._context.copy().run(pass_on, self._block, loss):
+        if self._block.open and not self._context.copy().run(pass_on, self._block, loss, step):
             self._stop()
 
     def _stop(self) -> None:
@@ -112,7 +116,7 @@ def _hear(event: tuple[float, Any]) -> None:
 def _deliver(message: dict[str, Any]) -> None:
     inbox = _inboxes.get(message["inbox"])
     if inbox is not None:
-        inbox.take(message["loss"])
+        inbox.take(message["loss"], message.get("step"))
 
 
 def _send_with_next(worker: Any, topic: str, message: dict[str, Any]) -> None:

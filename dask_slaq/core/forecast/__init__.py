@@ -1,12 +1,20 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
-from dask_slaq.core.forecast.corrections import USUAL, at_horizon, ending, first_at, unreported
+from dask_slaq.core.forecast.corrections import (
+    USUAL,
+    at_horizon,
+    diverging,
+    ending,
+    first_at,
+    unreported,
+)
 from dask_slaq.core.forecast.hull import concave_hull
 from dask_slaq.core.forecast.predictor import LossPredictor
-from dask_slaq.core.forecast.quality import iterations_to_losses, predicted_range
+from dask_slaq.core.forecast.quality import NOISE_FLOOR, iterations_to_losses, predicted_range
 from dask_slaq.core.forecast.types import Forecast, Predictor, Status
 
 __all__ = [
+    "NOISE_FLOOR",
     "USUAL",
     "Forecast",
     "LossPredictor",
@@ -14,6 +22,7 @@ __all__ = [
     "Status",
     "at_horizon",
     "concave_hull",
+    "diverging",
     "ending",
     "first_at",
     "iterations_to_losses",

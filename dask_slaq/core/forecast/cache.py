@@ -22,6 +22,11 @@ MIN_REPORTS = 4
 REACH, REACH_PER_REPORT = 60.0, 5.0
 #: Fraction of the window's span that every job is assumed to be able to fall, unless it diverges.
 DOUBT = 1e-3
+#: A run is flat from this many reports on if its later half is not lower than the first by this
+#: many standard errors, nor its newest reports by that many. This part of a fall is kept.
+FLAT_REPORTS, FLAT_HALVES, FLAT_NEWEST, FLAT_KEPT = 32, 1.5, 2.0, 0.01
+#: Number of newest reports by which a run is no longer flat.
+NEWEST = 8
 #: A job is due for a refit after one report, plus one more per `MATURITY` reports so far, at most
 #: `MOST_UNFITTED`.
 MATURITY, MOST_UNFITTED = 16, 6
@@ -145,6 +150,7 @@ class ForecastCache(JobArrays):
         fall[diverging] = 0.0
         span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
         fall += _exploration(view.total, noise, span, fall[:, -1])
+        fall[_is_flat(view)] *= FLAT_KEPT
         zero = view.newest + view.unit * view.zero
         np.minimum(fall, np.maximum(level - zero, 0.0)[:, None], out=fall)
         few = status == Status.TOO_FEW_REPORTS
@@ -194,3 +200,35 @@ def _exploration(
     # All of `unseen` if no fall is forecast, half if an equal fall is, little if a larger one is.
     lacking = unseen * np.divide(unseen, unseen + forecast, out=0.0 * unseen, where=unseen > 0)
     return lacking[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
+
+
+def _is_flat(view: NormalizedWindow) -> BoolArray:
+    """Return which runs (n_jobs,) show nothing but noise, from their first report to the newest.
+
+    The fall that could be hidden would be small, and whatever looks like one is noise.
+    """
+    half = view.means_known // 2
+    column = np.arange(view.means.shape[1])
+    newer = column < half[:, None]
+    known = column < view.means_known[:, None]
+    older = known & (column >= (view.means_known - half)[:, None])
+    fallen = _mean(view.means, older) - _mean(view.means, newer)
+    middle = _mean(view.means, known)
+    # The noise of 27 reports is uncertain, so what the means of the whole run say counts, too.
+    spread = _mean((view.means - middle[:, None]) ** 2, known) * view.stride
+    noise = np.clip(np.sqrt(spread), view.noise, 2.0 * view.noise)
+    error = noise * np.sqrt(2.0 / (np.maximum(half, 1) * view.stride))
+    newest = middle - view.losses[:, :NEWEST].mean(axis=1)
+    flat: BoolArray = (
+        (view.total >= FLAT_REPORTS)
+        & (view.noise > 0)
+        & (fallen < FLAT_HALVES * error)
+        & (newest < FLAT_NEWEST * noise / np.sqrt(NEWEST))
+    )
+    return flat
+
+
+def _mean(values: FloatArray, where: BoolArray) -> FloatArray:
+    """Return the mean (n_rows,) of some values of each row."""
+    mean: FloatArray = np.where(where, values, 0.0).sum(axis=1) / np.maximum(where.sum(axis=1), 1)
+    return mean

@@ -7,10 +7,20 @@ from dataclasses import replace
 import numpy as np
 
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
-from dask_slaq.core.forecast.types import Forecast
-from dask_slaq.core.job_arrays import FloatArray, IntArray
+from dask_slaq.core.forecast.types import Forecast, Status
+from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 
-__all__ = ["USUAL", "as_usual", "at_horizon", "ending", "first_at", "hold_beyond", "unreported"]
+__all__ = [
+    "USUAL",
+    "as_usual",
+    "at_horizon",
+    "diverging",
+    "ending",
+    "first_at",
+    "hold_beyond",
+    "unchanged",
+    "unreported",
+]
 
 #: Iterations in which a typical curve falls by half of its range.
 USUAL = 10.0
@@ -24,9 +34,23 @@ def as_usual(first: FloatArray, level: FloatArray, total: IntArray) -> FloatArra
     """
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
-    usual = np.where(np.abs(level) > 0, np.abs(level), 1.0)[:, None]
-    rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), usual)
+    rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), _size(level)[:, None])
     return rest * _usual_part(done)
+
+
+def _size(level: FloatArray) -> FloatArray:
+    """Return what stands for the ranges (n_jobs,) of losses that have not changed."""
+    return np.where(np.abs(level) > 0, np.abs(level), 1.0)
+
+
+def unchanged(level: FloatArray, total: IntArray) -> FloatArray:
+    """Return by how much losses that were `total` times at `level` may differ at the horizons.
+
+    A plateau may end at any time, and is as likely to last as long again.
+    """
+    part = np.minimum(HORIZONS / np.maximum(total, 1)[:, None], 1.0)
+    width: FloatArray = _size(level)[:, None] * part
+    return width
 
 
 def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray:
@@ -66,6 +90,20 @@ def ending(forecast: Forecast, ahead: FloatArray) -> Forecast:
     reduction[some] = hold_beyond(ahead[some], reduction[some], forecast.horizons)
     remaining[some] = reduction[some, -1]
     return replace(forecast, reduction=reduction, remaining=remaining)
+
+
+def diverging(forecast: Forecast, where: BoolArray) -> Forecast:
+    """Return forecasts without any fall `where` (n_jobs,) losses can no longer be used."""
+    if not where.any():
+        return forecast
+    return replace(
+        forecast,
+        # Without a usable loss nothing has fallen.
+        start=np.where(where & (forecast.n_reports == 0), np.nan, forecast.start),
+        reduction=np.where(where[:, None], 0.0, forecast.reduction),
+        remaining=np.where(where, 0.0, forecast.remaining),
+        status=np.where(where, int(Status.DIVERGING), forecast.status),
+    )
 
 
 def hold_beyond(

@@ -156,6 +156,11 @@ class FromMemory:
         if some.any():
             self._traces.append(slots[some], losses[some])
 
+    def cut(self, row: int, most: float) -> None:
+        """Cut the reports of the job in a row down to `most`, as `Histories` did."""
+        if (slot := self._slot(row)) >= 0:
+            self._traces.cut(slot, most)
+
     def likeness(self, row: int) -> int:
         """Return the number of runs on which the forecast of the job in a row rests."""
         slot = self._slot(row)

@@ -11,6 +11,12 @@ __all__ = ["Histories"]
 #: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
 #: one report in `_append_run`, which is cheaper for many reports of few rows.
 ROUND, ROW = 20, 7
+#: Reports among which a huge start is looked for, and reports that must follow it.
+START, FOLLOWING = 16, 4
+#: A start is huge if it exceeds the highest loss that followed by more than this many times the
+#: range of what followed, and this many times its size. What fell to less than this part of it, or
+#: no longer changes, has converged instead.
+HUGE_RANGE, HUGE_SIZE, GONE = 100.0, 10.0, 1e-3
 
 
 class Histories(JobArrays):
@@ -19,11 +25,15 @@ class Histories(JobArrays):
     At most `window` reports are kept per job, and as many means (rounded down to an even number). A
     mean covers `stride` successive reports. When all means are in use, neighbours are merged and
     the stride doubles, so a report changes a bounded number of cells, however long the run is.
+
+    A huge start, as of a network before its first step, is cut down to what followed: it would be
+    the whole range, of which nothing is left to fall.
     """
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.n_means = window - window % 2
+        self._cut: list[int] = []  # rows whose start was cut by the present call
         super().__init__(
             {
                 "ring": ((window,), np.float64, np.nan),
@@ -39,8 +49,12 @@ class Histories(JobArrays):
             }
         )
 
-    def append(self, rows: IntArray, losses: FloatArray) -> None:
-        """Append raw losses in order of arrival; `rows` (n_reports,) may repeat."""
+    def append(self, rows: IntArray, losses: FloatArray) -> IntArray:
+        """Append raw losses in order of arrival; `rows` (n_reports,) may repeat.
+
+        Returns the rows whose start was cut.
+        """
+        self._cut.clear()
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
         first = np.flatnonzero(np.diff(ordered, prepend=-1))
@@ -48,14 +62,23 @@ class Histories(JobArrays):
         rounds = int(size.max(initial=0))
         if ROUND * rounds > len(rows) + ROW * len(first):
             for start, n in zip(first.tolist(), size.tolist(), strict=True):
-                self._append_run(ordered.item(start), losses[order[start : start + n]].tolist())
-            return
+                self._append_run(ordered.item(start), losses[order[start : start + n]])
+            return np.array(self._cut, dtype=np.int64)
         for n in range(rounds):  # the first report of each row, the second, …
             at = order[first[size > n] + n]
             self._append(rows[at], losses[at])
+        return np.array(self._cut, dtype=np.int64)
 
-    def _append_run(self, row: int, losses: list[float]) -> None:
+    def _append_run(self, row: int, reports: FloatArray) -> None:
         """Append successive reports to one row, with the same result as `_append`."""
+        young = max(START - self.column["count"].item(row), 0)
+        for i in range(min(young, len(reports))):
+            self._append(np.array([row]), reports[i : i + 1])
+        if losses := reports[young:].tolist():
+            self._append_later(row, losses)
+
+    def _append_later(self, row: int, losses: list[float]) -> None:
+        """Append successive reports to one row, of which none is at its start."""
         column, window = self.column, self.window
         ring, means = column["ring"][row], column["means"][row]
         count, filled = column["count"].item(row), column["filled"].item(row)
@@ -93,6 +116,32 @@ class Histories(JobArrays):
         ring[rows, count % self.window] = losses
         column["count"][rows] = count + 1
         self._append_to_mean(rows, losses)
+        young = (count >= FOLLOWING) & (count < min(START, self.n_means - 1))
+        if young.any():
+            self._cut_start(rows[young])
+
+    def _cut_start(self, rows: IntArray) -> None:
+        """Cut huge first losses of `rows`, all of whose reports are in the ring."""
+        column = self.column
+        count = column["count"][rows, None]
+        age = count - 1 - np.arange(min(START, self.n_means))
+        losses = column["ring"][rows, : age.shape[1]]
+        highest = _of_later(np.where(age >= 0, losses, -np.inf), np.maximum)
+        lowest = _of_later(np.where(age >= 0, losses, np.inf), np.minimum)
+        with np.errstate(invalid="ignore"):  # where nothing followed
+            over = losses - highest
+            huge = (over > HUGE_RANGE * (highest - lowest)) & (over > HUGE_SIZE * np.abs(highest))
+        huge &= (lowest < 0) | (lowest > GONE * highest)
+        huge &= (age >= FOLLOWING) & (highest > lowest)
+        for i in np.flatnonzero(huge.any(axis=1)).tolist():
+            row, n = int(rows[i]), int(count[i, 0])
+            end = int(np.flatnonzero(huge[i])[-1])
+            ring = column["ring"][row]
+            ring[: end + 1] = highest[i, end]
+            column["first"][row] = ring[0]
+            column["largest"][row] = np.abs(np.diff(ring[:n])).max()
+            column["means"][row, :n] = ring[:n]  # one report each, so far
+            self._cut.append(row)
 
     def _append_to_mean(self, rows: IntArray, losses: FloatArray) -> None:
         column = self.column
@@ -149,3 +198,10 @@ class Histories(JobArrays):
         means = self.column["means"][rows[:, None], index]
         age = partial + dropped * stride - back + 0.5 * (stride - 1.0)
         return means, filled - dropped, stride.astype(np.float64), np.maximum(age, 0.0)
+
+
+def _of_later(losses: FloatArray, of: np.ufunc) -> FloatArray:
+    """Return of each loss (n_rows, n) the maximum or minimum of those after it."""
+    found = of.accumulate(losses[:, ::-1], axis=1)[:, ::-1]
+    later: FloatArray = np.concatenate([found[:, 1:], found[:, -1:]], axis=1)
+    return later

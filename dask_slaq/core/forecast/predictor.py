@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_slaq.core.errors import DuplicateJob, NonFiniteLoss, UnknownJob
 from dask_slaq.core.forecast.cache import ForecastCache
+from dask_slaq.core.forecast.corrections import unchanged
 from dask_slaq.core.forecast.curve_forecast import HORIZONS
 from dask_slaq.core.forecast.experts.backtest import Backtest
 from dask_slaq.core.forecast.experts.ensemble import Ensemble
@@ -20,13 +21,12 @@ from dask_slaq.core.forecast.smoothing import NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.types import Forecast
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.memory import Kind, PastRuns
+from dask_slaq.core.reports import MAX_LOSS, is_usable
 
 __all__ = ["LossPredictor"]
 
 #: Reports kept per job.
 WINDOW = 32
-#: Larger losses are rejected, so that the difference of two losses cannot overflow.
-MAX_LOSS = 1e300
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
 #: Length of the list of waiting reports (two numbers each) at which it is moved to the histories.
 MOST_WAITING = 200_000
@@ -111,7 +111,7 @@ class LossPredictor:
             value = float(loss)
         except (TypeError, ValueError, OverflowError):
             value = nan
-        if not -MAX_LOSS <= value <= MAX_LOSS:
+        if not is_usable(value):
             raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}; {ALLOWED}")
         self._new += (row, value)
         if len(self._new) >= MOST_WAITING:
@@ -212,11 +212,19 @@ class LossPredictor:
         """Return 80 % prediction intervals of the losses of `jobs`, as of the last fit.
 
         They are two arrays (n_jobs, n_horizons) in raw loss units. About one report in ten falls
-        below the first one, and one in ten above the second.
+        below the first one, and one in ten above the second. A loss that has never changed tells
+        nothing of those to come: its band is as wide as the loss is large.
         """
         rows = self._rows_of(jobs)
-        cache = self._cache.column
-        return self._bands.bounds(rows, cache["level"][rows], cache["reduction"][rows])
+        cache, history = self._cache.column, self._history.column
+        level = cache["level"][rows]
+        lower, upper = self._bands.bounds(rows, level, cache["reduction"][rows])
+        same = np.flatnonzero((history["largest"][rows] == 0) & (history["count"][rows] > 0))
+        if len(same):
+            width = unchanged(level[same], history["count"][rows[same]])
+            lower[same] = np.fmin(lower[same], level[same, None] - width)
+            upper[same] = np.fmax(upper[same], level[same, None] + width)
+        return lower, upper
 
     def set_kind(self, job: str, kind: Kind) -> None:
         """Compare `job` with past runs of a kind, or of another kind than before.
@@ -259,9 +267,12 @@ class LossPredictor:
         new = np.fromiter(self._new, np.float64, len(self._new))
         self._new.clear()
         rows, losses = new[::2].astype(np.int64), new[1::2]
-        self._history.append(rows, losses)
+        cut = self._history.append(rows, losses)
         if self._memory is not None:
             self._memory.append(rows, losses)
+            first = self._history.column["first"]
+            for row in cut.tolist():
+                self._memory.cut(row, first.item(row))
         self._cache.column["reported"][rows] = True
 
     def _rows_of(self, jobs: Sequence[str]) -> IntArray:

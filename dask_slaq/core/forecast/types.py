@@ -68,17 +68,16 @@ class Predictor(Protocol):
 
     Losses are floats in the raw units of their job, which may differ between jobs. The engine
     checks names before it calls a predictor; methods raise `UnknownJob` for a job that is not
-    followed. It leaves it to `report` to check losses. A curve that cannot be fitted is marked in
-    `Forecast.status`: an exception in a decision makes the plugin fall back to plain Dask.
-    `LossPredictor` is the default implementation; pass another one as
-    ``SlaqPlugin(predictor=...)``.
+    followed. It passes only finite losses on, up to 1e300; other reports only count as iterations.
+    A curve that cannot be fitted is marked in `Forecast.status`: an exception in a decision makes
+    the plugin fall back to plain Dask. `LossPredictor` is the default implementation; pass another
+    one as ``SlaqPlugin(predictor=...)``.
 
     Examples
     --------
     A predictor that assumes that each drop of the loss is half of the drop before:
 
     >>> import numpy as np
-    >>> from dask_slaq.core.errors import NonFiniteLoss
     >>> class Halving:
     ...     def __init__(self):
     ...         self.runs = {}
@@ -87,8 +86,6 @@ class Predictor(Protocol):
     ...     def remove(self, job):
     ...         del self.runs[job]
     ...     def report(self, job, loss):
-    ...         if not np.isfinite(loss):
-    ...             raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}")
     ...         n, first, last, largest, _ = self.runs[job]
     ...         if n == 0:
     ...             self.runs[job] = (1, loss, loss, 0.0, abs(loss))
@@ -147,12 +144,7 @@ class Predictor(Protocol):
         job : str
             A job that is followed.
         loss : float
-            Its loss, in raw units. The first report is that of iteration 1.
-
-        Raises
-        ------
-        NonFiniteLoss
-            If `loss` is not a finite number; the report is then not stored.
+            Its loss, in raw units, finite. Reports are at even distances, of one iteration or more.
         """
 
     def fit(self) -> int:

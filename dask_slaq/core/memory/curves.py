@@ -57,6 +57,11 @@ class Traces(JobArrays):
         np.add.at(self.column["sums"], (rows_kept, at), losses[kept] / SIZES[at])
         self.column["count"][rows[first]] += size
 
+    def cut(self, row: int, most: float) -> None:
+        """Cut the losses of a job that has only reported its first ones down to `most`."""
+        first = slice(self.column["count"].item(row))
+        self.column["sums"][row, first] = np.minimum(self.column["sums"][row, first], most)
+
     def means(self, rows: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return the mean iteration, the mean loss and the number of reports of each bin.
 

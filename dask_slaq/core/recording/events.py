@@ -16,7 +16,7 @@ __all__ = ["EVENTS", "MAY_HOLD", "VERSION", "BadEvent", "Event", "check"]
 Event = dict[str, Any]
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
-VERSION = 9
+VERSION = 10
 
 
 class BadEvent(SlaqError, ValueError):
@@ -137,8 +137,8 @@ EVENTS: dict[str, dict[str, Allowed]] = {
         "job": _TEXT, "count": _whole(0, 10**12), "seconds": _number(-1e12, 1e12),
         "at_once": _COUNT,
     },
-    # The loss of an iteration.
-    "report": {"time": _TIME, "job": _TEXT, "loss": _LOSS},
+    # The loss of an iteration, null for one that is nan or infinite.
+    "report": {"time": _TIME, "job": _TEXT, "loss": _number(-1e300, 1e300, null=True)},
     # Only up to version 3: a job was inspected, which changed decisions at the time.
     "taken": {},
     "floor": {"job": _TEXT, "threads": _AMOUNT},
@@ -211,7 +211,8 @@ MAY_HOLD: dict[str, dict[str, Allowed]] = {
     },
     "set": {"latest": _LATEST},
     "leave": {"outcome": _TEXT},
-    "report": {"idle": _IDLE},
+    # `step`: the number of the iteration, if it was named.
+    "report": {"idle": _IDLE, "step": _whole(1, 10**12)},
     "recomputed": {"memory": _BYTES},  # of all workers
     "decide": {
         "offered": _COUNT, "workers": _mapping(_whole(1, 1_000_000)),

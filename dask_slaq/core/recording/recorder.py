@@ -12,6 +12,7 @@ from dask_slaq.core.memory import Kind
 from dask_slaq.core.owners import OwnerTerms
 from dask_slaq.core.recording.events import VERSION, Event
 from dask_slaq.core.recording.recalled import RunNumbers, kind_to_dict
+from dask_slaq.core.reports import as_loss, is_usable
 
 __all__ = ["Recorder"]
 
@@ -132,13 +133,16 @@ class Recorder:
         self.engine.set_kind(job, kind)
         self._say("kind", job=job, **about)
 
-    def report(self, job: str, loss: float, now: float) -> None:
+    def report(self, job: str, loss: float, now: float, step: int | None = None) -> None:
         """Report a loss and record it. See `Engine.report`."""
         self.engine.jobs.row(job)
+        loss = as_loss(loss)
         self._catch_up(job)
-        self.engine.report(job, loss, now)
-        known = {} if self._measurements is None else {"idle": self._measurements.idle(job, now)}
-        self._say("report", time=now, job=job, loss=float(loss), **known)
+        self.engine.report(job, loss, now, step)
+        known: Event = {} if step is None else {"step": step}
+        if self._measurements is not None:
+            known["idle"] = self._measurements.idle(job, now)
+        self._say("report", time=now, job=job, loss=loss if is_usable(loss) else None, **known)
 
     def observe_task(self, job: str, seconds: float, at_once: float = 1) -> None:
         """Add a task to the sum that is passed to the engine later. See `Engine.observe_task`."""

@@ -169,7 +169,8 @@ def _apply(engine: Engine, kind: str, event: Event) -> None:
     elif kind == "tasks":
         engine.observe_task(job, event["seconds"], event["at_once"])
     elif kind == "report":
-        engine.report(job, event["loss"], event["time"])
+        loss = math.nan if event["loss"] is None else event["loss"]
+        engine.report(job, loss, event["time"], event.get("step"))
     elif kind == "floor":
         engine.set_floor(job, event["threads"])
     elif kind == "set":

@@ -8,6 +8,7 @@ import numpy as np
 
 from dask_slaq.core.job_arrays import BoolArray, FloatArray, IntArray, JobArrays
 from dask_slaq.core.memory import ExpectedTime
+from dask_slaq.core.reports import is_usable, next_iteration, next_stride
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.core.runtime.prior import GOOD, Population, clearly_better
 from dask_slaq.core.runtime.speed import Speeds, waves
@@ -47,11 +48,13 @@ class Runtimes(JobArrays):
     jobs clearly contradict this model, the job follows Ernest's law instead (see `ernest`). A job
     that waits for threads is not slow: only seconds in which it held threads count.
 
-    Columns that are always up to date: ``reports``; the last ``loss``; ``attained``, core-seconds
-    charged so far. As of the last `observe_iterations`: ``work``, core-seconds of one iteration, 0
-    if unknown; ``width``, parallel tasks of one iteration, at least 1. As of the last `learn`:
-    ``most``, the most threads that iterations had on average; ``scaled``, whether the job follows
-    Ernest's law.
+    An iteration here ends with a report. If reports number their iterations, it may be several.
+
+    Columns that are always up to date: ``reports``, ``step``, ``missed``, ``stride`` and the last
+    ``loss``; ``attained``, core-seconds charged so far. As of the last `observe_iterations`:
+    ``work``, core-seconds of one iteration, 0 if unknown; ``width``, parallel tasks of one
+    iteration, at least 1. As of the last `learn`: ``most``, the most threads that iterations had on
+    average; ``scaled``, whether the job follows Ernest's law.
     """
 
     def __init__(self) -> None:
@@ -62,7 +65,13 @@ class Runtimes(JobArrays):
                 "width": ((), np.float64, 1.0),
                 "attained": number,
                 "reports": ((), np.int64, 0),
-                "loss": ((), np.float64, np.nan),  # of the last report, raw
+                "step": ((), np.int64, 0),  # iterations so far: reports, or as these are numbered
+                "missed": ((), np.int64, 0),  # last reports without a usable loss
+                "loss": ((), np.float64, np.nan),  # the last usable one, raw
+                # Usable reports, the step of the last one, and the mean steps between two.
+                "usable": ((), np.int64, 0),
+                "usable_step": ((), np.int64, 0),
+                "stride": ((), np.float64, 1.0),
                 "taken_in": ((), np.int64, 0),  # reports processed by `observe_iterations`
                 # Since the last report.
                 "charged": number,
@@ -107,15 +116,26 @@ class Runtimes(JobArrays):
         if at_once > column["at_once"][row]:
             column["at_once"][row] = at_once
 
-    def end_iteration(self, row: int, elapsed: float = 0.0, loss: float = np.nan) -> None:
+    def end_iteration(
+        self, row: int, elapsed: float = 0.0, loss: float = np.nan, step: int | None = None
+    ) -> None:
         """Record the end of an iteration of the job in a `row`. O(1).
 
-        It ended `elapsed` seconds after the last `advance`; `loss` is what the job reported.
+        It ended `elapsed` seconds after the last `advance`; `loss` is what the job reported, for
+        the iteration `step` or the next one.
         """
         column = self.column
         self._ended += (row, elapsed, column["charged"].item(row))
         column["reports"][row] += 1
-        column["loss"][row] = loss
+        column["step"][row] = now = next_iteration(column["step"].item(row), step)
+        if is_usable(loss):
+            if usable := column["usable"].item(row):
+                gap = now - column["usable_step"].item(row)
+                column["stride"][row] = next_stride(column["stride"].item(row), usable, gap)
+            column["usable"][row], column["usable_step"][row] = usable + 1, now
+            column["loss"][row], column["missed"][row] = loss, 0
+        else:
+            column["missed"][row] += 1
         if len(self._ended) >= MOST_WAITING:
             self.observe_iterations()
 

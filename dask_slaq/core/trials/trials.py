@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.forecast import LossPredictor, at_horizon
+from dask_slaq.core.reports import LOST, is_usable, next_iteration, next_stride
 from dask_slaq.core.settings import is_whole, shown
 
 __all__ = ["EXPLORE", "SearchSettings", "Trial", "Trials"]
@@ -26,6 +28,8 @@ SECOND_LOOK = 4
 #: Reports after which a trial may be hopeless. It is if the lower end of its band ends above the
 #: best loss by more than this part of its own distance from the start to the best.
 PATIENCE, SLACK = 8, 0.1
+#: Part of its steps before which a trial whose loss has never changed is not hopeless.
+UNCHANGED = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class SearchSettings:
             raise InvalidSetting(f"goal must be one of {allowed}, not {shown(self.goal)}")
         if self.steps is not None and not is_whole(self.steps, 1):
             raise InvalidSetting(
-                f"steps must be a number of reports >= 1, or None, not {shown(self.steps)}"
+                f"steps must be a number of steps >= 1, or None, not {shown(self.steps)}"
             )
         for name in ("maximize", "prune"):
             if not isinstance(value := getattr(self, name), bool):
@@ -64,8 +68,14 @@ class Trial:
     name: str
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     reports: int = 0
-    first: float = math.nan  # loss of the first report
-    loss: float = math.nan  # of the latest report
+    step: int = 0  # iterations so far: reports, unless these name their steps
+    missed: int = 0  # latest reports without a usable loss
+    first: float = math.nan  # first usable loss, unless it was huge
+    loss: float = math.nan  # latest usable loss
+    usable: int = 0  # reports with a usable loss
+    same: int = 0  # of these, until one differed
+    last: int = 0  # step of the latest of them
+    stride: float = 1.0  # mean steps between two of them
     computed: float = 0.0  # seconds
     waited: float = 0.0  # seconds
     waits: bool = False  # in its report, or has given up its thread by itself
@@ -85,6 +95,11 @@ class Trial:
         return self.reports >= EXPLORE
 
     @property
+    def diverges(self) -> bool:
+        """Whether it has no usable loss, or has had none for long."""
+        return self.missed > 0 and (self.missed >= LOST or not self.usable)
+
+    @property
     def in_turn(self) -> bool:
         """Whether it trains, and began or went on only few reports ago."""
         return not self.waits and self.reports - self.turn < (TURN if self.turn else EXPLORE)
@@ -100,7 +115,7 @@ class Trials:
         self._known: dict[tuple[Hashable, Hashable], float] = {}  # by task and number
         self.best = math.inf  # lowest loss reported so far
         self.best_final = math.inf  # lowest loss with which a trial ended
-        self.longest = 0  # most reports of a trial that ended
+        self.longest = 0  # most steps of a trial that ended
         self._predictor = LossPredictor()
         self._reported: dict[str, Trial] = {}
         self._count = 0
@@ -142,19 +157,44 @@ class Trials:
         self._predictor.add(trial.name)
         return trial
 
-    def report(self, trial: Trial, losses: Iterable[float], seconds: float) -> None:
-        """Record losses of a trial after computing for `seconds`; not finite ones diverge."""
+    def report(
+        self,
+        trial: Trial,
+        losses: Iterable[float],
+        seconds: float,
+        steps: Iterable[int | None] = (),
+    ) -> list[int]:
+        """Record losses of a trial after computing for `seconds`.
+
+        `steps` are the iterations of the reports, as far as they are known. A loss that is not
+        usable only counts as an iteration. Returns how many iterations each report adds.
+        """
         sign = -1.0 if self.settings.maximize else 1.0
         trial.computed += seconds
-        for loss in losses:
+        added = []
+        for loss, step in zip(losses, chain(steps, repeat(None)), strict=False):
             trial.reports += 1
-            trial.loss = loss = sign * loss
-            if math.isfinite(loss):
-                if math.isnan(trial.first):
-                    trial.first = loss
-                self._predictor.report(trial.name, loss)
-                self.best = min(self.best, loss)
+            before, trial.step = trial.step, next_iteration(trial.step, step)
+            added.append(trial.step - before)
+            if is_usable(loss):
+                self._take(trial, sign * loss)
+            else:
+                trial.missed += 1
         self._reported[trial.name] = trial
+        return added
+
+    def _take(self, trial: Trial, loss: float) -> None:
+        """Record a usable loss of the present step of a trial."""
+        if not trial.usable:
+            trial.first = loss
+        else:
+            trial.stride = next_stride(trial.stride, trial.usable, trial.step - trial.last)
+        trial.usable, trial.last, trial.missed = trial.usable + 1, trial.step, 0
+        if trial.same == trial.usable - 1 and loss == trial.first:
+            trial.same = trial.usable
+        trial.loss = loss
+        self._predictor.report(trial.name, loss)
+        self.best = min(self.best, loss)
 
     def begin_turn(self, trial: Trial) -> None:
         """Record that a trial goes on for a turn."""
@@ -180,8 +220,8 @@ class Trials:
             trial.outcome, trial.waits = trial.verdict or outcome, False
             self._ended.setdefault(key, []).append(trial)
         if trial.outcome == "done":
-            self.longest = max(self.longest, trial.reports)
-            if math.isfinite(trial.loss):
+            self.longest = max(self.longest, trial.step)
+            if not trial.diverges:
                 self.best_final = min(self.best_final, trial.loss)
 
     def again(self, key: Hashable) -> None:
@@ -201,48 +241,79 @@ class Trials:
         names = [trial.name for trial in trials]
         forecast = self._predictor.forecast(names)
         lower, upper = self._predictor.band(names)
-        left = np.array([self.steps_left(trial) for trial in trials], float)
+        # Forecasts count usable reports.
+        stride = np.array([trial.stride for trial in trials])
+        left = np.array([self.steps_left(trial) for trial in trials], float) / stride
+        most = np.array([self._most_left(trial) for trial in trials], float) / stride
         ahead = forecast.level - at_horizon(left, forecast.reduction)
-        low, high = at_horizon(left, lower), at_horizon(left, upper)
+        low, high, least = (
+            at_horizon(at, losses) for at, losses in ((left, lower), (left, upper), (most, lower))
+        )
         soon = at_horizon(np.full(len(trials), float(EXPLORE)), forecast.reduction)
-        rows = np.stack([ahead, low, high, soon, forecast.remaining], axis=1).tolist()
-        for trial, (predicted, least, most, fall, remaining) in zip(trials, rows, strict=True):
-            if not math.isfinite(trial.loss):
+        columns = [ahead, low, high, least, soon, forecast.start, forecast.remaining]
+        rows = np.stack(columns, axis=1).tolist()
+        for trial, row in zip(trials, rows, strict=True):
+            predicted, low, high, least, fall, trial.first, remaining = row
+            if trial.diverges:
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
-                trial.hopeless = self.settings.prune and trial.reports >= PATIENCE
+                trial.hopeless = trial.missed >= PATIENCE
                 continue
             if math.isfinite(trial.known):
                 continue
-            trial.predicted, trial.low, trial.high = predicted, least, most
+            trial.predicted, trial.low, trial.high = predicted, low, high
             if self.settings.goal == "best":
                 # With few reports, towards the lower end: a slow starter may be the best.
                 doubt = DOUBT * min(EXPLORE / max(trial.reports, 1), 1.0)
-                trial.score = predicted - doubt * (predicted - least)
+                trial.score = predicted - doubt * (predicted - low)
             else:
                 span = max(trial.first - trial.loss + remaining, 1e-300)
                 trial.score = -fall / span * trial.reports / max(trial.computed, 1e-9)
-            trial.hopeless = self.settings.prune and self._is_hopeless(trial)
+            trial.hopeless = self._is_hopeless(trial, least)
 
     def steps_left(self, trial: Trial) -> int:
-        """Return the expected number of reports to come of a trial."""
-        steps = self.settings.steps or self.longest
-        if trial.reports < steps:
-            return steps - trial.reports
-        # Without a bound, as many again; beyond one, one more.
-        return 1 if steps else max(trial.reports, EXPLORE)
+        """Return the expected number of steps to come of a trial."""
+        if self.settings.steps:
+            return max(self.settings.steps - trial.step, 1)
+        # One that outlives the longest that has ended makes as many again.
+        return self.longest - trial.step if trial.step < self.longest else self._as_many(trial)
+
+    def _most_left(self, trial: Trial) -> int:
+        """Return the steps to come of a trial that may be long, unless its steps are known."""
+        left = self.steps_left(trial)
+        return left if self.settings.steps else max(left, self._as_many(trial))
+
+    @staticmethod
+    def _as_many(trial: Trial) -> int:
+        return max(trial.step, EXPLORE)
 
     def seconds_left(self, trial: Trial) -> float:
         """Return the expected seconds that a trial still computes."""
-        return self.steps_left(trial) * trial.computed / max(trial.reports, 1)
+        return self.steps_left(trial) * trial.computed / max(trial.step, 1)
 
     def seconds_of_one(self) -> float:
         """Return the mean seconds that a trial that has not ended computes from start to end."""
         seconds = [t.computed + self.seconds_left(t) for t in self.alive.values() if t.reports]
         return sum(seconds) / max(len(seconds), 1)
 
-    def _is_hopeless(self, trial: Trial) -> bool:
+    def _may_end(self, trial: Trial) -> bool:
+        """Return whether a trial may be pruned: it has reports to come, as far as is known."""
+        steps = self.settings.steps
+        return self.settings.prune and (steps is None or trial.step + trial.stride <= steps)
+
+    def gives_up(self, trial: Trial) -> bool:
+        """Return whether a trial should end now."""
+        return trial.hopeless and self._may_end(trial)
+
+    def _is_hopeless(self, trial: Trial, least: float) -> bool:
+        """Return whether a trial is out of reach if its final loss is `least`."""
+        # Nothing is known of a loss on a plateau, and little of one that has just left it.
+        if trial.same < trial.usable:
+            if trial.usable - trial.same < PATIENCE - 1:
+                return False
+        elif trial.usable < PATIENCE or trial.step < UNCHANGED * (self.settings.steps or math.inf):
+            return False
         distance = max(trial.first - self.best, 0.0)
-        return trial.reports >= PATIENCE and trial.low > self.best + SLACK * distance
+        return least > self.best + SLACK * distance
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return one dict per trial, with losses as they were reported; see `Search.trials`."""
@@ -255,7 +326,7 @@ class Trials:
                     "key": trial.key,
                     "trial": trial.number,
                     "worker": trial.worker,
-                    "iteration": trial.reports,
+                    "iteration": trial.step,
                     "loss": sign * trial.loss,
                     "predicted": sign * trial.predicted,
                     "low": ends[0],

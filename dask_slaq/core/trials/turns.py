@@ -124,14 +124,14 @@ def choose(trials: Trials, rooms: Mapping[str, Room], unstarted: int) -> dict[st
             compared.sort(key=_rank)
             first = next((i for i, t in enumerate(compared) if not t.in_turn), width)
             if first < width and trials.second_looks(worker):
-                least = min(compared[first:], key=lambda t: (t.reports, t.name))
+                least = min(compared[first:], key=lambda t: (t.step, t.name))
                 compared.remove(least)
                 compared.insert(first, least)
         for trial in compared[:width]:
             if not trial.waits and not trial.in_turn:
                 trials.begin_turn(trial)  # another one
         order = [trial.key for trial in compared]
-        pruned = [(trial.key, trial.number) for trial in at[worker] if trial.hopeless]
+        pruned = [(trial.key, trial.number) for trial in at[worker] if trials.gives_up(trial)]
         found[worker] = Turns(order, width, explored, pruned)
     return found
 

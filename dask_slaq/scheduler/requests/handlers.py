@@ -346,11 +346,18 @@ class Messages:
         self.plugin.identity.learn(proof, sender)
 
     def report(
-        self, sender: Sender, /, job: Any = None, loss: Any = None, run: Any = None, **_: Any
+        self,
+        sender: Sender,
+        /,
+        job: Any = None,
+        loss: Any = None,
+        run: Any = None,
+        step: Any = None,
+        **_: Any,
     ) -> None:
         """Record the loss of one iteration, which a worker may report as well."""
         self.plugin.jobs.owned(job, None if sender.worker else sender.comm, run)
-        self.plugin.jobs.report(job, loss)
+        self.plugin.jobs.report(job, loss, step)
 
     def expect(
         self, sender: Sender, /, job: Any = None, iterations: Any = None, run: Any = None, **_: Any

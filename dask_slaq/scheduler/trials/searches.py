@@ -8,7 +8,6 @@ here, nothing stays waiting.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic, time
@@ -132,7 +131,7 @@ class Searches:
         pools: Mapping[str, Pool],
         tracker: TaskTracker,
         *,
-        report: Callable[[str, float], None],
+        report: Callable[..., None],
         stopping: Collection[str],
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
@@ -285,12 +284,14 @@ class Searches:
         run_id: int | None = None,
         grown: Sequence[float | None] = (),
         memory: float | None = None,
+        steps: Collection[int] = (),
     ) -> None:
         """Follow the message of a trial; see `Desk.send` for `what`.
 
         `computed` and `waited` are seconds since the message before, `at` is the worker's Unix
         time, and `run_id` Dask's number of the run of the task. The worker has taken `memory` in
-        bytes, and has `grown` by so many before each loss; None where it does not know.
+        bytes, and has `grown` by so many before each loss; None where it does not know. `steps` are
+        the iterations of the losses, if the trial names them.
         """
         tracker, ts = self._tracker, self._scheduler.tasks.get(key)
         pool = tracker.owner.get(key)
@@ -298,7 +299,7 @@ class Searches:
         if search is None:
             for _, trials, _ in self._interrupted.values():
                 if (left := trials.alive.get(key)) is not None and left.worker == worker:
-                    trials.report(left, losses, computed)
+                    trials.report(left, losses, computed, steps)
         if ts is None or pool is None or search is None:
             return
         if ts.processing_on is None or ts.processing_on.address != worker:
@@ -312,13 +313,15 @@ class Searches:
             ws = ts.processing_on
             self._memory[worker] = memory, time(), ws.memory_limit
             self._learn(search.model, ws, memory, grown, first=not trial.reports)
-        search.trials.report(trial, losses, computed)
+        added = search.trials.report(trial, losses, computed, steps)
         trial.waited += waited
         rests = what in ("waits", "left")
         tracker.charge_part(pool, ts, computed, None if rests else at)
-        if math.isfinite(search.trials.best):
-            for _ in losses:
-                self._report(pool.name, search.trials.best)
+        done = self._engine.jobs[pool.name].iteration
+        for more in added:
+            done += more
+            # Without any usable loss the best is infinite, and only the iterations count.
+            self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         if what in ("pruned", "stopped"):
             trial.verdict = what
         if rests:
@@ -447,6 +450,7 @@ class Searches:
                     "explore": EXPLORE,
                     "explored": chosen.explored,
                     "prune": chosen.pruned,
+                    "steps": search.trials.settings.steps,
                     "stop": name in self._stopping,
                 }
                 turns.setdefault(worker, []).append(turn)
@@ -467,7 +471,7 @@ class Searches:
             self._told[worker] = some, since
 
     def _bound(self, name: str, search: Search) -> None:
-        """Set the number of reports that a search will make, if its trials have a bound."""
+        """Set the number of steps that a search will make, if its trials have a bound."""
         steps = search.trials.settings.steps
         bound = (steps or 0) * len(search.pool.tasks)
         if bound and bound != search.bound:

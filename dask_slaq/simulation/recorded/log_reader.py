@@ -169,6 +169,17 @@ class RecordedJob:
     usable: float = 0.0
     until: float = 0.0
 
+    def add_loss(self, loss: float | None) -> None:
+        """Add the loss of a report; None for one that is not finite, for which a neighbour counts.
+
+        That is the one before it, or the first finite one.
+        """
+        if loss is None:
+            loss = self.losses[-1] if self.losses else math.nan
+        elif self.losses and math.isnan(self.losses[-1]):
+            self.losses = [loss] * len(self.losses)
+        self.losses.append(loss)
+
 
 @dataclass
 class Recording:
@@ -254,7 +265,7 @@ class Recording:
             job.threads.append(job.usable / lasted if lasted > 0 else job.share)
             job.usable = 0.0
             job.times.append(event["time"])
-            job.losses.append(event["loss"])
+            job.add_loss(event["loss"])
             job.work.append(job.waiting)
             job.overhead += [0.0] * (len(job.times) - len(job.overhead))
             job.idle.append(max(event.get("idle", 0.0), 0.0))

@@ -213,7 +213,7 @@ def test_losses_that_are_not_finite_are_left_out(toy):
     losses = []
     with (
         Patches(loops("descend")),
-        blocks.opened(losses.append),
+        blocks.opened(blocks.finite_only(losses.append)),
         pytest.warns(RuntimeWarning, match="a loss of inf was not reported") as warned,
     ):
         module.descend(2, start=float("inf"))

@@ -228,7 +228,7 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
 async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_once(c, s, a):
     from dask_slaq.worker import reports
 
-    reports._warned = False
+    reports._warned.clear()
     with captured_logger("dask_slaq") as log:
         assert await c.gather(c.map(report_once, [1.0, 2.0], pure=False)) == [1.0, 2.0]
         assert log.getvalue().count("belongs to no search") == 1

@@ -1,0 +1,111 @@
+"""Reports of a training: which losses can be used, and which iterations they belong to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from operator import index
+from typing import Any
+
+from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
+
+__all__ = [
+    "LOST",
+    "MAX_LOSS",
+    "Iterations",
+    "as_loss",
+    "as_step",
+    "is_usable",
+    "next_iteration",
+    "next_stride",
+]
+
+#: Larger losses count as infinite, so that the difference of two losses cannot overflow.
+MAX_LOSS = 1e300
+#: Successive reports without a usable loss after which a training is said to diverge. Loss scaling
+#: in half precision begins with a few infinite ones.
+LOST = 8
+#: Minimum weight of the newest distance between two usable reports in their running mean.
+NEWEST = 0.2
+
+
+def is_usable(loss: float) -> bool:
+    """Return whether a loss is finite and not too large. Others only count as an iteration."""
+    return -MAX_LOSS <= loss <= MAX_LOSS
+
+
+def as_loss(loss: Any) -> float:
+    """Convert a loss to a float, also one that is not usable.
+
+    Raises `NonFiniteLoss` for what is not a number, such as a text or a boolean.
+    """
+    if not isinstance(loss, str | bytes | bool):
+        try:
+            return float(loss)
+        except OverflowError:
+            return math.inf
+        except (TypeError, ValueError):
+            pass
+    raise NonFiniteLoss(f"a loss must be a number, not {loss!r}")
+
+
+def as_step(step: Any) -> int | None:
+    """Convert a step to an int; None if there is none. Raises `InvalidSetting`."""
+    if step is None:
+        return None
+    try:
+        number = -1 if isinstance(step, bool) else index(step)
+    except TypeError:
+        number = -1
+    if not 0 <= number <= 10**12:
+        raise InvalidSetting(f"step must be a whole number from 0 to 1e12, not {step!r}")
+    return number
+
+
+def next_iteration(last: int, step: Any = None) -> int:
+    """Return the iteration of a report after that of iteration `last`.
+
+    It is `step` if that is a larger whole number, else the next one.
+    """
+    known = isinstance(step, int) and last < step <= 10**12
+    return step if known else last + 1
+
+
+def next_stride(stride: float, gaps: int, gap: int) -> float:
+    """Return the mean iterations from one usable report to the next after one more `gap`.
+
+    `gaps` counts this one, and `stride` is the mean before it. It is exactly 1 if every iteration
+    is reported.
+    """
+    return stride + max(1.0 / gaps, NEWEST) * (gap - stride)
+
+
+@dataclass(slots=True)
+class Iterations:
+    """Numbers of the iterations of one training, by the steps that its reports name.
+
+    Steps that begin at 0 are counted from 1. A step that is not above the last one counts as the
+    next iteration.
+
+    >>> done = Iterations()
+    >>> [done.count(step) for step in (0, 5, 10, 10, None)]
+    [1, 6, 11, 12, 13]
+    """
+
+    last: int = 0
+    gap: int = 1  # from the report before
+    named: bool = False  # whether any report named its step
+    repeated: bool = False  # whether a step was not above the last one
+    _base: int | None = None  # added to a step
+
+    def count(self, step: int | None = None) -> int:
+        """Count a report. Returns the number of its iteration."""
+        if step is not None:
+            self.named = True
+            if self._base is None:
+                self._base = int(step == 0)
+            step += self._base
+            self.repeated = self.repeated or step <= self.last
+        before, self.last = self.last, next_iteration(self.last, step)
+        self.gap = self.last - before
+        return self.last

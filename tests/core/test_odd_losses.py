@@ -1,0 +1,348 @@
+"""Losses as people have them: what is forecast of them, who trains, and who is pruned."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_curves import (
+    KINDS,
+    all_nan,
+    fall,
+    flat_and_noise,
+    huge_first,
+    near_overflow,
+    plateau_then_cliff,
+    some_nan,
+)
+
+from dask_slaq.core.engine import Engine
+from dask_slaq.core.forecast import LossPredictor, at_horizon
+from dask_slaq.core.reports import LOST, Iterations, is_usable
+from dask_slaq.core.trials import Room, SearchSettings, Trials, choose
+
+SEEDS = st.integers(0, 2**32 - 1)
+WORKERS = {"tcp://a": 1, "tcp://b": 1}
+
+
+def made(kind, seed: int, n: int):
+    return kind(np.random.default_rng(seed), n)
+
+
+def predicted(losses, horizon: float = 50.0) -> dict[str, float]:
+    """What is forecast after each loss was reported and fitted."""
+    predictor = LossPredictor()
+    predictor.add("job")
+    for loss in losses:
+        predictor.report("job", float(loss))
+        predictor.fit()
+    found, band, at = predictor.forecast(["job"]), predictor.band(["job"]), np.array([horizon])
+    return {
+        "level": found.level[0],
+        "remaining": found.remaining[0],
+        "start": found.start[0],
+        "ahead": found.level[0] - at_horizon(at, found.reduction)[0],
+        "low": at_horizon(at, band[0])[0],
+        "high": at_horizon(at, band[1])[0],
+    }
+
+
+def train_in_turns(jobs: dict[str, list[float]], policy: str = "max-total") -> Engine:
+    """Jobs that report one after the other, decided upon after each round."""
+    engine = Engine(policy)
+    for job in jobs:
+        engine.add_job(job, 0.0)
+    for k in range(max(map(len, jobs.values()))):
+        for job, losses in jobs.items():
+            if k < len(losses):
+                engine.observe_task(job, 1.0, 2)
+                engine.report(job, losses[k], float(k))
+        engine.reallocate(WORKERS, float(k))
+    return engine
+
+
+def search(curves, *, rhythm=None, steps_of=None, **given) -> Trials:
+    """A search of one thread per model whose models report in turns, judged after each round.
+
+    `rhythm` are the epochs from one report of each model to the next, and with `steps_of` the steps
+    that it names. What the search gives up ends.
+    """
+    trials = Trials(SearchSettings(**given))
+    rhythm = rhythm or [1] * len(curves)
+    for epoch in range(1, max(map(len, curves)) + 1):
+        for key, curve in enumerate(curves):
+            trial = trials.at(key, "a") if epoch == 1 else trials.alive.get(key)
+            if trial is None or epoch % rhythm[key]:
+                continue
+            steps = () if steps_of is None else (steps_of(epoch),)
+            trials.report(trial, [curve[epoch - 1]], 0.1, steps)
+            if epoch + rhythm[key] > len(curve):
+                trials.end(key, "done")
+        turns = choose(trials, {"a": Room(len(curves))}, 0)["a"]
+        for key, _ in turns.pruned:
+            trials.alive[key].verdict = "pruned"
+            trials.end(key, "done")
+    return trials
+
+
+def outcome(trials: Trials) -> dict[int, str]:
+    return {trial.key: trial.outcome for trial in trials}
+
+
+# Any kind
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=10)
+@given(seed=SEEDS, prune=st.booleans(), steps=st.sampled_from([None, 40]))
+def test_any_curves_are_ranked_and_shared_without_an_error(kind, seed, prune, steps):
+    curves = [made(KINDS[kind], seed + k, 40).tolist() for k in range(3)]
+    ordinary = made(fall, seed, 40).tolist()
+    engine = train_in_turns({**{str(k): c for k, c in enumerate(curves)}, "good": ordinary})
+    assert [job.iteration for job in engine.jobs.values()] == [40] * 4
+    shares = [grant.share for grant in engine.grants.values()]
+    assert all(0 <= share <= 2 for share in shares) and sum(shares) <= 2 + 1e-9
+    trials = search([*curves, ordinary], prune=prune, steps=steps)
+    assert set(outcome(trials).values()) <= {"done", "pruned"}
+    for trial in trials.as_dicts():
+        assert trial["low"] <= trial["predicted"] <= trial["high"] or math.isnan(trial["low"])
+
+
+# A huge first loss
+
+
+@given(SEEDS)
+def test_a_huge_first_loss_is_not_the_range(seed):
+    curve = made(huge_first, seed, 60)
+    huge = int((curve > 100).sum())
+    found = predicted(curve[: 10 + huge - 1])
+    later = curve[huge : 10 + huge - 1]
+    # What the rest by itself is forecast to fall, and at most half of its range beyond it.
+    ordinary = predicted(later)
+    span = later.max() - later.min()
+    assert found["start"] <= later.max()
+    assert found["remaining"] < ordinary["remaining"] + 0.5 * span
+
+
+def test_a_fall_after_a_huge_first_loss_is_forecast():
+    k = np.arange(9)
+    for first in (1e4, 2.7e31):
+        found = predicted([first, *(0.5 + 0.4 / (1 + k))])
+        assert found["remaining"] < 0.2 * 0.4
+
+
+def test_a_model_with_a_huge_first_loss_is_ranked_by_what_followed():
+    k = np.arange(12)
+    bad, good = [1e4, *(0.9 + 0.4 / (1 + k))], [1.2, *(0.3 + 0.8 / (1 + k))]
+    trials = search([bad, good, good], prune=False, steps=40)
+    worst, *best = (trial for trial in trials)
+    assert worst.predicted > max(trial.predicted for trial in best) and worst.predicted > 0.6
+    trials = search([[*bad, *[0.9] * 30], [*good, *[0.3] * 30]], prune=True, steps=43)
+    assert outcome(trials) == {0: "pruned", 1: "done"}
+
+
+# Dead networks
+
+
+def test_noise_alone_converges():
+    predictor, jobs = LossPredictor(), [str(seed) for seed in range(60)]
+    noise = 2.303 + 0.01 * np.random.default_rng(0).standard_normal((101, len(jobs)))
+    for job in jobs:
+        predictor.add(job)
+    for k, losses in enumerate(noise.tolist()):
+        if k in (50, 100):
+            assert (predictor.forecast(jobs).remaining < 0.01 * 2 * 0.01).mean() > 0.85
+        for job, loss in zip(jobs, losses, strict=True):
+            predictor.report(job, loss)
+        predictor.fit()
+
+
+@given(SEEDS)
+@settings(max_examples=8)
+def test_a_dead_network_gets_less_than_its_share(seed):
+    rng = np.random.default_rng(seed)
+    good = 0.3 + 2 * 0.97 ** np.arange(100)
+    engine = Engine("max-total")
+    for job in ("dead", "good"):
+        engine.add_job(job, 0.0)
+    shares = []
+    for k, loss in enumerate(flat_and_noise(rng, 100).tolist()):
+        for job, value in (("dead", loss), ("good", good[k] + 0.01 * rng.standard_normal())):
+            engine.observe_task(job, 1.0, 2)
+            engine.report(job, value, float(k))
+        engine.reallocate(WORKERS, float(k))
+        shares.append(engine.grants["dead"].share)
+    assert np.mean(shares[40:]) < 0.8  # of two threads, beside one that gains
+
+
+def test_a_slow_fall_below_the_noise_is_not_dead():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        slow = 2.3 - 0.0005 * np.arange(100) + 0.01 * rng.standard_normal(100)
+        assert predicted(slow)["remaining"] > 0.1 * 0.01
+
+
+# Plateaus
+
+
+@given(SEEDS, st.integers(4, 60))
+def test_the_band_of_a_plateau_admits_that_it_knows_nothing(seed, n):
+    level = made(plateau_then_cliff, seed, 20)[0]
+    found = predicted([level] * n, horizon=n)
+    assert found["high"] - found["low"] >= max(abs(level), 1.0)
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_no_plateau_is_hopeless_before_half_of_the_steps(seed):
+    # As a mountain car: -200 until it finds the hill. The best models may begin late.
+    rng = np.random.default_rng(seed)
+    curves = [plateau_then_cliff(rng, 60) for _ in range(4)]
+    curves = [(200 + curve - curve[0]).tolist() for curve in curves]
+    good = (150 + rng.uniform(20, 80) * rng.uniform(0.7, 0.95) ** np.arange(60)).tolist()
+    found = outcome(search([*curves, good], prune=True, steps=60))
+    assert [found[k] for k in range(4)] == ["done"] * 4
+    never = search([[200.0] * 60, good], prune=True, steps=60)
+    dead = next(trial for trial in never if trial.key == 0)
+    assert dead.outcome == "pruned" and dead.step >= 30
+
+
+# Lengths and rhythms
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_the_first_short_model_that_ends_does_not_end_the_longer_ones(seed):
+    rng = np.random.default_rng(seed)
+    # The best falls slowest, as with a small learning rate.
+    best = 0.1 + 2 * rng.uniform(0.88, 0.93) ** np.arange(40)
+    longer = [rng.uniform(0.6, 1) + 2 * rng.uniform(0.6, 0.9) ** np.arange(40) for _ in range(5)]
+    short = 0.5 + 2 * 0.5 ** np.arange(10)
+    found = outcome(search([best, *longer, short], prune=True))
+    assert found[0] == "done"
+    # Half of them report every fifth epoch, so they end after eight reports.
+    found = outcome(search([best, *longer, *longer], rhythm=[1] * 6 + [5] * 5, prune=True))
+    assert found[0] == "done"
+
+
+@given(SEEDS, st.integers(1, 10))
+@settings(max_examples=20)
+def test_a_complete_model_is_not_pruned(seed, every):
+    rng = np.random.default_rng(seed)
+    good = 0.1 + 0.5 * 0.8 ** np.arange(40)
+    trials = Trials(SearchSettings(steps=40, prune=True))
+    best, bad = trials.at("best", "a"), trials.at("bad", "a")
+    trials.report(best, good.tolist(), 4.0)
+    for step in range(every, 41, every):
+        trials.report(bad, [2.0 + 0.01 * rng.random()], 0.1, [step])
+        pruned = choose(trials, {"a": Room(2)}, 0)["a"].pruned
+        if step + every > 40:
+            assert pruned == []
+
+
+@given(SEEDS, st.integers(2, 10), st.booleans())
+@settings(max_examples=20)
+def test_named_steps_are_what_counts(seed, every, from_zero):
+    curve = made(fall, seed, 60)
+    count = Iterations()
+    sparse = Trials(SearchSettings(steps=60))
+    one = sparse.at(0, "a")
+    for epoch in range(0 if from_zero else every, 61, every):
+        done = count.count(epoch)
+        sparse.report(one, [curve[min(epoch, 59)]], 0.1 * every, [done])
+    assert one.step == (60 // every * every) + from_zero and one.stride == every
+    assert sparse.seconds_left(one) <= one.computed / one.step * every
+    assert sparse.as_dicts()[0]["iteration"] == one.step
+
+
+def test_reports_of_every_tenth_epoch_are_forecast_by_their_steps():
+    epochs = np.arange(5, 41, 5)
+    curve = 0.43 + 1.2 * 0.96 ** np.arange(41)
+    named, counted = (Trials(SearchSettings(steps=40)) for _ in range(2))
+    for trials, steps in ((named, epochs.tolist()), (counted, [None] * 8)):
+        trial = trials.at(0, "a")
+        for loss, step in zip(curve[epochs].tolist()[:6], steps, strict=False):
+            trials.report(trial, [loss], 0.3, [step])
+            trials.forecast()
+    assert named.alive[0].predicted == pytest.approx(curve[40], abs=0.05)
+    assert counted.alive[0].predicted < curve[40] - 0.1
+
+
+def test_a_job_that_names_its_steps_ends_at_its_last_one():
+    engine = Engine()
+    for job, every in (("each", 1), ("tenth", 10)):
+        engine.add_job(job, 0.0, max_iter=100)
+        for step in range(every, 51, every):
+            engine.observe_task(job, 1.0 * every, 1)
+            engine.report(job, 0.98**step, float(step), step)
+    engine.reallocate(WORKERS, 50.0)
+    jobs, rows = engine.jobs, engine.jobs.order().rows
+    assert [jobs[name].iteration for name in ("each", "tenth")] == [50, 50]
+    assert jobs.ahead(rows).tolist() == [50.0, 5.0]
+    ends = [engine.end_of(name, 50.0) for name in ("each", "tenth")]
+    assert ends[0]["fair"] == pytest.approx(ends[1]["fair"], rel=0.05)
+
+
+@given(st.lists(st.none() | st.integers(0, 50), max_size=30))
+def test_iterations_increase_whatever_the_steps(steps):
+    count, last = Iterations(), 0
+    for step in steps:
+        now = count.count(step)
+        assert now > last and count.gap == now - last
+        last = now
+
+
+# Nan and infinite
+
+
+@given(SEEDS, st.integers(1, 60))
+@settings(max_examples=20)
+def test_iterations_without_a_usable_loss_count(seed, n):
+    engine = train_in_turns({"job": made(all_nan, seed, n).tolist(), "other": [1.0, 0.5]})
+    job = engine.jobs["job"]
+    assert job.iteration == job.missed == n and math.isnan(job.loss)
+    why = engine.grants["job"].why
+    assert why.startswith("all its losses are nan or infinite")
+    lost = engine.grants["job"].predicted == 0.0, engine.grants["job"].normalized == 1.0
+    assert n < LOST or all(lost)
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_dropped_losses_change_no_forecast(seed):
+    curve = made(some_nan, seed, 30)
+    kept = curve[np.isfinite(curve)]
+    with_gaps, without = (Trials(SearchSettings()) for _ in range(2))
+    for trials, losses in ((with_gaps, curve), (without, kept)):
+        trial = trials.at(0, "a")
+        trials.report(trial, losses.tolist(), 3.0)
+        trials.forecast()
+    one, other = with_gaps.alive[0], without.alive[0]
+    assert one.step == 30 and one.loss == other.loss and not one.diverges
+    assert one.usable == other.reports
+
+
+@given(SEEDS)
+@settings(max_examples=20)
+def test_losses_near_overflow_count_as_infinite(seed):
+    curve = made(near_overflow, seed, 30).tolist()
+    engine = train_in_turns({"job": curve})
+    usable = [loss for loss in curve if is_usable(loss)]
+    assert engine.jobs["job"].iteration == 30
+    assert engine.jobs["job"].loss == usable[-1]
+    trials = Trials(SearchSettings())
+    assert trials.report(trials.at(0, "a"), curve, 1.0) == [1] * 30
+    assert trials.best == min(usable)
+
+
+def test_a_job_whose_losses_become_nan_diverges():
+    losses = [*(0.9**k for k in range(20)), *[math.nan] * LOST]
+    engine = train_in_turns({"job": losses, "other": losses[:20]})
+    assert "its last 8 losses are nan or infinite: it diverges" in engine.grants["job"].why
+    assert engine.grants["job"].predicted == 0.0
+    engine.report("job", 0.1, 30.0)
+    engine.reallocate(WORKERS, 30.0)
+    assert "diverges" not in engine.grants["job"].why
