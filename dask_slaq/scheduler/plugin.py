@@ -341,7 +341,7 @@ class SlaqPlugin(SchedulerPlugin):
     def alert(self, event: dict[str, Any]) -> None:
         """Tell an alert to its owner and to all clients, after a failure too.
 
-        Any client may publish events under the topic, so nothing is read back from it.
+        Nothing is read back from the topic, under which tasks may publish as well.
         """
         self.notices.tell(event)
         self.scheduler.log_event(ALERT_TOPIC, event)
