@@ -205,7 +205,7 @@ class SlaqPlugin(SchedulerPlugin):
         forget_failure(scheduler)
         self._started_on = scheduler
         # Once it is registered: it must see the transitions that follow.
-        asyncio.get_running_loop().call_soon(self._once_registered)
+        asyncio.get_running_loop().call_soon(self._limit)
         for add in (add_scaling, add_metrics, add_web_pages, add_pages):
             try:
                 add(scheduler)
@@ -235,15 +235,9 @@ class SlaqPlugin(SchedulerPlugin):
         return Recorder(engine, self.journal.write, now, self.activity, **about)
 
     @guarded
-    def _once_registered(self) -> None:
-        """Drop plugins that this one replaces, and put the limits of labels into force."""
-        if not self.registered:
-            return
-        plugins = self.scheduler.plugins
-        for name, plugin in list(plugins.items()):
-            if isinstance(plugin, SlaqPlugin) and plugin is not self:
-                del plugins[name]  # it was registered under another name
-        if self.settings.limits:
+    def _limit(self) -> None:
+        """Put the configured limits of labels into force."""
+        if self.settings.limits and self.registered:
             self.pools.set_limits(self.settings.limits)
 
     def set_policy(self, policy: str) -> None:
