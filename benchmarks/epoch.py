@@ -22,6 +22,7 @@ import numpy as np
 from benchmarks.common.protocol_cluster import cluster, first, settled, until
 from benchmarks.common.results import give, json_option
 from dask_slaq.core.memory import Kind, PastRun
+from dask_slaq.scheduler.identity import Sender
 
 __all__ = ["main", "measure"]
 
@@ -68,8 +69,9 @@ async def _measure(jobs: int, epochs: int, policy: str, seed: int, known: bool) 
         per_job = math.ceil(TASKS * (epochs + 2) * scheduler.total_nthreads / jobs)
         for run in _past() if known else ():
             slaq.jobs.engine.remembering.memory.add(run)
+        sender = Sender(client.id, "", scheduler.client_comms[client.id].comm)
         for i, name in enumerate(names):
-            await slaq.messages.open(name, client.id, kind={"name": f"kind {i % KINDS}"})
+            await slaq.messages.open(sender, name, kind={"name": f"kind {i % KINDS}"})
         with dask.annotate(slaq_job=_job_of):
             futures = client.map(
                 first,
@@ -80,14 +82,14 @@ async def _measure(jobs: int, epochs: int, policy: str, seed: int, known: bool) 
         engine = _Timed(slaq.jobs.engine)
         slaq.jobs.engine = engine
         for k in range(HISTORY):
-            _report(slaq, names, client.id, k)
+            _report(slaq, names, sender, k)
             slaq.run_once()
         await settled(scheduler)
         found = []
         for k in range(epochs):
             # A few threads are always idle, between a finished task and the next.
             await until(lambda: workers.running() >= 0.9 * scheduler.total_nthreads)
-            found.append(_epoch(slaq, workers, engine, names, client.id, HISTORY + k))
+            found.append(_epoch(slaq, workers, engine, names, sender, HISTORY + k))
         least = min(found, key=lambda epoch: epoch["epoch_ms"])
         for _ in range(HOUR):
             slaq.jobs.record()
@@ -119,10 +121,10 @@ class _Timed:
             self.seconds = thread_time() - begin
 
 
-def _report(slaq: Any, names: list[str], client: str, k: int) -> None:
+def _report(slaq: Any, names: list[str], sender: Sender, k: int) -> None:
     """Send the loss of iteration `k` of every job. The curves fall at different rates."""
     for i, name in enumerate(names):
-        slaq.messages.report(job=name, loss=_loss(k, 0.2 + i % KINDS), client=client)
+        slaq.messages.report(sender, job=name, loss=_loss(k, 0.2 + i % KINDS))
 
 
 def _loss(k: Any, rate: float) -> Any:
@@ -143,7 +145,7 @@ def _past() -> list[PastRun]:
 
 
 def _epoch(
-    slaq: Any, workers: Any, engine: _Timed, names: list[str], client: str, k: int
+    slaq: Any, workers: Any, engine: _Timed, names: list[str], sender: Sender, k: int
 ) -> dict[str, Any]:
     for _ in range(SLOTS):  # not timed here, but in `benchmarks.scale`
         workers.finish_next()
@@ -151,7 +153,7 @@ def _epoch(
     pools.wakeups.soon()  # the dispatch is timed separately: none is made in the epoch
     before = len(pools.sent)
     begin = thread_time()
-    _report(slaq, names, client, k)
+    _report(slaq, names, sender, k)
     reported = thread_time()
     slaq.run_once()
     decided = thread_time()

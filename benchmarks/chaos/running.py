@@ -63,10 +63,11 @@ class Stage:
     @property
     def plugin_name(self) -> str:
         """Name under which the plugin is registered; empty if it is not."""
-        import dask_slaq as slaq
+        from dask_slaq.scheduler.current import registered_plugin
 
+        plugin = registered_plugin(self.cluster.scheduler)
         plugins = self.cluster.scheduler.plugins.items()
-        return next((name for name, one in plugins if isinstance(one, slaq.SlaqPlugin)), "")
+        return next((name for name, one in plugins if one is plugin), "")
 
     def person(self, number: int) -> str | None:
         """Select a participant whose client is connected, None if there is none."""
@@ -96,7 +97,6 @@ class Stage:
             policy=self.round.policy, lend=self.round.lend, epoch="200ms", log=self.log
         )
         await self.admin.register_plugin(plugin, name=name)
-        await asyncio.sleep(0)
         if self.plugin not in self.plugins:
             self.plugins.insert(0, self.plugin)
 

@@ -221,7 +221,7 @@ class SlaqPlugin(SchedulerPlugin):
         forget_failure(scheduler)
         self._started_on = scheduler
         # Once it is registered: it must see the transitions that follow.
-        asyncio.get_running_loop().call_soon(self._once_registered)
+        asyncio.get_running_loop().call_soon(self._limit)
         for add in (add_scaling, add_metrics, add_web_pages, add_pages):
             try:
                 add(scheduler)
@@ -251,15 +251,9 @@ class SlaqPlugin(SchedulerPlugin):
         return Recorder(engine, self.journal.write, now, self.activity, **about)
 
     @guarded
-    def _once_registered(self) -> None:
-        """Drop plugins that this one replaces, and put the limits of labels into force."""
-        if not self.registered:
-            return
-        plugins = self.scheduler.plugins
-        for name, plugin in list(plugins.items()):
-            if isinstance(plugin, SlaqPlugin) and plugin is not self:
-                del plugins[name]  # it was registered under another name
-        if self.settings.limits:
+    def _limit(self) -> None:
+        """Put the configured limits of labels into force."""
+        if self.settings.limits and self.registered:
             self.pools.set_limits(self.settings.limits)
 
     def set_policy(self, policy: str) -> None:
@@ -363,7 +357,7 @@ class SlaqPlugin(SchedulerPlugin):
     def alert(self, event: dict[str, Any]) -> None:
         """Tell an alert to its owner and to all clients, after a failure too.
 
-        Any client may publish events under the topic, so nothing is read back from it.
+        Nothing is read back from the topic, under which tasks may publish as well.
         """
         self.notices.tell(event)
         self.scheduler.log_event(ALERT_TOPIC, event)

@@ -11,8 +11,9 @@ from distributed.utils_test import captured_logger, gen_cluster
 from driving import ONE, alerts_of, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.cli.look_commands import _audit
 from dask_slaq.cli.main import slaq as command
-from dask_slaq.core.errors import NotAllowed, UnknownJob
+from dask_slaq.core.errors import NoPlugin, NotAllowed, UnknownJob
 from dask_slaq.core.settings import AUDIT_TOPIC
 from dask_slaq.memory import RunStore, read_audit, usage_rows
 
@@ -62,6 +63,16 @@ async def test_the_limits_of_the_machine_hold_for_what_a_client_registers(c, s, 
         "register SlaqPlugin with policy fair",
         "register SlaqPlugin with policy las",
     ]
+
+
+@gen_cluster(client=True, nthreads=ONE)
+async def test_the_audit_is_told_after_the_plugin_was_unregistered(c, s, a):
+    with pytest.raises(NoPlugin):
+        await _audit(c)
+    await start_plugin(c, s)
+    await c.unregister_scheduler_plugin("slaq")
+    await c.log_event(AUDIT_TOPIC, 1)
+    assert [event["what"] for event in await _audit(c)] == ["unregister SlaqPlugin"]
 
 
 @gen_cluster(client=True, nthreads=ONE)

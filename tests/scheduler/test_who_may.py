@@ -138,6 +138,40 @@ def test_malformed_messages_change_nothing_of_others(some):
         on_virtual_clock(scenario, [1], operators=["root"])
 
 
+huge = st.sampled_from([10**400, -(10**400), 1e308, "x" * 10**5, [[]] * 99, {"name": ["x"]}])
+own_messages = st.tuples(
+    st.sampled_from(sorted(MESSAGES)),
+    st.dictionaries(
+        st.sampled_from(sorted(arguments | {"number", "run_id", "at"})), anything | huge
+    ),
+    st.booleans(),
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(own_messages, min_size=5, max_size=30))
+def test_no_message_of_a_client_or_worker_makes_the_plugin_fall_back(some):
+    async def scenario(client, cluster, plugin):
+        async with slaq.job("a", client=client), slaq.job("b", client=client) as job:
+            worker = cluster.workers[0]
+            for operation, more, by_worker in some:
+                message = {"op": operation, **MESSAGES[operation], **more}
+                if operation == "slaq-leave":
+                    message["job"] = more.get("job", "b")
+                if by_worker:
+                    worker.batched_stream.send(message)
+                else:
+                    client._send_to_scheduler(message)
+            await asyncio.sleep(2.0)
+            plugin.run_once()
+            assert plugin.failed is None
+            assert client.status == "running" and worker.status.name == "running"
+            job._lost = True
+
+    with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
+        on_virtual_clock(scenario, [1])
+
+
 @with_plugin(ONE)
 async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
