@@ -14,6 +14,7 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -127,14 +128,13 @@ class Job:
             The job was stopped. The loss was reported.
         """
         loss, step = as_loss(loss), as_step(step)
-        if self._client is None:
-            raise UnknownJob(f"job {self.name!r} is not running: report inside its 'with' block")
-        iteration = self._iterations.count(step)
+        iterations = replace(self._iterations)
+        iteration = iterations.count(step)
         if self._say("slaq-report", loss=loss, **({} if step is None else {"step": iteration})):
-            self._reports += 1
+            self._iterations, self._reports = iterations, self._reports + 1
         if not is_usable(loss):
             self._warn_once(f"a loss of {loss} was dropped: only its iteration counts")
-        if self._iterations.repeated:
+        if iterations.repeated:
             self._warn_once("a step was not above the last one: it counts as the next iteration")
         if self._plain and self._ends_at(loss):
             self.ask_to_stop()

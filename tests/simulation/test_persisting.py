@@ -13,6 +13,7 @@ from simulation.conftest import make
 from simulation.test_advice import log_of
 
 from dask_slaq.cli.main import slaq
+from dask_slaq.core.recording import VERSION
 from dask_slaq.simulation.persisting import choose, names_of, saved
 
 
@@ -159,7 +160,7 @@ def test_old_logs_and_logs_without_repeats(log):
     log.write_text("\n".join(kept) + "\n")
     code, shown = advise(log)
     assert (code, shown) == (0, "2 of 2 jobs computed nothing more than once.\n")
-    log.write_text("\n".join(kept).replace('"version": 9', '"version": 8') + "\n")
+    log.write_text("\n".join(kept).replace(f'"version": {VERSION}', '"version": 8') + "\n")
     code, shown = advise(log)
     assert code == 1 and "by a release that did not count repeated results" in shown
 
