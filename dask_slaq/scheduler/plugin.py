@@ -559,6 +559,11 @@ class SlaqPlugin(SchedulerPlugin):
                 put, what = around
                 put(scheduler, what, getattr(self, name))
 
+    @guarded_as(always=True)
+    def event_is_forged(self, *, topic: Any = None, **message: Any) -> bool:
+        """Return whether an event of a client is dropped: see `Messages.is_forged`."""
+        return self.messages.is_forged(topic)
+
     @guarded
     def _task_seceded(self, *, key: Any, **message: Any) -> None:
         """Free the slot of a task that seceded."""
@@ -653,6 +658,7 @@ HOOKS: dict[str, tuple[Callable[..., None], str] | None] = {
     "_task_moved": None,  # after that
     "_task_finished": (screen, "task-finished"),
     "_task_erred": (screen, "task-erred"),
+    "event_is_forged": (screen, "log-event"),
     "_worker_changed": (follow, "worker-status-change"),
     "_keep_waiting": (precede, "no-workers-timeout"),
     "_keep_open": (precede, "idle-timeout"),

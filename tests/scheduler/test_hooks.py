@@ -63,6 +63,7 @@ async def whatever_dask_calls(c, s, futures):
         for name in ("no-workers-timeout", "idle-timeout"):
             s.periodic_callbacks[name].callback()
         s.log_event("test", 1)
+        c.log_event("test", 1)
         await asyncio.sleep(0.01)
 
 

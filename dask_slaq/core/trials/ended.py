@@ -24,8 +24,8 @@ class EndedSearches:
     [{'key': 'x', 'state': 'done'}]
     """
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most_bytes
+    def __init__(self, most_bytes: int | None = None) -> None:
+        self._most = MOST_BYTES if most_bytes is None else most_bytes
         self._rows: OrderedDict[str, bytes] = OrderedDict()
         self.nbytes = 0
 

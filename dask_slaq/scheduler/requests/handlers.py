@@ -27,7 +27,7 @@ from dask_slaq.core.settings import (
 )
 from dask_slaq.core.usage import check_by
 from dask_slaq.memory import MEMORY_TOPIC
-from dask_slaq.scheduler.hooks import replace, screen
+from dask_slaq.scheduler.hooks import replace
 from dask_slaq.scheduler.identity import Sender, sender_of_message
 from dask_slaq.scheduler.requests.audit import audit, in_words
 from dask_slaq.scheduler.requests.steering import check_operator, set_limit, set_owner, steer
@@ -90,32 +90,31 @@ class Messages:
         scheduler.handlers.update(self._requests)
         for name, what in MESSAGES.items():
             scheduler.stream_handlers[f"slaq-{name}"] = self._follow(name, what)
-        screen(scheduler, "log-event", self._may_publish)
         scheduler.handlers["log_event"] = replace(scheduler.handlers["log_event"], self._screened)
 
     def _screened(self, log_event: Callable[..., None]) -> Callable[..., None]:
         """Return Dask's handler of events by clients, without those under topics of the plugin."""
 
         def screened(topic: Any, msg: Any) -> None:
-            if self._may_publish(topic):
+            if not self.plugin.event_is_forged(topic=topic):
                 log_event(topic=topic, msg=msg)
 
         return screened
 
-    def _may_publish(self, topic: Any = None, **message: Any) -> bool:
-        """Return whether an event may go to those who follow its topic; else it is dropped.
+    def is_forged(self, topic: Any) -> bool:
+        """Return whether the event of a message is not to go to those who follow its topic.
 
         Clients follow topics of the plugin for alerts, and for losses that tasks report on workers.
         """
         topics = [topic] if isinstance(topic, str) else topic
         if not isinstance(topics, list | tuple | set) or not any(map(_is_ours, topics)):
-            return True
+            return False
         sender = sender_of_message()
         if sender is not None and sender.worker:
-            return True
+            return False
         error = NotAllowed(f"clients may not publish under {shown(topic)}")
         self._dropped.add("event", "" if sender is None else sender.name, error)
-        return False
+        return True
 
     def _answer(self, name: str) -> Callable[..., Any]:
         """Return the handler of a request: what it refuses is one line in the log, and audited."""
