@@ -10,6 +10,7 @@ from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.memory import read_kind
+from dask_slaq.core.reports import as_step
 from dask_slaq.core.settings import (
     check_job_settings,
     check_name,
@@ -31,8 +32,11 @@ ALLOWED = (
 )
 _CHECKED_HERE = ("resources", "run", "owner", "kind", "search", "within")
 #: What the message of a trial says, and what it does from then on.
-TRIAL = ("key", "what", "losses", "computed", "waited", "at", "number", "run_id")
-TRIAL_DOES = ("reports", "waits", "goes", "pruned", "stopped")
+TRIAL = (
+    *("key", "what", "losses", "computed", "waited", "at", "number", "run_id"),
+    *("steps", "grown", "memory"),  # not of older releases
+)
+TRIAL_DOES = ("reports", "waits", "goes", "left", "pruned", "stopped")
 #: Seconds between two log lines about the dropped messages of one sender.
 PAUSE = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
@@ -95,7 +99,19 @@ def check_trial(message: Mapping[str, Any]) -> dict[str, Any]:
         seconds: Any = found[name]
         if not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
+    memory: Any = [found["memory"], *_listed(found, "grown")]
+    if not all(size is None or (is_number(size) and abs(size) < math.inf) for size in memory):
+        raise InvalidSetting(f"a worker takes bytes of memory, not {shown(memory)}")
+    found["steps"] = [as_step(step) for step in _listed(found, "steps")]
     return found
+
+
+def _listed(found: dict[str, Any], name: str) -> list[Any]:
+    """Return what a trial says of each loss, as a list; empty if it says nothing."""
+    listed = found[name] = [] if found[name] is None else found[name]
+    if not isinstance(listed, list | tuple) or len(listed) not in (0, len(found["losses"])):
+        raise InvalidSetting(f"a trial has one of its {name} per loss, not {shown(listed)}")
+    return list(listed)
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:
