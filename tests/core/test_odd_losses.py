@@ -160,9 +160,14 @@ def test_noise_alone_converges():
         predictor.fit()
 
 
-@given(SEEDS)
-@settings(max_examples=8)
-def test_a_dead_network_gets_less_than_its_share(seed):
+def test_dead_networks_get_less_than_their_share():
+    # One in twenty is taken for one that falls, because noise looks like a fall now and then.
+    shares = [share_of_dead_network(seed) for seed in range(20)]
+    assert np.mean(shares) < 0.3 and np.median(shares) < 0.1  # of two threads
+
+
+def share_of_dead_network(seed):
+    """Return the mean share of a job that shows only noise, beside one that gains."""
     rng = np.random.default_rng(seed)
     good = 0.3 + 2 * 0.97 ** np.arange(100)
     engine = Engine("max-total")
@@ -175,7 +180,7 @@ def test_a_dead_network_gets_less_than_its_share(seed):
             engine.report(job, value, float(k))
         engine.reallocate(WORKERS, float(k))
         shares.append(engine.grants["dead"].share)
-    assert np.mean(shares[40:]) < 0.8  # of two threads, beside one that gains
+    return np.mean(shares[40:])
 
 
 def test_a_slow_fall_below_the_noise_is_not_dead():

@@ -127,7 +127,7 @@ def test_an_error_half_way_through_an_account_is_not_a_dropped_message(where):
         plugin = await start_plugin(c, s)
         _, futures = await begin(c, s, plugin)
 
-        def fails(*args):
+        def fails(*args, **kwargs):
             raise KeyError("of our own")
 
         with captured_logger("dask_slaq") as log:
