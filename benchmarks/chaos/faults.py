@@ -494,6 +494,7 @@ _HOSTILE: dict[str, dict[str, Any]] = {
     "slaq-report": {"job": "", "loss": -1e6},
     "slaq-expect": {"job": "", "iterations": 1},
     "slaq-kind": {"job": "", "kind": "eves"},
+    "slaq-enter": {"job": ""},
     "slaq-leave": {"job": "", "failed": True},
     "slaq-trial": {"key": ["x"], "what": "waits", "losses": "abc"},
     "slaq-prove": {"proof": 3},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterable, Mapping
 
@@ -11,6 +12,8 @@ __all__ = ["RoundReport", "Scores", "first_loss"]
 
 #: Latest value and whether higher is better, by metric, by evaluation set.
 Scores = Mapping[str, Mapping[str, tuple[float, bool]]]
+
+_here = threading.local()  # has the last trial that began in this thread
 
 
 def first_loss(scores: Iterable[tuple[float, bool]], best: float = 0.0) -> float | None:
@@ -52,7 +55,7 @@ class RoundReport:
 
     def begin(self) -> None:
         """Begin a trial: a model is trained from the start."""
-        self._trial = uuid.uuid4().hex[:8]
+        self._trial = _here.trial = uuid.uuid4().hex[:8]
 
     def report(self, scores: Scores, step: int | None = None) -> bool:
         """Report the loss of a round.
@@ -70,7 +73,9 @@ class RoundReport:
             False if the training was stopped or pruned.
         """
         loss = self._choose(scores)
-        return loss is None or publish(loss, trial=self._trial, step=step)
+        # A fit that continues a model goes on with the last trial that began in this thread.
+        trial = self._trial or getattr(_here, "trial", None)
+        return loss is None or publish(loss, trial=trial, step=step)
 
     def _choose(self, scores: Scores) -> float | None:
         data = self.data if self.data is not None else next(reversed(scores), None)

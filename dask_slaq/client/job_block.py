@@ -44,7 +44,7 @@ from dask_slaq.core.settings import (
     check_stage,
     shown,
 )
-from dask_slaq.worker import Reporter, report_trial
+from dask_slaq.worker import Reporter, job_of_task, report_trial
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -89,6 +89,7 @@ class Job:
         self._connection: object = None
         self._run = ""
         self._lost = self._asynchronous = False
+        self.in_background = False  # whether `submit` runs it in a thread of its own
         self._fits = self._stages = 0
         self._described = False
         self._asked_to_stop = False
@@ -249,7 +250,7 @@ class Job:
     def warn_of_threads(self) -> None:
         """Warn that another thread submits tasks that do not belong to the job."""
         # Coroutines outside of the block share an asynchronous client with those inside.
-        if self._client is not None and not self._asynchronous:
+        if self._client is not None and not self._asynchronous and not self.in_background:
             logger.warning(
                 "tasks are submitted outside of the open block of %r, and do not belong to it: a "
                 "block counts in the thread that entered it. To take a thread along, call there "
@@ -392,8 +393,9 @@ class Job:
         # Lets the scheduler distinguish this block from earlier and later ones of the same name.
         self._run = uuid.uuid4().hex
         known = {"name": self.name, "run": self._run}
-        if self._outer is not None and self._outer.is_open:
-            known["within"] = self._outer.name  # its end may wait for that of this job
+        outer = self._outer.name if self._outer is not None and self._outer.is_open else None
+        if (around := outer or job_of_task()) is not None:
+            known["within"] = around  # its end may wait for that of this job
         owner = self.owner or owner_of_client()
         self._asked_to_stop = False
         listen(client, self._run, self)
@@ -437,6 +439,8 @@ class Job:
             self._block = self._stack.enter_context(session)
             if self._asked_to_stop:  # already
                 self.ask_to_stop()
+        # After all graphs that were sent before, on the same stream.
+        self._say("slaq-enter")
         token = running_job.set(self)
         self._stack.callback(running_job.reset, token)
         return self

@@ -146,6 +146,7 @@ def submit(
     client = current_client(client)
     mine = {key: kwargs.pop(key) for key in SETTINGS if key in kwargs}
     block = job(name, client=client, **mine, **(settings or {}))
+    block.in_background = True
     future = TrainingFuture(block)
     thread = threading.Thread(
         target=_run, args=(future, client, function, args, kwargs), name=f"slaq-{name}", daemon=True

@@ -148,10 +148,6 @@ class Goals:
         numbers = {"iteration": job.iteration, "loss": loss, "seconds": seconds}
         return self._alert(name, outcome, message, **numbers)
 
-    def age(self, name: str) -> float:
-        """Return the seconds since a job began."""
-        return monotonic() - self._goals[name].began
-
     def is_good_enough(self, name: str) -> bool:
         """Return whether a job reached its target and was shrunk to its floor for that."""
         goal = self._goals.get(name)

@@ -100,6 +100,7 @@ class ScheduledJobs:
         self.owner: dict[str, str] = {}
         self._owner_of_client: dict[str, str] = {}
         self.stopping: set[str] = set()  # they were asked to stop
+        self.entered: dict[str, float] = {}  # when the block was entered, Unix seconds
         self.paused: set[str] = set()
         self.queued: set[str] = set()  # they wait until another job of their owner ends
         self._within: dict[str, str] = {}  # job around a nested one
@@ -283,6 +284,7 @@ class ScheduledJobs:
         self.resources.pop(name, None)
         self.reports.pop(name, None)
         self._runs.pop(name, None)
+        self.entered.pop(name, None)
         self._comms.pop(name, None)
         for some in (self.stopping, self.paused, self.queued):
             some.discard(name)
@@ -525,10 +527,15 @@ class ScheduledJobs:
         for name, pace in self.pace.items():
             if now - pace.since <= SILENT / 2:
                 continue
-            if self.pools.pools[name].paused or self.is_waiting(name):
+            if self.pools.pools[name].paused or self.is_waiting(name) or not self._acts(name):
                 pace.since = now
             elif (message := self.silence(name)) is not None:
                 self.goals.tell_once(name, "silent", message)
+
+    def _acts(self, name: str) -> bool:
+        """Return whether a job runs tasks, or its driver computes, and so could report."""
+        unfinished = self.pools.pools[name].unfinished
+        return not unfinished or any(ts.state == "processing" for ts in unfinished)
 
     def silence(self, name: str) -> str | None:
         """Return for how long a job has been silent, in words; None if it is not silent."""

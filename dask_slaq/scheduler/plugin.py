@@ -61,10 +61,6 @@ logger = logging.getLogger(__name__)
 REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 
 
-#: Seconds for which a graph may be under way to the scheduler while a request overtakes it.
-UNDER_WAY = 0.5
-
-
 def received_at(stimulus: str) -> float:
     """Return the Unix time at which the scheduler received a graph; -inf if it does not say."""
     try:
@@ -405,7 +401,7 @@ class SlaqPlugin(SchedulerPlugin):
         if self.recomputed is not None:
             self.recomputed.job_ended(name)
         self.memory.end(name, outcome, self.jobs.stage_times(name))
-        self.task_owners.ended(name)
+        self.task_owners.ended(name, failed=outcome == "failed")
         self.jobs.forget(name, outcome)
         self.memory.ended(name)
         self.messages.waiting.look()
@@ -451,13 +447,15 @@ class SlaqPlugin(SchedulerPlugin):
     def _submits_outside(self, client: str, received: float) -> bool:
         """Tell a client that it submits tasks outside of its open block. Returns if it has one.
 
-        A graph that was `received` when the block was young may have been sent before it.
+        A graph that was `received` before the block was entered is not of another thread. Nor is
+        one that is sent while tasks of the job run: it may come from one of these.
         """
         pools, reports = self.pools.pools, reversed(list(self.jobs.reports))
         for name in (name for name in reports if pools[name].client == client):
             search = self.searches.running.get(name)
             is_open = search is None or search.outcome is None  # otherwise its block was left
-            if is_open and self.jobs.goals.age(name) - (time() - received) > UNDER_WAY:
+            entered = self.jobs.entered.get(name, math.inf)
+            if is_open and received > entered and not pools[name].unfinished:
                 self.jobs.tell_client(name, OUTSIDE)
                 return True
         return False
@@ -494,7 +492,7 @@ class SlaqPlugin(SchedulerPlugin):
             if job in self.jobs.reports and (start, finish) == ("processing", "memory"):
                 self._computed(job, key, kwargs)
         if self.searches.running:
-            self.searches.transition(key, start, finish)
+            self.searches.transition(key, start, finish, kwargs.get("worker"))
         self.pools.tracker.transition(key, start, finish, kwargs)
         if self.scheduler.validate:
             self.pools.check_task(key)

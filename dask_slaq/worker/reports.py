@@ -19,7 +19,7 @@ from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.reports import as_loss, as_step, is_usable
 from dask_slaq.worker.desk import LOOK, PAUSE, Desk, Seat, desk_of, run_of
 
-__all__ = ["Reporter", "in_trial", "report_trial"]
+__all__ = ["Reporter", "in_trial", "job_of_task", "report_trial"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,14 @@ def in_trial() -> bool:
     """Return whether the running code is in a task of a search."""
     found = _task_here()
     return found is not None and run_of(*found) is not None
+
+
+def job_of_task() -> str | None:
+    """Return the name of the job of the task in which this code runs; None outside of any."""
+    found = _task_here()
+    ts = None if found is None else found[0].state.tasks.get(found[1])
+    name = ((ts.annotations if ts is not None else None) or {}).get("slaq_job")
+    return name if isinstance(name, str) else None
 
 
 def report_trial(loss: Any, *, step: Any = None, trial: Hashable = None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -36,8 +37,6 @@ def begin(client, block=slaq.job):
 
 
 def submit(client, value):
-    if value == 0:
-        time.sleep(0.6)  # the block is not young any more
     future = client.submit(inc, value, pure=False)
     assert future.result() == value + 1
     return job_of(client, future)
@@ -47,7 +46,7 @@ def submit(client, value):
 def test_a_thread_outside_of_the_open_block_is_said_once(cluster, block):
     with captured_logger(LOGGER, logging.WARNING) as log:
         with begin(cluster, block), ThreadPoolExecutor(4) as pool:
-            jobs = list(pool.map(lambda k: submit(cluster, k), [0, 0, 0, 0, *range(8)]))
+            jobs = list(pool.map(lambda k: submit(cluster, k), range(8)))
             assert submit(cluster, 0) == "a"
         said = log.getvalue()
     assert set(jobs) == {f"other:{cluster.id}"}
@@ -64,6 +63,33 @@ def test_a_bound_function_takes_its_thread_along(cluster, block):
         assert log.getvalue() == ""
     with pytest.raises(UnknownJob, match="outside of the block of 'a'"):
         mine.bind(submit)
+
+
+def test_tasks_of_the_job_that_submit_are_not_meant(cluster):
+    def nested():
+        from distributed import get_client
+
+        return get_client().submit(inc, 1, pure=False).result()
+
+    with captured_logger(LOGGER, logging.WARNING) as log, begin(cluster):
+        assert cluster.submit(nested).result() == 2
+    assert log.getvalue() == ""
+
+
+def test_a_training_in_the_background_is_not_meant(cluster):
+    def train(go):
+        go.wait()
+
+    go = threading.Event()
+    with captured_logger(LOGGER, logging.WARNING) as log:
+        future = slaq.submit(train, go, name="background", client=cluster)
+        job = plugin_of(cluster).jobs
+        while not job.entered:
+            time.sleep(0.01)
+        assert cluster.submit(inc, 1, pure=False).result() == 2
+        go.set()
+        future.result()
+    assert log.getvalue() == ""
 
 
 def test_a_bound_function_reports_to_its_job(cluster):
@@ -87,7 +113,6 @@ def test_optuna_with_threads_belongs_to_its_search(cluster):
             study.optimize(mine.bind(objective), n_trials=8, n_jobs=4)
         assert set(jobs) == {"a"} and log.getvalue() == ""
         with begin(cluster, slaq.search):
-            time.sleep(0.6)
             study.optimize(objective, n_trials=8, n_jobs=4)
         assert log.getvalue().count("outside of the open block") == 1
 
@@ -125,7 +150,6 @@ async def test_coroutines_of_one_client_are_not_meant(c, s, plugin, a, b):
 
         task = asyncio.create_task(job())
         await inside.wait()
-        await asyncio.sleep(0.6)
         assert await c.submit(inc, 1) == 2
         leave.set()
         await task

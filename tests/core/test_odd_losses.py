@@ -351,3 +351,17 @@ def test_a_job_whose_losses_become_nan_diverges():
     engine.report("job", 0.1, 30.0)
     engine.reallocate(WORKERS, 30.0)
     assert "diverges" not in engine.grants["job"].why
+
+
+def test_the_best_model_is_not_given_up_for_some_steps_of_nan():
+    trials = Trials(SearchSettings(steps=40, prune=True))
+    curves = {k: 0.2 + 1 / np.arange(1, 41) + 0.01 * k for k in range(1, 6)}
+    curves[0] = 0.5 / np.arange(1, 41)
+    curves[0][15:24] = np.nan
+    for step in range(40):
+        for key, losses in curves.items():
+            trials.report(trials.at(key, "w"), [losses[step]], 1.0)
+        for trial in trials.alive.values():
+            trials.begin_turn(trial)
+        trials.forecast()
+        assert not trials.alive[0].hopeless, f"at step {step}"

@@ -111,3 +111,67 @@ async def test_tasks_of_another_client_or_name_stay_where_they_are(c, s, plugin,
         await Event("go").set()
         assert await c.gather(mine) == list(range(4))
         assert await other.gather(theirs) == list(range(10, 14))
+
+
+async def interrupted(client, submit, until_done=False):
+    """Run a cell with a search that is interrupted; its futures are a notebook's variable."""
+    with pytest.raises(KeyboardInterrupt):
+        async with slaq.search("grid", client=client, steps=8, prune=True):
+            futures = submit()
+            if until_done:
+                await Event("go").set()
+                await client.gather(futures)
+            else:
+                await asyncio.sleep(0.2)
+            raise KeyboardInterrupt
+    return futures
+
+
+def train_better(offset):
+    for k in range(12):
+        time.sleep(0.002)
+        slaq.report(offset + 1 / (k + 1) - 100)
+    return offset
+
+
+def train_edited(offset):
+    for k in range(8):
+        time.sleep(0.002)
+        slaq.report(offset + 1 / (k + 1))
+    return offset
+
+
+@with_plugin(TWO)
+async def test_models_of_the_cell_before_its_edit_prune_nothing(c, s, plugin, a, b):
+    futures = await interrupted(c, lambda: c.map(train_better, range(MODELS)))
+    async with slaq.search("grid", client=c, steps=8) as search:
+        futures = c.map(train_edited, range(MODELS))
+        assert await c.gather(futures) == list(range(MODELS))
+        await until(lambda: len(plugin.searches.running["grid"].trials.alive) == 0, 20)
+        trials = await search.trials()
+        assert len(trials) == MODELS
+        assert plugin.searches.running["grid"].trials.best > 0
+
+
+@with_plugin(TWO)
+async def test_another_search_in_between_takes_nothing_away(c, s, plugin, a, b):
+    futures = await interrupted(c, lambda: by_map(c))
+    async with slaq.search("other", client=c):
+        pass
+    async with slaq.search("grid", client=c, steps=8) as search:
+        again = by_map(c)
+        await Event("go").set()
+        assert await c.gather(again) == list(range(MODELS))
+        trials = await search.trials()
+        assert len(trials) == MODELS and {trial["iteration"] for trial in trials} == {8}
+    assert len(futures) == MODELS
+
+
+@with_plugin(TWO)
+async def test_models_that_had_ended_are_known_to_a_wider_grid(c, s, plugin, a, b):
+    futures = await interrupted(c, lambda: c.map(train_edited, range(8)), until_done=True)
+    async with slaq.search("grid", client=c, steps=8) as search:
+        again = c.map(train_edited, range(12))
+        assert await c.gather(again) == list(range(12))
+        assert len(await search.trials()) == 12
+    assert len(futures) == 8

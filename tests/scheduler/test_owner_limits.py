@@ -313,3 +313,17 @@ async def test_operators_change_owners_while_jobs_run(c, s, a, b):
         with open(log) as file:
             found = replay(map(json.loads, file))
     assert found.decisions and found.reproduced == found.decisions
+
+
+def opens_a_job(k):
+    from distributed import worker_client
+
+    with worker_client() as client, slaq.job(f"in-{k}"):
+        return sum(client.gather(client.map(abs, range(6), pure=False)))
+
+
+@with_plugin(FOUR, owners={"default": {"max-jobs": 1}})
+async def test_jobs_that_tasks_open_are_within_the_job_of_these(c, s, plugin, a, b):
+    async with slaq.job("around", client=c):
+        futures = c.map(opens_a_job, range(2), pure=False)
+        assert await asyncio.wait_for(c.gather(futures), 60) == [15, 15]

@@ -6,7 +6,17 @@ import asyncio
 
 import pytest
 from distributed import Event
-from driving import ONE, alerts_of, on_virtual_clock, tasks_of, until, wait_for, with_plugin, work
+from driving import (
+    ONE,
+    alerts_of,
+    on_virtual_clock,
+    state_of,
+    tasks_of,
+    until,
+    wait_for,
+    with_plugin,
+    work,
+)
 
 import dask_slaq as slaq
 
@@ -102,3 +112,41 @@ async def test_a_job_whose_task_is_pinned_to_a_worker_that_left_says_so(c, s, pl
         assert "its next task needs GPU: 1, and no worker has that" in found["reason"]
         await Event("go").set()
         await c.cancel(needs)
+
+
+def test_a_run_that_waits_for_the_task_of_another_is_not_silent():
+    async def scenario(client, cluster, plugin):
+        seen = await alerts_of(client, cluster.scheduler)
+        other = client.submit(work, 60, pure=False)
+        async with slaq.job("a", client=client) as job:
+            await train(client, job, 20)
+            await client.submit(work, 0.1, other, pure=False)
+        return [alert for alert in seen if alert["event"] == "silent"]
+
+    assert on_virtual_clock(scenario, [1, 1]) == []
+
+
+@with_plugin(ONE)
+async def test_what_seceded_and_what_finds_no_worker_is_said_so(c, s, plugin, a):
+    async with slaq.job("a", client=c) as job:
+        job.report(1.0)
+        away = c.submit(secede_and_wait, "go")
+        await until(lambda: s.workers[a.address].long_running)
+        found = await slaq.explain("a", client=c)
+        assert found["reason"].startswith("runs 1 task that gave up their thread")
+        assert (await slaq.status(c))["jobs"]["a"]["state"] == "running"
+        await Event("go").set()
+        await away
+        await a.close()
+        await until(lambda: not s.workers)
+        none = c.submit(sum, (1, 2), pure=False)
+        await state_of(s, none, "no-worker", "queued")
+        assert (await slaq.explain("a", client=c))["reason"] == "waits: no worker runs"
+        await c.cancel(none)
+
+
+def secede_and_wait(event):
+    from distributed import secede
+
+    secede()
+    Event(event).wait()

@@ -39,6 +39,7 @@ MESSAGES = {
     "slaq-report": {"job": "a", "loss": -1e6},
     "slaq-expect": {"job": "a", "iterations": 1},
     "slaq-kind": {"job": "a", "kind": "eves"},
+    "slaq-enter": {"job": "a"},
     "slaq-leave": {"job": "a", "failed": True, "outcome": "failed"},
     "slaq-trial": {"key": "x", "what": "waits", "losses": [1.0], "computed": 1e6, "waited": 0.0},
     "slaq-prove": {"proof": "x" * 32},
@@ -72,7 +73,7 @@ def seen_of(plugin):
     if "a" not in jobs.reports:
         return "job a has ended"
     job, sets = plugin.engine.jobs["a"], (jobs.stopping, jobs.paused, jobs.queued)
-    state = [name for each in sets for name in each], plugin.memory.kind_name("a")
+    state = [name for each in sets for name in each], plugin.memory.kind_name("a"), jobs.entered
     rules = plugin.settings.policy, plugin.engine.owners, dict(plugin.pools.limits.most)
     counts = dict(jobs.reports), job.loss, job.max_iter, job.weight
     return jobs._runs["a"], *state, *rules, *counts, jobs.owner["a"], jobs.usage
@@ -217,7 +218,7 @@ async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
         with captured_logger("dask_slaq", propagate=False) as log:
             c._send_to_scheduler({"op": "slaq-trial", "key": "x", "worker": a.address})
             await until(log.getvalue)
-            for op in ("slaq-leave", "slaq-expect", "slaq-prove"):
+            for op in ("slaq-enter", "slaq-leave", "slaq-expect", "slaq-prove"):
                 a.batched_stream.send({"op": op, "job": "a", "client": c.id, "proof": "x" * 32})
             a.batched_stream.send({"op": "slaq-report", "job": "a", "loss": 1.0, "client": c.id})
             await until(lambda: plugin.jobs.reports == {"a": 1})

@@ -224,6 +224,18 @@ class Trials:
             if not trial.diverges:
                 self.best_final = min(self.best_final, trial.loss)
 
+    def drop(self, key: Hashable) -> None:
+        """Forget the trials of a task, and what others are compared with because of them."""
+        trial = self.alive.get(key)
+        self.end(key, "")
+        dropped = [*self._ended.pop(key, ()), *([trial] if trial is not None else ())]
+        if dropped:
+            left = [trial for trial in self if trial.usable]
+            done = [trial for trial in left if trial.outcome == "done" and not trial.diverges]
+            self.best = min((trial.loss for trial in left), default=math.inf)
+            self.best_final = min((trial.loss for trial in done), default=math.inf)
+            self.longest = max((trial.step for trial in done), default=0)
+
     def again(self, key: Hashable) -> None:
         """Record that a task that had ended runs again: its result was lost, or it is retried."""
         for trial in self._ended.pop(key, ()):
@@ -256,7 +268,7 @@ class Trials:
             predicted, low, high, least, fall, trial.first, remaining = row
             if trial.diverges:
                 trial.predicted = trial.low = trial.high = trial.score = math.inf
-                trial.hopeless = trial.missed >= PATIENCE
+                trial.hopeless = self._is_lost(trial)
                 continue
             if math.isfinite(trial.known):
                 continue
@@ -303,6 +315,16 @@ class Trials:
     def gives_up(self, trial: Trial) -> bool:
         """Return whether a trial should end now."""
         return trial.hopeless and self._may_end(trial)
+
+    def _is_lost(self, trial: Trial) -> bool:
+        """Return whether a trial that diverges is given up.
+
+        One that has had losses may have them again, and may even be the best.
+        """
+        if trial.missed < PATIENCE or not trial.usable:
+            return trial.missed >= PATIENCE
+        late = trial.step >= UNCHANGED * (self.settings.steps or math.inf)
+        return late and trial.loss > self.best
 
     def _is_hopeless(self, trial: Trial, least: float) -> bool:
         """Return whether a trial is out of reach if its final loss is `least`."""

@@ -127,13 +127,13 @@ class TaskOwners:
         if self._todo and not self._steps.pending:
             self._steps.begin(self._work(), now=False)
 
-    def ended(self, name: str) -> None:
-        """Remember whether a job that ends leaves unfinished tasks."""
+    def ended(self, name: str, *, failed: bool) -> None:
+        """Remember whether a job that ends leaves unfinished tasks; any if its block `failed`."""
         pool = self._pools.pools.get(name)
         if pool is None or not pool.reports:
             return
         self._told.discard(pool.client)
-        if pool.unfinished:
+        if pool.unfinished or (failed and pool.tasks):
             self._left[pool.client, name] = None
             while len(self._left) > REMEMBERED:
                 self._left.popitem(last=False)

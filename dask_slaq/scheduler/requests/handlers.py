@@ -63,6 +63,7 @@ MESSAGES = {
     "expect": "number of iterations",
     "kind": "kind",
     "trial": "trial",
+    "enter": "begin of a block",
     "leave": "end of a block",
 }
 
@@ -378,6 +379,11 @@ class Messages:
         if not sender.worker:
             raise NotAllowed("only workers tell what trials do")
         self.plugin.searches.message(worker=sender.worker, **check_trial(message))
+
+    def enter(self, sender: Sender, /, job: Any = None, run: Any = None, **_: Any) -> None:
+        """Record that what the client sends from now on is sent while a block is open."""
+        self.plugin.jobs.owned(job, sender.comm, run)
+        self.plugin.jobs.entered[job] = time()
 
     def leave(
         self, sender: Sender, /, job: Any = None, run: Any = None, failed: Any = False, **_: Any

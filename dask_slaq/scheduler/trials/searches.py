@@ -8,7 +8,7 @@ here, nothing stays waiting.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,12 +53,17 @@ STEPS = 100
 RESTARTED = "worker-restart-memory"
 
 
+#: Number of interrupted searches that are remembered.
+INTERRUPTED = 20
+
+
 class Search:
     """Search that runs, whose block has the identifier `run`."""
 
     def __init__(self, pool: Pool, run: str, settings: SearchSettings) -> None:
         self.pool, self.run = pool, run
         self.runs = [run]  # with those of its earlier blocks, which tasks on workers still name
+        self.inherited: set[Any] = set()  # keys of the trials of these
         self.trials = Trials(settings)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.account = Account()
@@ -154,9 +159,9 @@ class Searches:
         self._claims: dict[str, Claims] = {}
         # Connections to the workers on which a trial has reported.
         self._desks: dict[str, Any] = {}
-        # The last search of each client whose block an exception left while models trained on: its
-        # name, trials, and blocks. It goes on in the next block of its name.
-        self._interrupted: dict[str, tuple[str, Trials, list[str]]] = {}
+        # Trials and blocks of searches whose block an exception left, by client and name, the last
+        # ones. A search goes on in the next block of its name.
+        self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
         # Their memory in bytes, the Unix time at which they told, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
         self._restarting: set[str] = set()  # for their memory
@@ -169,25 +174,28 @@ class Searches:
         After an earlier block of its name that an exception left, its models are known.
         """
         search = self.running[name] = Search(self._pools[name], run, settings)
-        before, trials, runs = self._interrupted.pop(search.pool.client, ("", None, []))
-        if before == name and trials is not None:
+        if (before := self._interrupted.pop((search.pool.client, name), None)) is not None:
+            trials, runs = before
             search.runs += runs
             if trials.settings.maximize == settings.maximize:
                 self._end_lost(trials)
                 search.trials, trials.settings = trials, settings
+                search.inherited = {trial.key for trial in trials}
         self._beat.start()
 
     def _end_lost(self, trials: Trials) -> None:
-        """End the trials whose tasks have ended after the block was left."""
-        alive: list[Any] = list(trials.alive)
-        for key in alive:
-            ts = self._scheduler.tasks.get(key)
-            if ts is None or ts.state != "processing":
-                trials.end(key, _OUTCOMES.get(ts.state, "") if ts is not None else "")
+        """End the trials whose tasks have ended after the block was left; drop unwanted ones."""
+        keys: set[Any] = {trial.key for trial in trials}
+        for key in keys:
+            if not self._is_wanted(key):
+                trials.drop(key)
+            elif (state := self._scheduler.tasks[key].state) != "processing":
+                trials.end(key, _OUTCOMES.get(state, ""))
 
     def forget_client(self, client: str) -> None:
         """Forget what a client has interrupted: it has left."""
-        self._interrupted.pop(client, None)
+        for known in [known for known in self._interrupted if known[0] == client]:
+            del self._interrupted[known]
 
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
@@ -218,8 +226,10 @@ class Searches:
         if search is None:
             return
         self.ended.add(search.run, search.trials.as_dicts())
-        if search.outcome == "failed" and search.pool.unfinished:
-            self._interrupted[search.pool.client] = name, search.trials, search.runs
+        if search.outcome == "failed" and search.pool.tasks:
+            self._interrupted[search.pool.client, name] = search.trials, search.runs
+            while len(self._interrupted) > INTERRUPTED:
+                self._interrupted.popitem(last=False)
         self._leave_to_dask(search)
         self._decide()
         if not self.running:
@@ -297,7 +307,7 @@ class Searches:
         pool = tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if search is None:
-            for _, trials, _ in self._interrupted.values():
+            for trials, _ in self._interrupted.values():
                 if (left := trials.alive.get(key)) is not None and left.worker == worker:
                     trials.report(left, losses, computed, steps)
         if ts is None or pool is None or search is None:
@@ -372,8 +382,11 @@ class Searches:
                 search.deadly = max(search.deadly, limit)
             self._soon.ask()
 
-    def transition(self, key: Any, start: str, finish: str) -> None:
-        """Follow the transition of a task. Call it before the pool forgets the task."""
+    def transition(self, key: Any, start: str, finish: str, worker: str | None = None) -> None:
+        """Follow the transition of a task, maybe off a worker.
+
+        Call it before the pool forgets the task.
+        """
         pool = self._tracker.owner.get(key)
         search = None if pool is None else self.running.get(pool.name)
         if search is None:
@@ -381,6 +394,9 @@ class Searches:
             return
         if finish == "waiting":
             search.trials.again(key)
+        elif key in search.inherited and not self._is_wanted(key):
+            search.inherited.discard(key)  # by the new block, as it was by the earlier one
+            search.trials.drop(key)
         if finish == "processing":
             ts = self._scheduler.tasks[key]
             search.begun[key] = ts
@@ -390,9 +406,17 @@ class Searches:
             if key in search.trials.alive:
                 search.trials.end(key, outcome)
                 search.pool.waiting = search.trials.waiting
+            elif outcome == "failed" and all(trial.key != key for trial in search.trials):
+                # Before its first report.
+                search.trials.at(key, worker or "")
+                search.trials.end(key, outcome)
         if search.outcome is not None and finish not in ("processing", "waiting", "no-worker"):
             asyncio.get_running_loop().call_soon(self._end_if_over, search)
         self._soon.ask()
+
+    def _is_wanted(self, key: Any) -> bool:
+        ts = self._scheduler.tasks.get(key)
+        return ts is not None and bool(ts.who_wants)
 
     def _end_if_over(self, search: Search) -> None:
         name = search.pool.name

@@ -94,9 +94,13 @@ def _reason(
     if not pool.ready:
         stuck = next((ts for ts in pool.unfinished if ts.state in ("no-worker", "queued")), None)
         if stuck is not None:
+            if not jobs.scheduler.running:
+                return "waits: no worker runs"
             return f"{_doing(pool)}: {_waits_in_dask(stuck)}"
         if pool.running:
             return "runs: no further task is ready"
+        if away := sum(ts.state == "processing" for ts in pool.unfinished):
+            return f"runs {_tasks(away)} that gave up their thread, as in worker_client"
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
         return "its tasks wait for inputs" if waits else "its driver computes: it has no ready task"
     if not jobs.pools.tracker.holding:

@@ -69,7 +69,9 @@ def state_of_job(jobs: ScheduledJobs, name: str) -> str:
         return "waiting"
     if pool.running:
         return "running"
-    return "waiting" if jobs.is_waiting(name) else "idle"
+    if jobs.is_waiting(name):
+        return "waiting"
+    return "running" if any(ts.state == "processing" for ts in pool.unfinished) else "idle"
 
 
 def stage_of(pool: Pool) -> dict[str, Any] | None:
@@ -176,7 +178,7 @@ def values_of_jobs(
         for values, all_of in zip(granted.values(), decided, strict=True):
             values[at >= 0] = all_of[at[at >= 0]]
     return {
-        "iteration": seen["reports"][rows],
+        "iteration": seen["step"][rows],
         "loss": seen["loss"][rows],
         "running": np.array([pools[name].counts(True)[0] for name in names], np.int64),
         "core_seconds": seen["attained"][rows] + [running.get(name, 0.0) for name in names],

@@ -326,3 +326,17 @@ async def test_nothing_waits_under_the_policy_none(c, s, plugin, a):
         futures = c.map(train, [2, 1, 0], pure=False)
         assert await c.gather(futures) == [2, 1, 0]
     assert [t["waited"] for t in await search.trials()] == [0, 0, 0]
+
+
+def fails_at_once(k):
+    slaq.report("no loss" if k % 3 == 0 else 1.0)
+    return k
+
+
+@with_plugin(TWO)
+async def test_a_model_that_fails_before_its_first_report_has_a_row(c, s, plugin, a, b):
+    async with slaq.search("grid", client=c) as search:
+        futures = c.map(fails_at_once, range(9), pure=False)
+        await until(lambda: all(future.done() for future in futures))
+        states = sorted(trial["state"] for trial in await search.trials())
+    assert states == ["done"] * 6 + ["failed"] * 3
