@@ -95,7 +95,7 @@ class Job:
         self._asked_to_stop = False
         self._plain = False
         self._block: ReportSession | None = None  # of fits that are observed
-        self._outer = running_job.get()
+        self._outer, self._of_task = running_job.get(), None
         # Receives what tasks report; made on demand, once per block.
         self._session: ReportSession | None = None
         self._mailbox: Mailbox | None = None
@@ -362,7 +362,7 @@ class Job:
         if client.asynchronous:
             raise SlaqError("the client is asynchronous: use 'async with' for the job")
         repairs.follow_settings()
-        self._outer = running_job.get() or self._outer
+        self._outer, self._of_task = running_job.get() or self._outer, job_of_task()
         client.sync(self._open, client)
         return self._enter(client)
 
@@ -376,7 +376,7 @@ class Job:
     async def __aenter__(self) -> Job:
         client = current_client(self._given_client)
         repairs.follow_settings()
-        self._outer = running_job.get() or self._outer
+        self._outer, self._of_task = running_job.get() or self._outer, job_of_task()
         await self._open(client)
         return self._enter(client)
 
@@ -394,7 +394,7 @@ class Job:
         self._run = uuid.uuid4().hex
         known = {"name": self.name, "run": self._run}
         outer = self._outer.name if self._outer is not None and self._outer.is_open else None
-        if (around := outer or job_of_task()) is not None:
+        if (around := outer or self._of_task) is not None:
             known["within"] = around  # its end may wait for that of this job
         owner = self.owner or owner_of_client()
         self._asked_to_stop = False

@@ -317,14 +317,13 @@ class Trials:
         return trial.hopeless and self._may_end(trial)
 
     def _is_lost(self, trial: Trial) -> bool:
-        """Return whether a trial that diverges is given up.
+        """Return whether a trial that diverges is given up, but for the one with the lowest loss.
 
-        One that has had losses may have them again, and may even be the best.
+        Its loss may come back, as after a few steps of nan.
         """
         if trial.missed < PATIENCE or not trial.usable:
             return trial.missed >= PATIENCE
-        late = trial.step >= UNCHANGED * (self.settings.steps or math.inf)
-        return late and trial.loss > self.best
+        return any(t.usable and t.loss <= trial.loss for t in self if t is not trial)
 
     def _is_hopeless(self, trial: Trial, least: float) -> bool:
         """Return whether a trial is out of reach if its final loss is `least`."""
