@@ -109,11 +109,12 @@ def test_without_threads_all_wait():
 
 def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
-    trials.report(trials.alive[0], [math.nan] * PATIENCE, 0.4)
-    turns = choose(trials, {"a": Room(1)}, 0)["a"]
-    assert turns.order == [1, 2, 0] and turns.pruned == [(0, None)]
-    trials.report(trials.alive[0], [0.1], 0.1)
-    assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
+    for number, pruned in ((0, []), (2, [(2, None)])):  # the first has the lowest loss so far
+        trials.report(trials.alive[number], [math.nan] * PATIENCE, 0.4)
+        turns = choose(trials, {"a": Room(1)}, 0)["a"]
+        assert turns.order[-1] == number and turns.pruned == pruned
+        trials.report(trials.alive[number], [0.1], 0.1)
+        assert choose(trials, {"a": Room(1)}, 0)["a"].pruned == []
 
 
 def test_pruning_needs_a_model_out_of_reach():
