@@ -102,6 +102,7 @@ async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
     first = await start_plugin(c, s)
     async with slaq.job("a", client=c) as old, slaq.job("b", client=c):
         with captured_logger("dask_slaq", propagate=False) as log:
+            await until(lambda: first.jobs.entered.keys() == {"a", "b"})
             first.fall_back(ZeroDivisionError("on purpose"))
             with pytest.warns(UserWarning, match="already contains"):
                 second = await start_plugin(c, s)
