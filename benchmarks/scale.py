@@ -12,16 +12,20 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import AsyncExitStack
+from statistics import mean, median
 from time import perf_counter, thread_time
 from typing import Any
 
 import click
-from distributed import Scheduler
+import dask
+import dask.array as da
+from distributed import Client, Scheduler
 
 from benchmarks.common.cluster import job_block
-from benchmarks.common.protocol_cluster import cluster, settled, submit, until
+from benchmarks.common.protocol_cluster import cluster, first, settled, submit, until
 from benchmarks.common.protocol_workers import ProtocolWorkers, Steps
 from benchmarks.common.results import give, json_option
+from benchmarks.common.scheduler_cost import SchedulerCost
 
 __all__ = ["main", "measure"]
 
@@ -29,6 +33,8 @@ __all__ = ["main", "measure"]
 QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
 #: Tasks of the second job.
 SECOND = 300
+#: Jobs of one owner, jobs, and workers that come, where many compete.
+MANY, JOINS = {"priority": 100, "homes": 200, "joins": 20}, 100
 #: Epochs in an hour.
 EPOCHS = 3600
 
@@ -73,6 +79,32 @@ async def queue(policy: str, tasks: int, seed: int) -> dict[str, float]:
 def _ms(steps: Steps) -> float:
     print(f"    {1e3 * steps.longest:8.2f} ms {steps.what}", file=sys.stderr)
     return 1e3 * steps.longest
+
+
+async def many(policy: str, case: str, jobs: int, seed: int) -> float:
+    """Measure the longest step of the event loop in milliseconds where many jobs compete.
+
+    The case is ``priority``, where users give tasks priorities; ``homes``, where tasks wait for the
+    busy workers that have their inputs; or ``joins``, where workers come meanwhile.
+    """
+    async with cluster(policy, seed, SHORT) as (scheduler, stubs, client), AsyncExitStack() as all_:
+        for _ in range(QUEUE_WORKERS):
+            await stubs.add(QUEUE_THREADS)
+        held = []
+        for i in range(jobs):
+            name = f"job-{i:03d}"
+            await all_.enter_async_context(job_block(policy, name, client))
+            with dask.annotate(priority=i % 5 if case == "priority" else 0):
+                held += submit(client, name, 40, steps=2 if case == "homes" else 0)
+        await until(lambda: held[-1].key in scheduler.tasks)
+        await settled(scheduler)
+        finished = stubs.finished
+        with Steps() as steps:
+            for _ in range(JOINS if case == "joins" else 0):
+                await stubs.add(QUEUE_THREADS)
+            await until(lambda: stubs.finished > finished + 500)
+        print(f"{case}, {jobs} jobs:", file=sys.stderr)
+        return _ms(steps)
 
 
 # Many jobs and workers
@@ -138,6 +170,127 @@ async def _fill(scheduler: Scheduler, stubs: ProtocolWorkers, slots: int) -> flo
     return 1e3 * steps.ours
 
 
+# The cost of a task
+
+
+async def cost(
+    policy: str, jobs: int, shape: str, seed: int, *, workers: int = 20, tasks: int = 1_500
+) -> dict[str, float]:
+    """Measure what the scheduler spends on each task, from its graph until it is forgotten.
+
+    Returns microseconds per task, and the numbers of dispatches per task and of empty ones among
+    all.
+    """
+    async with cluster(policy, seed, SHORT) as (scheduler, stubs, client), AsyncExitStack() as all_:
+        for _ in range(workers):
+            await stubs.add(THREADS)
+        slaq = scheduler.plugins.get("slaq")
+        for i in range(jobs):
+            job = await all_.enter_async_context(job_block(policy, f"job-{i:03d}", client))
+            for k in range(6):
+                job.report(1.0 / (1 + k))
+        epochs, next_epoch = 0.0, perf_counter()
+        with SchedulerCost(scheduler) as spent:
+            futures = [
+                future
+                for i in range(jobs)
+                for future in SHAPES[shape](client, f"job-{i:03d}", max(tasks // jobs, 1))
+            ]
+            await until(lambda: futures[-1].key in scheduler.tasks)
+            count = len(scheduler.tasks)
+            while not all(future.done() for future in futures):
+                await asyncio.sleep(0.05)
+                if slaq is not None and perf_counter() >= next_epoch:
+                    begin = thread_time()
+                    slaq.run_once()
+                    epochs += thread_time() - begin
+                    next_epoch += 1.0
+            futures.clear()
+            await until(lambda: not any(ts.who_wants for ts in scheduler.tasks.values()))
+            await settled(scheduler)
+        return {
+            "us": 1e6 * (spent.seconds + epochs) / count,
+            "dispatches": spent.dispatches / count,
+            "empty": spent.empty / max(spent.dispatches, 1),
+        }
+
+
+def _map(client: Client, job: str, tasks: int) -> list[Any]:
+    return submit(client, job, tasks)
+
+
+def _chains(client: Client, job: str, tasks: int) -> list[Any]:
+    return submit(client, job, max(tasks // 5, 1), steps=4)
+
+
+def _tree(client: Client, job: str, tasks: int) -> list[Any]:
+    with dask.annotate(slaq_job=job):
+        futures = last = client.map(first, range(max(tasks // 2, 1)), pure=False)
+        while len(last) > 1:
+            left, right = last[::2], [*last[1::2], last[-1]]
+            last = client.map(_both, left, right[: len(left)], pure=False)
+            futures = futures + last
+    return futures
+
+
+def _array(client: Client, job: str, tasks: int) -> list[Any]:
+    side = max(round((tasks / 4) ** 0.5), 2)
+    # Of one number each, because nothing computes; the tasks are those of any size.
+    x = da.ones((side, side), chunks=1, name=f"ones-{job}")
+    y = x + x.T
+    with dask.annotate(slaq_job=job):
+        return list(client.compute([y.sum(), y.mean(axis=0)], optimize_graph=False))
+
+
+def _both(x: Any, y: Any) -> Any:
+    return x, y
+
+
+#: Graphs of a job, by name.
+SHAPES = {"map": _map, "chains": _chains, "tree": _tree, "array": _array}
+#: Jobs, and workers of two threads each.
+CROWDS = {1: 20, 2: 20, 10: 100, 200: 500}
+#: Seconds of a task where its cost is measured.
+SHORT = (0.05, 0.15)
+
+
+def costs(policy: str, repetitions: int, seed: int, quick: bool) -> dict[str, Any]:
+    """Run `cost` with the plugin and without, in turn. Returns medians by number of jobs.
+
+    One job and two run each of the `SHAPES`; more run chains.
+    """
+    found: dict[str, Any] = {}
+    for jobs, workers in CROWDS.items():
+        if quick and jobs > 10:
+            continue
+        size = {"workers": min(workers, 50) if quick else workers}
+        size["tasks"] = 600 if quick else 1_500 if jobs <= 2 else 40 * workers
+        by_shape: dict[str, dict[str, float]] = {}
+        for shape in SHAPES if jobs <= 2 else ("chains",):
+            print(f"{jobs} jobs, {shape}", file=sys.stderr, flush=True)
+            runs = [
+                [
+                    asyncio.run(cost(side, jobs, shape, seed + repetition, **size))
+                    for side in (policy, "none")
+                ]
+                for repetition in range(repetitions)
+            ]
+            ours, plain = ([run[i] for run in runs] for i in (0, 1))
+            by_shape[shape] = {
+                "ours_us": median(run["us"] for run in ours),
+                "plain_us": median(run["us"] for run in plain),
+                "ratio": median(o["us"] / p["us"] for o, p in zip(ours, plain, strict=True)),
+                "dispatches": median(run["dispatches"] for run in ours),
+                "empty": median(run["empty"] for run in ours),
+            }
+        all_shapes = by_shape.values()
+        found[str(jobs)] = {
+            key: mean(each[key] for each in all_shapes) for key in next(iter(all_shapes))
+        }
+        found[str(jobs)]["shapes"] = by_shape
+    return found
+
+
 # History
 
 
@@ -170,17 +323,21 @@ def measure(
     seconds: float = 5.0,
     repetitions: int = 3,
     seed: int = 0,
+    quick: bool = False,
 ) -> dict[str, Any]:
-    """Run `queue` and `crowd` with the plugin and without, and `history`.
+    """Run `queue`, `many`, `crowd` and `costs` with the plugin and without, and `history`.
 
-    Returns minima over repetitions.
+    Returns minima over repetitions, and medians of costs.
     """
     runs: dict[str, list[Any]] = {"queue": [], "queue_plain": [], "crowd": [], "crowd_plain": []}
     for repetition in range(repetitions):
         print(f"repetition {repetition + 1} of {repetitions}", file=sys.stderr, flush=True)
         given = seed + repetition
         for suffix, side in (("", policy), ("_plain", "none")):
-            runs["queue" + suffix].append(asyncio.run(queue(side, tasks, given)))
+            steps = asyncio.run(queue(side, tasks, given))
+            for case, of in MANY.items():
+                steps[case] = asyncio.run(many(side, case, min(of, jobs), given))
+            runs["queue" + suffix].append(steps)
             runs["crowd" + suffix].append(asyncio.run(crowd(side, jobs, workers, seconds, given)))
     found = {part: _least(many) for part, many in runs.items()}
     ours, plain = found["crowd"], found["crowd_plain"]
@@ -191,6 +348,7 @@ def measure(
         "ms_per_task": {"ours": ours["ms_per_task"], "plain": plain["ms_per_task"]},
         "slots_ms": ours["slots_ms"],
         "slots_both_ms": {"ours": ours["slots_ms"], "plain": plain["slots_ms"]},
+        "cost": costs(policy, repetitions, seed, quick),
         "history_mb_per_hour": kept["mb"],
         "history_read_ms": kept["read_ms"],
     }
@@ -210,7 +368,7 @@ def main(policy: str, repetitions: int, seed: int, quick: bool, output: str | No
     """Measure event loop steps and scheduler time at scale, with the plugin and without."""
     if quick:
         size = {"tasks": 5_000, "jobs": 20, "workers": 50, "seconds": 2.0}
-        result = measure(policy, repetitions=1, seed=seed, **size)
+        result = measure(policy, repetitions=1, seed=seed, quick=True, **size)
     else:
         result = measure(policy, repetitions=repetitions, seed=seed)
     give(result, output, _table(result))
@@ -225,6 +383,13 @@ def _table(result: dict[str, Any]) -> str:
     rows.append(("a finished task", *result["ms_per_task"].values()))
     rows.append(("all slots filled", *result["slots_both_ms"].values()))
     lines += [f"{name:<28}{ours:>10.3f}{plain:>10.3f}" for name, ours, plain in rows]
+    lines.append(f"{'µs per task':<28}{'with':>10}{'plain':>10}{'ratio':>10}{'dispatches':>12}")
+    for jobs, cost in result["cost"].items():
+        for name, row in {"all": cost, **cost["shapes"]}.items():
+            lines.append(
+                f"{f'{jobs} jobs, {name}':<28}{row['ours_us']:>10.0f}{row['plain_us']:>10.0f}"
+                f"{row['ratio']:>10.2f}{row['dispatches']:>12.2f}"
+            )
     lines.append(
         f"history of an hour: {result['history_mb_per_hour']:.1f} MB; "
         f"its longest piece is read in {result['history_read_ms']:.1f} ms"

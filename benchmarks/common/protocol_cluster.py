@@ -43,18 +43,20 @@ def then(x: int) -> int:
 
 
 @asynccontextmanager
-async def cluster(policy: str, seed: int) -> AsyncIterator[tuple[Any, ProtocolWorkers, Client]]:
+async def cluster(
+    policy: str, seed: int, seconds: tuple[float, float] = (0.5, 1.5)
+) -> AsyncIterator[tuple[Any, ProtocolWorkers, Client]]:
     """Start a scheduler without workers, with the plugin unless the policy is `none`.
 
-    Yields the scheduler, its protocol workers and a client. Tasks take 0.5 to 1.5 s, drawn from the
-    seed.
+    Yields the scheduler, its protocol workers and a client. The times of tasks are drawn from the
+    seed, between the `seconds`.
     """
     draw = random.Random(seed)
     async with AsyncExitStack() as stack:
         stack.enter_context(dask.config.set(QUIET))
         logging.getLogger("distributed").setLevel(logging.WARNING)
         scheduler = await Scheduler(protocol="inproc://", dashboard=False, dashboard_address=":0")
-        workers = ProtocolWorkers(scheduler, lambda key: draw.uniform(0.5, 1.5))
+        workers = ProtocolWorkers(scheduler, lambda key: draw.uniform(*seconds))
         stack.push_async_callback(workers.close)
         stack.push_async_callback(scheduler.close)
         client = await stack.enter_async_context(

@@ -232,6 +232,7 @@ class ScheduledJobs:
         pool, held = self.pools.pools[name], name in self.paused or name in self.queued
         if pool.paused != held:
             pool.paused = held
+            pool.touch()
             self.engine.pause(name, held)
             self._changed()
 
@@ -364,6 +365,7 @@ class ScheduledJobs:
     def _cap(self, name: str, most: float) -> None:
         self.engine.set_job(name, max_share=most)
         self.pools.pools[name].most = most
+        self.pools.pools[name].touch()
 
     def _tell(self, name: str, event: dict[str, Any]) -> None:
         event["owner"] = self.owner.get(name, "")

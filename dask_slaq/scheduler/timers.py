@@ -30,6 +30,7 @@ class Soon:
         self._call, self._per_second, self._least, self._most = call, per_second, least, most
         self._burst, self._delay = burst, delay
         self._next: asyncio.Handle | None = None
+        self._next_at = math.inf  # monotonic seconds of the scheduled call
         self._rested = -math.inf  # monotonic seconds before which it rests
 
     @property
@@ -37,19 +38,22 @@ class Soon:
         """Whether a call is scheduled."""
         return self._next is not None
 
-    def ask(self) -> None:
-        """Schedule a call, unless there is one."""
-        if self._next is None:
-            loop = asyncio.get_running_loop()
-            delay = max(self._rested - self._burst - monotonic(), self._delay)
-            later = delay > 0
-            self._next = loop.call_later(delay, self._run) if later else loop.call_soon(self._run)
+    def ask(self, *, patience: float = 0.0) -> None:
+        """Schedule a call, unless there is one by then. With `patience` it may wait for seconds."""
+        now = monotonic()
+        at = max(self._rested - self._burst, now + max(self._delay, patience))
+        if self._next_at <= max(at, now):
+            return
+        self.cancel()
+        loop, self._next_at = asyncio.get_running_loop(), at
+        later = at > now
+        self._next = loop.call_later(at - now, self._run) if later else loop.call_soon(self._run)
 
     def cancel(self) -> None:
         """Cancel the scheduled call, if any."""
         if self._next is not None:
             self._next.cancel()
-            self._next = None
+            self._next, self._next_at = None, math.inf
 
     @contextlib.contextmanager
     def work(self) -> Iterator[None]:
@@ -67,7 +71,7 @@ class Soon:
             self._rested = max(self._rested, end) + rest
 
     def _run(self) -> None:
-        self._next = None
+        self._next, self._next_at = None, math.inf
         self._call()
 
 

@@ -19,6 +19,9 @@ BACK_WITHIN, WORTH, NARROWER = 0.020, 4.0, 0.7
 #: seconds. With hundreds of jobs, the slots that become free in a pause are filled together. The
 #: maximum bounds the time for which threads may idle.
 REST, MOST_REST = 3.0, 0.010
+#: Seconds for which dispatches are put off that only send tasks ahead of the end of others, some 25
+#: ms before: what comes meanwhile is sent together, and no thread idles.
+TOGETHER = 0.005
 #: Seconds after which tasks outside of pools take the slots of a label that pools could have taken.
 AFTER_JOBS = 0.020
 #: Minimum number of seconds for which tasks are still held after all other jobs have ended.

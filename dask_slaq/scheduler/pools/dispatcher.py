@@ -15,7 +15,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from itertools import islice, product
+from itertools import groupby, islice, product
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.pool import Group, Pool
     from dask_slaq.scheduler.pools.ready import Entry, Kind, Ready
     from dask_slaq.scheduler.pools.slots import SentTasks
+    from dask_slaq.scheduler.pools.waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Key(NamedTuple):
     later: bool  # whether neither the job nor its owner is owed
     owner_lag: float  # seconds for which its owner waits for what it is owed, negated
     turn: int  # class of the job
-    lag: float  # seconds for which it waits for what it is owed, negated
+    lag: float  # since when it waits for what it is owed, in monotonic seconds; 0 if nothing
     gain: float  # index of its grant, negated
     service: float
     running: float
@@ -74,64 +75,100 @@ class Dispatcher:
         send: Callable[[Choice], bool],
         gangs: Gangs,
         limits: Limits,
+        waiting: Waiting,
         *,
         lend: bool,
     ) -> None:
         self.scheduler, self.sent, self.lend = scheduler, sent, lend
+        self.waiting = waiting
         self._send, self.gangs, self.limits, self._said = send, gangs, limits, False
         self._open: dict[str, WorkerState] = {}
         self._coming: list[Pool] = []
-        self.left: set[str] = set()  # workers whose slots the last dispatch left over
+        self._now = 0.0
+        # Workers with a free thread that the last dispatch left over, by address: part of its
+        # threads in use, address and worker. They are open until something changes there.
+        self._spare: dict[str, tuple[float, str, WorkerState]] = {}
+        self._touched: set[str] = set()  # workers to which it sent tasks
+        self._only_threads = False  # whether only workers with a free thread are open still
+        self._ends: dict[str, float] = {}  # seconds until a thread is free, of workers looked at
+        self.left: set[str] = set()  # workers at which the next dispatch has to look again
+        self.filled: set[str] = set()  # workers that have no slot any more
         self.kept = False  # whether it kept slots for a job that is about to come back
 
     def key(self, pool: Pool) -> Key | None:
         """Return the sort key of a job, lowest first; None if it may not be served.
 
         A task that is sent takes the key along as its priority, so that it runs before tasks of
-        later jobs that wait on its worker.
+        later jobs that wait on its worker. The key is kept until something of the pool changes, or
+        until the time from which on it is owed something; if owners are configured, not at all.
         """
+        now = monotonic()
+        if now >= pool.key_until:
+            pool.key_until = math.inf if pool.group is None else -math.inf
+            pool.key = self._key(pool, now)
+        return pool.key
+
+    def _key(self, pool: Pool, now: float) -> Key | None:
         group, running = pool.group, len(pool.running)
         if pool.paused or not self._owner_has_room(group, self._open.values()):
             return None
         # What a job is owed comes out of its owner's share, and not out of that of others.
-        lag, owner_lag = 0.0, 0.0 if group is None else group.lag
+        since, owner_lag = 0.0, 0.0 if group is None else group.lag
         within = group is None or owner_lag > 0 or pool.index == math.inf
-        if within and pool.is_behind():
+        below, owed = pool.threads < pool.most, pool.owed(now)
+        if within and below and (owed > 0 or pool.index == math.inf):
             turn = OWED
-            lag = pool.balance / pool.rate if pool.rate else math.inf
-        elif pool.threads >= pool.most:
+            since = pool.accrued_at - pool.balance / pool.rate if pool.rate else -math.inf
+        elif not below:
             turn = OVER_CAP
             if not self.lend:
                 return None
         else:
             turn = OWNER_OWED if owner_lag > 0 else WITHIN_CAP
+            if pool.rate and group is None:
+                pool.key_until = now - owed / pool.rate  # from then on it is owed something
         service = pool.service
         if len(pool.kinds) == 1 and pool.first_root():
             service += SLACK * pool.share / pool.weight  # results in memory are used before
         later = turn > OWNER_OWED
         return Key(
-            later, -owner_lag * (not later), turn, -lag, -pool.index, service,
+            later, -owner_lag * (not later), turn, since, -pool.index, service,
             running / pool.weight, pool.name,
         )  # fmt: skip
 
-    def _rank(self, pool: Pool, pools: Collection[Pool]) -> Key | None:
-        """Return the key of a job, or that of work of its owner to which the user prefers its own.
+    def _before(self, pools: Collection[Pool]) -> dict[Pool, Key]:
+        """Return for each job with priorities the first key of work that its user puts after it.
 
-        A priority that users give tasks counts among the work of their owner only.
+        Such a job comes no later than that. A priority that users give tasks counts among the work
+        of their owner only.
         """
-        key = self.key(pool)
-        if key is None or not pool.prioritized:
-            return key
-        mine = pool.user_priority()
-        if mine < 0 and not self._said and any(p.owner != pool.owner for p in pools):
+        found: dict[Pool, Key] = {}
+        by_owner: dict[str, list[Pool]] = {pool.owner: [] for pool in pools if pool.prioritized}
+        for pool in self.waiting.pools if by_owner else ():
+            if pool.owner in by_owner:
+                by_owner[pool.owner].append(pool)
+        for theirs in by_owner.values():
+            least: Key | None = None  # of those that matter less
+            theirs.sort(key=lambda pool: -pool.user_priority())
+            for mine, alike in groupby(theirs, key=lambda pool: pool.user_priority()):
+                here = list(alike)
+                if least is not None:
+                    found.update((pool, least) for pool in here if pool.prioritized)
+                keys = [k._replace(name="") for pool in here if (k := self.key(pool)) is not None]
+                least = min([least, *keys] if least is not None else keys, default=None)
+                if mine < 0:
+                    self._say(here[0], len(theirs) < len(self.waiting.pools))
+        return found
+
+    def _say(self, pool: Pool, others: bool) -> None:
+        """Log once for whom priorities count, if owners with `others` compete."""
+        if others and not self._said:
             self._said = True
             logger.warning(
                 "tasks of %s have a priority: it counts among the work of their owner, and not "
                 "before the work of others",
                 pool.name,
             )
-        others = (p for p in pools if p.owner == pool.owner and p.user_priority() > mine)
-        return min([key, *(k._replace(name="") for p in others if (k := self.key(p)) is not None)])
 
     def _owner_has_room(self, group: Group | None, workers: Iterable[WorkerState]) -> bool:
         """Return whether an owner may start another task, or send one to wait for one of its own.
@@ -144,35 +181,111 @@ class Dispatcher:
             return False
         return any(self.sent.ends_for(group, ws) for ws in workers)
 
-    def dispatch(self, pools: Collection[Pool], addresses: Iterable[str]) -> None:
+    def dispatch(self, addresses: Iterable[str]) -> None:
         """Send tasks to those of some workers that have slots, until slots or tasks run out."""
-        workers, running = self.scheduler.workers, self.scheduler.running
-        known = [workers[address] for address in addresses if address in workers]
-        found = [ws for ws in known if ws in running and self.sent.has_slot(ws)]
-        found.sort(key=lambda ws: (load(ws) / ws.nthreads, ws.address))
-        self._open = {ws.address: ws for ws in found}
-        self.left, self.kept = set(), False
+        workers, running, spare = self.scheduler.workers, self.scheduler.running, self._spare
+        found: list[tuple[float, str, WorkerState]] = []
+        for address in addresses:
+            spare.pop(address, None)
+            ws = workers.get(address)
+            if ws is None or ws not in running:
+                continue
+            there = load(ws)
+            if there < ws.nthreads or (self.wants(ws, there) and self.sent.has_slot(ws)):
+                found.append((there / ws.nthreads, address, ws))
+        found += [one for one in spare.values() if one[2] in running]  # nothing changed there
+        found.sort()
+        self._open = {address: ws for _, address, ws in found}
+        self.left, self.kept, self._touched = set(), False, set()
+        self._only_threads = False
+        self._ends.clear()
         if self._open:
-            now = monotonic()
+            now = self._now = monotonic()
             self._coming = [
                 pool
-                for pool in pools
+                for pool in self.waiting.coming
                 if pool.gap < min(BACK_WITHIN, pool.spell)
                 and (pool.ready or pool.running or now - pool.left_at < BACK_WITHIN)
             ]
-            if any(len(pool.kinds) > (ANY in pool.kinds) for pool in pools):
-                self._serve(pools, SCARCE)
-            self._serve(pools, AT_HOME)
+            if self.waiting.scarce:
+                self._serve(SCARCE)
+            self._serve(AT_HOME)
             if self._open:
-                self._serve(pools, ANYWHERE)
+                self._serve(ANYWHERE)
         self.left |= self._open.keys()
         self._open = {}
+        self.filled = self._touched - self.left
+        self._spare, left, self.left = {}, self.left, set()
+        for one in found:
+            if one[1] in left:
+                if one[0] < 1 and one[1] not in self._touched:
+                    self._spare[one[1]] = one
+                else:
+                    self.left.add(one[1])
 
-    def _serve(self, pools: Collection[Pool], stage: int) -> None:
+    def _has_slot(self, ws: WorkerState) -> bool:
+        return has_thread(ws) if self._only_threads else self.sent.has_slot(ws)
+
+    @property
+    def has_spare(self) -> bool:
+        """Whether the last dispatch left a free thread over."""
+        return bool(self._spare)
+
+    def wants(self, ws: WorkerState, there: int) -> bool:
+        """Return whether a ready task may wait on a worker that has no free thread.
+
+        `there` are its tasks. Tasks that have their home elsewhere move to free threads only.
+        """
+        index = self.waiting
+        if index.movable or index.scarce or index.passed or ws.address in index.at:
+            return True
+        if "" not in index.at:
+            return False
+        # No more root tasks than Dask itself sends, but for trivial ones.
+        enough = there >= max(self.scheduler.WORKER_SATURATION * ws.nthreads, 1)
+        return not enough or self.sent.has_trivial(ws)
+
+    def slot_in(self, address: str) -> float:
+        """Return the seconds until a worker may be sent a ready task; infinite if it may not."""
+        ws = self.scheduler.workers.get(address)
+        if ws is None:
+            return math.inf
+        there = load(ws)
+        if there < ws.nthreads:
+            return 0.0
+        if not self.wants(ws, there):
+            return math.inf
+        if self.sent.has_slot(ws):
+            return 0.0
+        ends = [self.sent.free_in(ws)]
+        if ws.used_resources:
+            ends.append(self.sent.resource_free_in(ws))
+        ahead = self.sent.ahead
+        return min((end - ahead for end in ends if end > ahead), default=math.inf)
+
+    def check(self, pools: Iterable[Pool]) -> None:
+        """Raise `AssertionError` unless the keys that are kept are those that hold now."""
+        now = monotonic()
+        for pool in pools:
+            if now < (until := pool.key_until):
+                kept, found = pool.key, self._key(pool, now)
+                pool.key_until = until
+                assert (kept is None) == (found is None), f"whether {pool.name} may be served"
+                if kept is not None and found is not None:
+                    same = math.isclose(kept.lag, found.lag, rel_tol=1e-9, abs_tol=1e-6)
+                    assert same and kept._replace(lag=found.lag) == found, f"{kept} is {found}"
+
+    def forget_worker(self, address: str) -> None:
+        """Forget a worker that left."""
+        self._spare.pop(address, None)
+
+    def _serve(self, stage: int) -> None:
         """Serve the jobs in turn, one task per turn."""
-        waiting = [pool for pool in pools if pool.ready or (pool.passed and stage is AT_HOME)]
-        ranks = ((self._rank(pool, waiting), i, pool) for i, pool in enumerate(waiting))
-        queue = [(key, i, pool) for key, i, pool in ranks if key is not None]
+        waiting = self._candidates(stage)
+        before, queue = self._before(waiting), []
+        for i, pool in enumerate(waiting):
+            if (key := self._rank(pool, before)) is not None:
+                queue.append((key, i, pool))
         heapq.heapify(queue)
         while queue and self._open:
             key, i, pool = heapq.heappop(queue)
@@ -196,34 +309,61 @@ class Dispatcher:
                 if places and self._is_kept_from(pool, places[0], len(places) - 1):
                     self.kept = True
                     continue
+                self._touched.update(place.ws.address for place in places)
                 if not all(map(self._send, places)):
                     self._leave(self._open)
                     return
                 for place in places:
-                    if not self.sent.has_slot(place.ws):
+                    if not self._has_slot(place.ws):
                         self._open.pop(place.ws.address, None)
             if not pool.kinds:
                 continue
             choice = self._choose(pool, key, stage)
             if choice is None:
-                if pool.first_root():
-                    # It waits for a free thread: no other job's task is sent ahead instead.
-                    self._leave(a for a, ws in self._open.items() if not has_thread(ws))
+                if pool.first_root() and not self._only_threads:
+                    # It waits for a free thread: no other job's task is sent ahead instead. The
+                    # end of a task there is an event, so nothing looks at the worker before.
+                    self._only_threads = True
+                    self._open = {a: ws for a, ws in self._open.items() if has_thread(ws)}
                 continue
             if self._is_kept_from(pool, choice):
                 self.kept = True
                 continue
+            self._touched.add(choice.ws.address)
+            self._ends.pop(choice.ws.address, None)
             if not self._send(choice):
                 self._leave(self._open)  # Dask or a hook failed, and would again
                 return
-            if not self.sent.has_slot(choice.ws):
+            if not self._has_slot(choice.ws):
                 self._open.pop(choice.ws.address, None)
             more = stage is not SCARCE or len(pool.running) < max(pool.share, 1)
-            if more and pool.ready and (again := self._rank(pool, waiting)) is not None:
+            if more and pool.ready and (again := self._rank(pool, before)) is not None:
                 heapq.heappush(queue, (again, i, pool))
+
+    def _rank(self, pool: Pool, before: dict[Pool, Key]) -> Key | None:
+        key = pool.key if self._now < pool.key_until else self.key(pool)
+        return key if key is None or pool not in before else min(key, before[pool])
+
+    def _candidates(self, stage: int) -> Collection[Pool]:
+        """Return the pools that may have a task for an open slot."""
+        index = self.waiting
+        if stage is not AT_HOME:
+            return list(index.pools)
+        found: dict[Pool, Any] = dict.fromkeys(index.passed)
+        found.update(index.together)
+        found.update(dict.fromkeys(gang.pool for gang in self.gangs.waiting()))
+        at = index.at
+        if "" in at:
+            found.update(at[""])
+        for address in self._open if len(self._open) < len(at) else at:
+            if address in at and address in self._open:
+                found.update(at[address])
+        return found
 
     def _start_gangs(self, pool: Pool, key: Key) -> None:
         """Send all members of each gang of a job at once, or keep its workers until that fits."""
+        if not self.gangs:
+            return
         now = monotonic()
         for gang in self.gangs.waiting(pool):
             if not gang.complete(now):
@@ -238,6 +378,7 @@ class Dispatcher:
                 gang.closed = True
                 why = f"its turn: all {len(gang.members)} of its gang at once"
                 for ts, address in list(gang.members.items()):
+                    self._touched.add(address)
                     self._send(Choice(pool, pool.ready[ts], self._open[address], key, why))
             self._leave(a for a in places if a in self._open)
 
@@ -384,7 +525,8 @@ class Dispatcher:
         if not free:
             return None
         known, running = self.scheduler.workers, self.scheduler.running
-        homes = sorted(ready.homes, key=lambda home: -ready.count_at[home])[:LOOKED_AT]
+        homes = heapq.nlargest(LOOKED_AT, ready.homes, key=ready.count_at.__getitem__)
+        bandwidth = self.scheduler.bandwidth
         for home in homes:
             entry = ready.at(home)
             if entry is None or not home:
@@ -393,8 +535,14 @@ class Dispatcher:
             if not self.lend:
                 there = [ws for ws in there if ws.address in pool.workers]
             waits = min((self._wait(ws, entry, ready) for ws in there), default=math.inf)
+            inputs = entry.ts.dependencies
+            # Most workers have none of its inputs, and would have to fetch all.
+            most = sum(dep.get_nbytes() for dep in inputs) / bandwidth
+            some = {ws for dep in inputs for ws in dep.who_has or ()}
+            if most >= waits and some.isdisjoint(free):
+                continue
             for ws in free:
-                seconds = self.scheduler.get_comm_cost(entry.ts, ws)
+                seconds = self.scheduler.get_comm_cost(entry.ts, ws) if ws in some else most
                 if seconds < waits and self._may(pool, kind, entry, ws):
                     busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
                     return entry, ws, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
@@ -403,7 +551,10 @@ class Dispatcher:
     def _wait(self, ws: WorkerState, entry: Entry, ready: Ready) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""
         expected = entry.like.mean if entry.like.known else 0.0
-        seconds, slots = self.sent.next_end(ws), float(ws.nthreads)
+        found = self._ends.get(ws.address)
+        if found is None:
+            found = self._ends[ws.address] = self.sent.next_end(ws)
+        seconds, slots = found, float(ws.nthreads)
         if not entry.kind.suits(ws):
             seconds = max(seconds, self.sent.resource_free_in(ws))
         for resource, needed in entry.kind.resources or ():

@@ -26,7 +26,7 @@ class Gang:
     """Tasks that must start together."""
 
     name: Hashable
-    pool: Hashable
+    pool: Any  # its pool of tasks
     size: int | None  # None if unknown
     latest: float  # monotonic time at which the last member was added
     members: dict[TaskState, str] = field(default_factory=dict)  # with the worker of each
@@ -53,6 +53,9 @@ class Gangs:
     def __init__(self) -> None:
         self._of: dict[TaskState, Gang] = {}
         self._by_name: dict[Hashable, Gang] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
 
     def of(self, ts: TaskState) -> Gang | None:
         """Return the gang of a task, or None."""

@@ -95,6 +95,8 @@ class Limits:
 
     def blocked(self, pool: Pool) -> int:
         """Return the number of ready tasks of a pool that their labels leave no room for."""
+        if not self.most:
+            return 0
         ready = self._ready(pool).items()
         return sum(int(max(count - self.room(label), 0)) for label, count in ready)
 

@@ -6,16 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.ready import ANY, Entry, Kind, Ready
 from dask_slaq.scheduler.pools.stages import STAGE, Stages
+from dask_slaq.scheduler.pools.waiting import Waiting
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
     from dask_slaq.core.grants import Terms
+    from dask_slaq.scheduler.pools.dispatcher import Key
     from dask_slaq.scheduler.pools.slots import Sent
 
 
@@ -63,6 +66,7 @@ class Pool:
     owner: str = ""
     run: str = ""  # identifies the block of the job
     stages: Stages | None = None  # None until a task is in a stage
+    index_of: Waiting = field(default_factory=Waiting)  # the ready tasks of all pools
 
     tasks: set[TaskState] = field(default_factory=set)
     unfinished: set[TaskState] = field(default_factory=set)  # they wait, are ready, or run
@@ -88,8 +92,14 @@ class Pool:
     group: Group | None = None  # the pools of the same owner, if owners are configured
 
     # Account of the guarantee: core-seconds that the job is owed, and threads at which they accrue.
-    balance: float = 0.0
+    balance: float = 0.0  # as of `accrued_at`, in monotonic seconds
     rate: float = 0.0
+    accrued_at: float = 0.0
+    most_accrued: float = math.inf  # seconds for which it accrues
+    # Its place in the order of jobs, and until when that holds if nothing changes.
+    key: Key | None = None
+    key_until: float = -math.inf
+    preferred: float | None = None  # the user's priority, negated, if it is known
     # Core-seconds used over weight: start tag of start-time fair queueing (Goyal, Vin, Cheng,
     # SIGCOMM 1996). Both are charged in advance, and corrected when a task ends.
     service: float = 0.0
@@ -112,6 +122,13 @@ class Pool:
     def demand(self) -> int:
         """Number of tasks that have a thread or could use one."""
         return len(self.ready) + len(self.running) + self.waiting
+
+    @property
+    def computing(self) -> int:
+        """Number of tasks that compute."""
+        if not self.running:
+            return 0
+        return sum(sent.start is not None for sent in self.running.values())
 
     def counts(self, holding: bool) -> tuple[int, int]:
         """Return the numbers of tasks that compute, and that are ready but do not."""
@@ -167,31 +184,41 @@ class Pool:
 
     def is_behind(self) -> bool:
         """Return whether the job is owed core-seconds, or has no grant yet, below its cap."""
-        return (self.balance > 0 or self.index == math.inf) and self.threads < self.most
+        return self.threads < self.most and (self.index == math.inf or self.owed(monotonic()) > 0)
+
+    def owed(self, now: float) -> float:
+        """Return the core-seconds that the job is owed: they accrue over time, up to a maximum."""
+        if not self.rate:
+            return self.balance
+        owed = self.balance + (now - self.accrued_at) * self.rate
+        return min(owed, max(self.balance, self.most_accrued * self.rate))
 
     def take(self, terms: Terms, *, guaranteed: bool) -> None:
         """Put a grant into force; its guarantee only if `guaranteed`."""
+        self.touch()
+        self.accrued_at = monotonic()
         self.share, self.index, self.most = terms.share, terms.index, terms.most
         if terms.workers is not None:
             self.workers = frozenset(terms.workers)
         # What was charged in advance is not yet part of what the job is known to have used.
-        ahead = sum(sent.ahead for sent in self.running.values())
+        ahead = sum(sent.ahead for sent in self.running.values()) if self.running else 0.0
         self.balance = terms.tokens * guaranteed - ahead
         self.rate = terms.rate * guaranteed
 
-    def accrue(self, seconds: float, most: float) -> None:
-        """Credit the guarantee of some seconds, up to that of `most` seconds."""
-        if self.balance < most * self.rate:
-            self.balance = min(self.balance + seconds * self.rate, most * self.rate)
+    def touch(self) -> None:
+        """Have its place in the order of jobs found anew."""
+        self.key_until = -math.inf
 
     def use(self, threads: float) -> None:
         """Count threads of tasks that came to a worker; negative if they left it."""
         self.threads += threads
+        self.key_until = -math.inf
         if self.group is not None:
             self.group.running += threads
 
     def charge(self, seconds: float) -> None:
         """Charge the job for core-seconds used; negative to refund."""
+        self.key_until = -math.inf
         self.service += seconds / self.weight
         self.balance -= seconds
         if self.group is not None:
@@ -199,21 +226,49 @@ class Pool:
 
     def push(self, entry: Entry, *, filed: bool = True) -> None:
         """Add a ready task. Members of a gang are not filed, because they start together."""
-        self.pop(entry.ts)  # it is here still if Dask failed to send it
-        self.ready[entry.ts] = entry
-        self.width = max(self.width, len(self.ready) + len(self.running))
-        self.prioritized |= bool(entry.priority and entry.priority[0])
+        ready = self.ready
+        if entry.ts in ready:
+            self.pop(entry.ts)  # it is here still if Dask failed to send it
+        if not ready:
+            self.index_of.pools[self] = None
+            if self.gang:
+                self.index_of.together[self] = None
+        ready[entry.ts] = entry
+        self.key_until, self.preferred = -math.inf, None
+        if (demand := len(ready) + len(self.running)) > self.width:
+            self.width = demand
+        if entry.priority and entry.priority[0]:
+            self.prioritized = True
         if filed:
-            self.kinds.setdefault(entry.kind, Ready()).push(entry)
+            kind = self.kinds.get(entry.kind)
+            if kind is None:
+                kind = self.kinds[entry.kind] = Ready()
+                if entry.kind is not ANY:
+                    scarce = self.index_of.scarce
+                    scarce[self] = scarce.get(self, 0) + 1
+            kind.push(entry)
+            self.index_of.file(self, entry)
 
     def pop(self, ts: TaskState) -> None:
         """Remove a task that is no longer ready, if it was."""
         entry = self.ready.pop(ts, None)
-        kind = self.kinds.get(entry.kind) if entry is not None else None
-        if entry is not None and kind is not None:
-            kind.pop(entry)
+        if entry is None:
+            return
+        self.key_until, self.preferred = -math.inf, None
+        if not self.ready:
+            self.prioritized = False
+            del self.index_of.pools[self]
+            self.index_of.together.pop(self, None)
+        kind = self.kinds.get(entry.kind)
+        if kind is not None and kind.pop(entry):
+            self.index_of.remove(self, entry)
             if not kind:
                 del self.kinds[entry.kind]
+                if entry.kind is not ANY:
+                    scarce = self.index_of.scarce
+                    scarce[self] -= 1
+                    if not scarce[self]:
+                        del scarce[self]
 
     def first_root(self) -> bool:
         """Return whether the first task, of those that any worker may run anywhere, is a root."""
@@ -229,10 +284,17 @@ class Pool:
 
     def user_priority(self) -> float:
         """Return the negated priority that the user gave the first of the ready tasks."""
-        return min((e.priority[0] for e in self.first_ready() if e.priority), default=0.0)
+        if not self.prioritized:
+            return 0.0
+        if self.preferred is None:
+            first = (e.priority[0] for e in self.first_ready() if e.priority)
+            self.preferred = min(first, default=0.0)
+        return self.preferred
 
     def fade(self, factor: float) -> None:
         """Decay what is known of each worker by a factor in [0, 1], and drop what is small."""
+        if not (self.bytes_at or self.made_at):
+            return
         self.bytes_at = {w: n * factor for w, n in self.bytes_at.items() if n * factor >= 1}
         self.made_at = {w: n * factor for w, n in self.made_at.items() if n * factor >= 0.1}
 

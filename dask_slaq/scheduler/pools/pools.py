@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from time import monotonic
@@ -27,11 +27,12 @@ from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
+from dask_slaq.scheduler.pools.waiting import Waiting
 from dask_slaq.scheduler.pools.wakeups import Wakeups
 from dask_slaq.scheduler.timers import Steps
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState
+    from distributed.scheduler import Scheduler, TaskState, WorkerState
 
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
@@ -60,16 +61,21 @@ class Pools:
         self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
+        self.waiting = Waiting()
         self.seam = seam = Seam(
             scheduler,
-            lambda ts: self.tracker.is_held(ts) or limits.is_held(ts),
-            lambda ts: limits.label_of(ts) is not None,
+            lambda ts: self.tracker.is_held(ts) or (bool(limits.most) and limits.is_held(ts)),
+            lambda ts: bool(limits.most) and limits.label_of(ts) is not None,
+            lambda: self.tracker.count_held(),
             fail,
         )
         self.control = control = TaskControl(scheduler, seam)
         self.sent = sent = SentTasks(scheduler, ahead)
         self.wakeups = wakeups = Wakeups(
-            lambda: self.dispatch(), lambda: any(p.ready for p in self.pools.values()), fail
+            lambda: self.dispatch(),
+            lambda: bool(self.waiting.pools),
+            lambda worker: self.dispatcher.slot_in(worker),
+            fail,
         )
         self.limits = limits = Limits(
             scheduler,
@@ -80,15 +86,23 @@ class Pools:
             fail,
         )
         self.tracker = tracker = TaskTracker(
-            scheduler, seam, control, sent, wakeups, charge, self.bindings.append, limits.label_of
+            scheduler,
+            seam,
+            control,
+            sent,
+            wakeups,
+            charge,
+            self.bindings.append,
+            limits.label_of,
+            self.waiting,
         )
         self.dispatcher = Dispatcher(
-            scheduler, sent, tracker.send, tracker.gangs, limits, lend=lend
+            scheduler, sent, tracker.send, tracker.gangs, limits, self.waiting, lend=lend
         )
         self._is_registered = is_registered
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
-        self._held_since = self._hold_until = self._accrued = 0.0
+        self._held_since = self._hold_until = 0.0
 
     # Jobs come and go
 
@@ -107,6 +121,7 @@ class Pools:
             self.durations = Durations()
         durations = Durations(self.durations)
         pool = self.pools[name] = Pool(name, client, reports, gang, weight, durations, owner)
+        pool.index_of, pool.most_accrued = self.waiting, self.epoch
         pool.workers = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
         if (group := self.groups.get(owner)) is not None:
@@ -126,6 +141,7 @@ class Pools:
             self.groups = {}  # the limits of owners hold no tasks without jobs
         held = [ts for ts in pool.ready if ts in pool.tasks]
         self.tracker.disown(pool, heir)
+        self.waiting.forget(pool)
         if heir is None:
             # Last: otherwise tasks that become ready again would be held for the closed pool.
             self._release(held)
@@ -162,6 +178,7 @@ class Pools:
             self.seam.install()
             for pool in pools:
                 pool.service = self.tracker.served
+                pool.touch()
             self.wakeups.look_at = set(self.scheduler.workers)
             waiting = (ts for p in pools for ts in p.unfinished if ts.state in self.control.WAITING)
             self._release(ts for ts in waiting if ts not in ready)
@@ -230,7 +247,6 @@ class Pools:
 
         `by_service` means that guarantees do not count, except for floors that were set.
         """
-        self._accrued = monotonic()
         for each in terms:
             pool = self.pools[each.job]
             pool.take(each, guaranteed=pool.floor or not by_service)
@@ -255,6 +271,7 @@ class Pools:
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
         self.wakeups.forget(worker)
+        self.dispatcher.forget_worker(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
         for gang in self.tracker.gangs.waiting():
@@ -265,38 +282,24 @@ class Pools:
         """Fill free slots."""
         if not (self.tracker.holding and self._is_registered()):
             return
-        now, pools = monotonic(), self.pools.values()
-        seconds, self._accrued = now - self._accrued, now
-        for pool in pools:
-            if pool.rate:
-                pool.accrue(seconds, self.epoch)
+        now = monotonic()
         for gang in self.tracker.gangs.waiting():
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
                 self.wakeups.later("", QUIET)
         looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
-        self.dispatcher.dispatch(pools, looked_at)
+        self.dispatcher.dispatch(looked_at)
         left = self.dispatcher.left
         self.wakeups.look_at |= left
+        self.wakeups.has_spare = self.dispatcher.has_spare
         if self.dispatcher.kept:
             self.wakeups.later("", BACK_WITHIN)
-        if any(pool.ready for pool in pools):
-            for address in looked_at - left:
-                self._look_again(address)
+        if self.waiting.pools:
+            for address in (looked_at | self.dispatcher.filled) - left:
+                self.wakeups.look_again(address)
         if self.scheduler.validate:
             self.check()
-
-    def _look_again(self, address: str) -> None:
-        """Schedule a look at a worker for when a thread or resource is about to be free."""
-        ws = self.scheduler.workers.get(address)
-        if ws is not None:
-            ends = [self.sent.free_in(ws)]
-            if ws.used_resources:
-                ends.append(self.sent.resource_free_in(ws))
-            later = [end - self.sent.ahead for end in ends if self.sent.ahead < end < math.inf]
-            if later:
-                self.wakeups.later(address, min(later))
 
     def tick(self, factor: float) -> int:
         """Fade old records by `factor` and look for free slots on all workers, once per epoch.
@@ -309,18 +312,24 @@ class Pools:
             pool.fade(factor)
         if self.wakeups.due or not self.tracker.holding:
             return 0
-        before = [pool for pool in self.pools.values() if self._is_stranded(pool)]
+        before = self._stranded(list(self.waiting.pools))
         self.wakeups.look_at = set(self.scheduler.workers)
         self.dispatch()
-        return sum(not self._is_stranded(pool) for pool in before)
+        return len(before) - len(self._stranded(before))
 
-    def _is_stranded(self, pool: Pool) -> bool:
-        """Return whether a task of a pool could use a free thread."""
-        workers = self.scheduler.workers
+    def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
+        """Return the pools that have a task that could use a free thread."""
         free = [ws for ws in self.scheduler.running if has_thread(ws)]
-        if not free or self.dispatcher.kept or self.dispatcher.key(pool) is None:
+        if not free or self.dispatcher.kept:
+            return []
+        busy = any(ws.processing for ws in self.scheduler.workers.values())
+        return [pool for pool in pools if self._is_stranded(pool, free, busy)]
+
+    def _is_stranded(self, pool: Pool, free: Collection[WorkerState], busy: bool) -> bool:
+        """Return whether a task of a pool could use one of the workers with a free thread."""
+        workers = self.scheduler.workers
+        if self.dispatcher.key(pool) is None:
             return False
-        busy = any(ws.processing for ws in workers.values())
         for entry in islice(pool.first_ready(), LOOKED_AT):
             if busy and (pool.gang or entry.rootish):
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
@@ -383,6 +392,8 @@ class Pools:
         for who, group in self.groups.items():
             threads = sum(pool.threads for pool in group.pools)
             assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
+        self.waiting.check(self.pools.values())
+        self.dispatcher.check(self.pools.values())
         self.sent.check()
         for records in (self.tracker.seceded_at, self.tracker.charged_until):
             assert records.keys() <= owner.keys(), "a record of an unknown task"

@@ -135,14 +135,19 @@ class Ready:
     def push(self, entry: Entry) -> None:
         """Add a ready task."""
         self._entries[entry.count] = entry
+        item = entry[:3]
         for home in entry.homes or ("",):
             self.count_at[home] += 1
-            heapq.heappush(self._heaps.setdefault(home, []), entry[:3])
+            heap = self._heaps.get(home)
+            if heap is None:
+                self._heaps[home] = [item]
+            else:
+                heapq.heappush(heap, item)
 
-    def pop(self, entry: Entry) -> None:
-        """Remove a task that is no longer ready."""
+    def pop(self, entry: Entry) -> bool:
+        """Remove a task that is no longer ready. Returns whether it was here."""
         if self._entries.pop(entry.count, None) is None:
-            return
+            return False
         for home in entry.homes or ("",):
             self.count_at[home] -= 1
             heap, left = self._heaps.get(home, ()), self.count_at[home]
@@ -152,6 +157,7 @@ class Ready:
             elif len(heap) > 2 * left + FEW:  # most were sent from elsewhere
                 heap = self._heaps[home] = [each for each in heap if each[2] in self._entries]
                 heapq.heapify(heap)
+        return True
 
     def at(self, home: str = "") -> Entry | None:
         """Return the first task that has its home on a worker, or that has none; None without."""

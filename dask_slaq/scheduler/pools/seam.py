@@ -44,9 +44,11 @@ class Seam:
         scheduler: Scheduler,
         is_held: Callable[[TaskState], bool],
         may_be_held: Callable[[TaskState], bool],
+        count_held: Callable[[], int],
         fail: Callable[[BaseException], None],
     ) -> None:
         self._scheduler, self._is_held, self._may_be_held = scheduler, is_held, may_be_held
+        self._count_held = count_held
         self.fall_back = fail
         self._passes = False  # whether all that is asked goes to what is plain
         self._sending: tuple[TaskState | None, WorkerState | None] = None, None
@@ -119,9 +121,10 @@ class Seam:
     ) -> dict[Any, Any]:
         """Skip held tasks when a worker joins: each check takes some microseconds."""
         scheduler = self._scheduler
-        unrunnable = scheduler.unrunnable
-        # Dask only iterates over them here.
-        scheduler.unrunnable = [ts for ts in unrunnable if not self.is_held(ts)]  # type: ignore[assignment]
+        unrunnable, others = scheduler.unrunnable, []
+        if len(unrunnable) != self._count_held():  # nearly always all are held
+            others = [ts for ts in unrunnable if not self.is_held(ts)]
+        scheduler.unrunnable = others  # type: ignore[assignment]  # Dask only iterates over them
         try:
             return plain(ws)
         finally:

@@ -122,7 +122,9 @@ class SentTasks:
 
     def put(self, ts: TaskState, ws: WorkerState, sent: Sent) -> None:
         """Record that a task went to a worker."""
-        on = self._on.setdefault(ws.address, _OnWorker())
+        on = self._on.get(ws.address)
+        if on is None:
+            on = self._on[ws.address] = _OnWorker()
         on.tasks[ts] = sent
         self._where[ts] = sent.worker = ws.address
         sent.start = monotonic() if load(ws) <= ws.nthreads else None
@@ -167,8 +169,10 @@ class SentTasks:
         """Return the seconds until a task sent now would start; infinite if unknown."""
         if has_thread(ws):
             return 0.0
-        on = self._on.get(ws.address, _NOTHING)
-        ends = [seconds for _, seconds in on.left()]
+        on, now = self._on.get(ws.address, _NOTHING), monotonic()
+        ends = [sent.left(now) for sent in on.tasks.values() if sent.start is not None]
+        if not on.ours:
+            return min(ends, default=math.inf)
         ends += [math.inf] * (ws.nthreads - len(ends))  # others compute there as well
         heapq.heapify(ends)
         for sent in on.tasks.values():
@@ -216,6 +220,11 @@ class SentTasks:
         if on.ours >= ws.nthreads and on.seconds >= BETWEEN_MESSAGES * ws.nthreads:
             return False
         return self.free_in(ws) <= self.ahead
+
+    def has_trivial(self, ws: WorkerState) -> bool:
+        """Return whether trivial tasks that the dispatcher sent wait on a worker."""
+        on = self._on.get(ws.address, _NOTHING)
+        return bool(on.ours) and on.seconds < on.ours * BETWEEN_MESSAGES
 
     def is_low(self, ws: WorkerState) -> bool:
         """Return whether at most half of the trivial tasks that may be sent ahead wait there."""

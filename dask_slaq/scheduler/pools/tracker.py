@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.constants import NARROWER, SLACK
+from dask_slaq.scheduler.pools.constants import BACK_WITHIN, NARROWER, SLACK, TOGETHER
 from dask_slaq.scheduler.pools.dispatcher import OWED
 from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.ready import entry_of, input_bytes
+from dask_slaq.scheduler.pools.ready import Entry, entry_of, input_bytes
 from dask_slaq.scheduler.pools.seam import is_direct
-from dask_slaq.scheduler.pools.slots import Sent
+from dask_slaq.scheduler.pools.slots import Sent, load
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dask_slaq.scheduler.pools.seam import Seam
     from dask_slaq.scheduler.pools.slots import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
+    from dask_slaq.scheduler.pools.waiting import Waiting
     from dask_slaq.scheduler.pools.wakeups import Wakeups
 
 #: States of tasks that are not finished.
@@ -48,10 +49,11 @@ class TaskTracker:
         charge: Callable[[str, float, int], None],
         bound: Callable[[Binding], None],
         label_of: Callable[[TaskState], str | None],
+        index: Waiting,
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
-        self._label_of = label_of
+        self._label_of, self._index = label_of, index
         self._count = itertools.count()
         self._sending: tuple[Choice, tuple[float, ...]] | None = None
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -71,6 +73,10 @@ class TaskTracker:
         """Return the name of the job that owns a task, or None."""
         pool = self.owner.get(key)
         return None if pool is None else pool.name
+
+    def count_held(self) -> int:
+        """Return the number of tasks that are held; -1 if some are counted in several pools."""
+        return -1 if self._wanted else sum(len(pool.ready) for pool in self._index.pools)
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent."""
@@ -185,6 +191,8 @@ class TaskTracker:
         if pool is None:
             if start == "processing":
                 self._freed(kwargs.get("worker"))
+            if finish == "processing" and self.holding:
+                self._passed(self.scheduler.tasks[key])
             return
         ts = self.scheduler.tasks[key]
         if start == "no-worker":
@@ -220,7 +228,20 @@ class TaskTracker:
             if not (each.ready or each.running):
                 self._is_back(each)
             each.push(entry, filed=filed)
-        self.wakeups.soon()
+        self._wake_for(entry)
+
+    def _wake_for(self, entry: Entry) -> None:
+        """Wake for a task that has become ready, if a worker may have a slot for it."""
+        if self.wakeups.has_spare or (self.wakeups.look_at and not entry.homes):
+            self.wakeups.soon()
+            return
+        for home in entry.homes:
+            ws = self.scheduler.workers.get(home)
+            if ws is not None and self.sent.has_slot(ws):
+                self.wakeups.look_at.add(home)
+                self.wakeups.soon()
+            else:
+                self.wakeups.look_again(home)
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:
         for each in (pool, *self._wanted.get(ts, ())):
@@ -237,9 +258,12 @@ class TaskTracker:
             pool.width *= NARROWER
             pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
             pool.spell += 0.5 * (pool.computed - pool.spell)
+            coming = self._index.coming
+            (coming.add if pool.gap < BACK_WITHIN else coming.discard)(pool)
         pool.computed, share = 0.0, pool.share / pool.weight
         owed = max(SLACK * share, pool.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
+        pool.touch()
 
     def send(self, choice: Choice) -> bool:
         """Send a task to the worker that was chosen for it. Returns whether it is there."""
@@ -263,6 +287,7 @@ class TaskTracker:
         assert ws is not None, f"{ts} is processing on no worker"
         if self._sending is None or self._sending[0].entry.ts is not ts:
             self._record(pool, ts)
+            self._passed(ts)
             self._bound(Binding(time(), ts.key, pool.name, ws.address, "passed", "sent by Dask"))
             return
         choice, order = self._sending
@@ -277,6 +302,11 @@ class TaskTracker:
         if choice.key.turn == OWED:
             reason = "floor"
         self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.why))
+
+    def _passed(self, ts: TaskState) -> None:
+        """Look at the worker to which Dask has sent a task."""
+        if ts.processing_on is not None:
+            self.wakeups.look_at.add(ts.processing_on.address)
 
     def _sent(self, pool: Pool, like: Like, order: tuple[float, ...], why: str = "") -> Sent:
         tag, ours = pool.service, bool(why)
@@ -294,6 +324,7 @@ class TaskTracker:
         pool.use(sent.threads)
         if not sent.ours:
             pool.passed[ws.address] += 1
+            pool.index_of.passed[pool] = None
         self.sent.put(ts, ws, sent)
 
     def _leave(self, ts: TaskState) -> Sent | None:
@@ -307,6 +338,8 @@ class TaskTracker:
                 pool.passed[sent.worker] -= 1
                 if not pool.passed[sent.worker]:
                     del pool.passed[sent.worker]
+                    if not pool.passed:
+                        pool.index_of.passed.pop(pool, None)
         return sent
 
     def _charge_ahead(self, sent: Sent) -> None:
@@ -360,6 +393,13 @@ class TaskTracker:
                 self._charge_ahead(starts)
             ws = self.scheduler.workers.get(worker)
             if ws is not None and not self.sent.is_low(ws):
+                return
+            if ws is not None and self.holding and load(ws) >= ws.nthreads:
+                # What was sent ahead has started.
+                if self.sent.has_slot(ws):
+                    self.wakeups.soon(ahead=self.sent.free_in(ws) > 2 * TOGETHER)
+                else:
+                    self.wakeups.look_again(worker)
                 return
         self.wakeups.soon()
 
@@ -433,6 +473,7 @@ class TaskTracker:
         pool, ws = self.owner.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.resume(ts):
             self._record(pool, ts)
+            self._passed(ts)
 
     @contextlib.contextmanager
     def moving(self, key: Any) -> Iterator[None]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from time import monotonic
 
-from dask_slaq.scheduler.pools.constants import MOST_REST, REST
+from dask_slaq.scheduler.pools.constants import MOST_REST, REST, TOGETHER
 from dask_slaq.scheduler.timers import Alarm, Soon
 
 
 class Wakeups:
-    """Schedule of calls of `dispatch`, made only if any task is `wanted` to get a slot."""
+    """Schedule of calls of `dispatch`, made only if any task is `wanted` to get a slot.
+
+    `slot_in` returns the seconds until a worker may be sent any of them, infinite if it may not.
+    """
 
     def __init__(
         self,
         dispatch: Callable[[], object],
         wanted: Callable[[], bool],
+        slot_in: Callable[[str], float],
         fail: Callable[[BaseException], None],
     ) -> None:
         self.look_at: set[str] = set()  # workers that may have a free slot
-        self._dispatch, self._wanted, self._fail = dispatch, wanted, fail
+        self.has_spare = False  # whether the last dispatch left a free thread over
+        self._dispatch, self._wanted, self._slot_in, self._fail = dispatch, wanted, slot_in, fail
         self._soon = Soon(self._now, REST, most=MOST_REST)
         self._later = Alarm(self._rang)
 
@@ -28,14 +34,26 @@ class Wakeups:
         """Whether a dispatch is scheduled."""
         return self._soon.is_due
 
-    def soon(self) -> None:
-        """Schedule a dispatch after the pending events, if any task needs a slot."""
-        if not self.due and self._wanted():
-            self._soon.ask()
+    def soon(self, *, ahead: bool = False) -> None:
+        """Schedule a dispatch after the pending events, if any task needs a slot.
+
+        What is only sent `ahead`, to wait for a thread, is collected for a moment.
+        """
+        if self._wanted():
+            self._soon.ask(patience=TOGETHER * ahead)
 
     def later(self, worker: str, seconds: float) -> None:
         """Schedule a dispatch that looks at a worker, or at none if it is "", after a delay."""
         self._later.set(monotonic() + seconds, worker)
+
+    def look_again(self, worker: str) -> None:
+        """Schedule a dispatch for when a worker is about to have a slot that some task may take.
+
+        Nothing is scheduled for tasks that take longer than expected: their ends are events.
+        """
+        seconds = self._slot_in(worker)
+        if 0 < seconds < math.inf:
+            self.later(worker, seconds)
 
     def forget(self, worker: str) -> None:
         """Forget a worker that left."""
@@ -47,8 +65,10 @@ class Wakeups:
         self._later.cancel()
 
     def _rang(self, workers: list[str]) -> None:
-        self.look_at.update(workers)
-        self.soon()
+        served = [worker for worker in workers if not worker or not self._slot_in(worker)]
+        self.look_at.update(served)
+        if served:
+            self.soon(ahead=True)
 
     def _now(self) -> None:
         with self._soon.work():

@@ -109,5 +109,6 @@ def _set(jobs: ScheduledJobs, name: str, settings: Mapping[str, Any]) -> None:
     jobs.engine.set_job(name, **plain(settings))
     pool, now = jobs.pools.pools[name], jobs.engine.jobs[name]
     pool.weight = now.weight
+    pool.touch()
     pool.floor = bool(now.min_share)
     pool.most = math.inf if now.max_share is None else now.max_share

@@ -180,7 +180,7 @@ def values_of_jobs(
     return {
         "iteration": seen["step"][rows],
         "loss": seen["loss"][rows],
-        "running": np.array([pools[name].counts(True)[0] for name in names], np.int64),
+        "running": np.array([pools[name].computing for name in names], np.int64),
         "core_seconds": seen["attained"][rows] + [running.get(name, 0.0) for name in names],
         **granted,
     }

@@ -1,0 +1,110 @@
+"""Dispatches wake only for what can be served, and what grows with jobs and tasks does not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from distributed import Event, Worker
+from driving import TWO, jobs, on_virtual_clock, ready, tasks_of, until, wait_for, with_plugin, work
+
+from dask_slaq.scheduler.timers import Soon
+
+
+def counted(plugin):
+    """Count dispatches, and those that sent nothing, from now on."""
+    found, dispatch = {"all": 0, "empty": 0}, plugin.pools.dispatch
+
+    def count():
+        before = len(plugin.pools.sent)
+        sends = plugin.pools.tracker.send
+        sent = []
+        plugin.pools.dispatcher._send = lambda choice: sent.append(choice) or sends(choice)
+        dispatch()
+        found["all"] += 1
+        found["empty"] += not sent
+        return before
+
+    plugin.pools.dispatch = count
+    return found
+
+
+@pytest.mark.parametrize(("shape", "empty"), [("roots", 0.1), ("chains", 0.4)])
+def test_dispatches_are_few_and_seldom_empty(shape, empty):
+    async def scenario(client, cluster, plugin):
+        async with jobs(client, "a", "b"):
+            found, futures = counted(plugin), []
+            for name in ("a", "b"):
+                with tasks_of(name):
+                    seconds = [0.1 + 0.002 * (k % 40) for k in range(100)]
+                    last = client.map(work, seconds, pure=False)
+                    for _ in range(3 if shape == "chains" else 0):
+                        last = client.map(work, seconds, last, pure=False)
+                    futures += last
+            await client.gather(futures)
+        return found, len(cluster.scheduler.tasks)
+
+    found, tasks = on_virtual_clock(scenario, [2] * 10)
+    assert found["all"] <= 1.1 * tasks
+    assert found["empty"] <= empty * found["all"]
+
+
+def test_a_task_that_takes_longer_than_expected_wakes_nobody():
+    async def scenario(client, cluster, plugin):
+        async with jobs(client, "a", "b"):
+            for name in ("a", "b"):
+                with tasks_of(name):
+                    await client.gather(client.map(work, [0.1] * 8, pure=False, key=f"work-{name}"))
+            long = []
+            for name in ("a", "b"):
+                with tasks_of(name):
+                    keys = [f"work-{name}-{k}" for k in range(40)]
+                    long += client.map(work, [20.0] * 40, key=keys)
+            await asyncio.sleep(1)
+            found = counted(plugin)
+            await asyncio.sleep(15)  # within the first tasks
+            few = found["all"]
+            await client.cancel(long)
+        return few
+
+    assert on_virtual_clock(scenario, [2, 2], epoch="1h") <= 2
+
+
+@with_plugin(TWO, ahead=0)
+async def test_a_worker_that_joins_looks_at_no_held_task(c, s, plugin, a, b):
+    async with jobs(c, "a", "b"):
+        futures = []
+        for name in ("a", "b"):
+            with tasks_of(name):
+                futures += c.map(wait_for, ["go"] * 50, pure=False)
+        await until(lambda: ready(plugin, "a") + ready(plugin, "b") >= 96)
+        looked, is_held = [], plugin.pools.seam.is_held
+        plugin.pools.seam.is_held = lambda ts: looked.append(ts) or is_held(ts)
+        plain = type(s).bulk_schedule_unrunnable_after_adding_worker
+        assert plain is not None
+        async with Worker(s.address, nthreads=1) as new:
+            await until(lambda: s.workers[new.address].processing)
+            assert len(looked) < 20
+            await Event("go").set()
+            await c.gather(futures)
+
+
+def test_who_has_patience_is_served_together_and_who_has_not_at_once():
+    async def scenario():
+        times, loop = [], asyncio.get_running_loop()
+        soon = Soon(lambda: times.append(loop.time()), 0.0)
+        begin = loop.time()
+        for _ in range(5):
+            soon.ask(patience=0.05)
+        await asyncio.sleep(0.1)
+        assert len(times) == 1 and times[0] - begin >= 0.05
+        soon.ask(patience=10.0)
+        soon.ask()
+        await asyncio.sleep(0.01)
+        assert len(times) == 2 and not soon.is_due
+        soon.ask()
+        soon.ask(patience=10.0)  # there is one by then
+        await asyncio.sleep(0.01)
+        assert len(times) == 3 and not soon.is_due
+
+    asyncio.run(scenario())
