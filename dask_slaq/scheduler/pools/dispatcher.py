@@ -229,7 +229,8 @@ class Dispatcher:
     @property
     def has_spare(self) -> bool:
         """Whether the last dispatch left a free thread over."""
-        return bool(self._spare)
+        known = self.scheduler.workers
+        return bool(self._spare) or any(has_thread(known[a]) for a in self.left if a in known)
 
     def wants(self, ws: WorkerState, there: int) -> bool:
         """Return whether a ready task may wait on a worker that has no free thread.

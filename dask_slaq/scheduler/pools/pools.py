@@ -291,8 +291,7 @@ class Pools:
         looked_at, self.wakeups.look_at = self.wakeups.look_at, set()
         self.dispatcher.dispatch(looked_at)
         left = self.dispatcher.left
-        self.wakeups.look_at |= left
-        self.wakeups.has_spare = self.dispatcher.has_spare
+        self.wakeups.looked(left, spare=self.dispatcher.has_spare)
         if self.dispatcher.kept:
             self.wakeups.later("", BACK_WITHIN)
         if self.waiting.pools:

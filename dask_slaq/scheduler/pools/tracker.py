@@ -232,7 +232,7 @@ class TaskTracker:
 
     def _wake_for(self, entry: Entry) -> None:
         """Wake for a task that has become ready, if a worker may have a slot for it."""
-        if self.wakeups.has_spare or (self.wakeups.look_at and not entry.homes):
+        if self.wakeups.may_be_free or (self.wakeups.look_at and not entry.homes):
             self.wakeups.soon()
             return
         for home in entry.homes:

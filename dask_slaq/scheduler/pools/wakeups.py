@@ -24,7 +24,8 @@ class Wakeups:
         fail: Callable[[BaseException], None],
     ) -> None:
         self.look_at: set[str] = set()  # workers that may have a free slot
-        self.has_spare = False  # whether the last dispatch left a free thread over
+        self._left: set[str] = set()  # those that the last dispatch left, which have none
+        self._has_spare = False  # whether it left a free thread over
         self._dispatch, self._wanted, self._slot_in, self._fail = dispatch, wanted, slot_in, fail
         self._soon = Soon(self._now, REST, most=MOST_REST)
         self._later = Alarm(self._rang)
@@ -33,6 +34,16 @@ class Wakeups:
     def due(self) -> bool:
         """Whether a dispatch is scheduled."""
         return self._soon.is_due
+
+    @property
+    def may_be_free(self) -> bool:
+        """Whether a worker may have a free thread."""
+        return self._has_spare or self.look_at != self._left
+
+    def looked(self, left: set[str], *, spare: bool) -> None:
+        """Record that all were looked at, but for those `left`, and whether a thread is free."""
+        self.look_at |= left
+        self._left, self._has_spare = set(self.look_at), spare
 
     def soon(self, *, ahead: bool = False) -> None:
         """Schedule a dispatch after the pending events, if any task needs a slot.
