@@ -70,6 +70,39 @@ def test_a_task_that_takes_longer_than_expected_wakes_nobody():
     assert on_virtual_clock(scenario, [2, 2], epoch="1h") <= 2
 
 
+class Big:
+    """A result whose inputs' worker is preferred."""
+
+    def __sizeof__(self):
+        return 10**7
+
+
+async def big(after):
+    await asyncio.sleep(after)
+    return Big()
+
+
+def test_a_task_with_a_busy_home_goes_to_a_worker_that_has_become_free_meanwhile():
+    async def scenario(client, cluster, plugin):
+        a, b = (worker.address for worker in cluster.workers)
+        async with jobs(client, "x", "y"):
+            with tasks_of("y"):
+                long = [client.submit(work, 30, pure=False, workers=[a]) for _ in range(2)]
+                await asyncio.sleep(0.1)
+            with tasks_of("x"):
+                data = client.submit(big, 2, pure=False, workers=[a])
+                use = client.submit(work, 0.1, data, pure=False)
+                other = client.submit(work, 1, pure=False, workers=[b])
+            await other  # now the other worker is free, and nothing is ready
+            begin = asyncio.get_running_loop().time()
+            await use
+            seconds = asyncio.get_running_loop().time() - begin
+            await client.cancel(long)
+        return seconds
+
+    assert on_virtual_clock(scenario, [3, 1], epoch="1h") < 5
+
+
 @with_plugin(TWO, ahead=0)
 async def test_a_worker_that_joins_looks_at_no_held_task(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
