@@ -322,10 +322,9 @@ class Dispatcher:
             choice = self._choose(pool, key, stage)
             if choice is None:
                 if pool.first_root() and not self._only_threads:
-                    # It waits for a free thread: no other job's task is sent ahead instead. The
-                    # end of a task there is an event, so nothing looks at the worker before.
+                    # It waits for a free thread: no other job's task is sent ahead instead.
                     self._only_threads = True
-                    self._open = {a: ws for a, ws in self._open.items() if has_thread(ws)}
+                    self._leave(a for a, ws in self._open.items() if not has_thread(ws))
                 continue
             if self._is_kept_from(pool, choice):
                 self.kept = True
