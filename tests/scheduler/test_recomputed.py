@@ -38,7 +38,7 @@ def with_log(test):
     """A test on a cluster, with a folder for its log."""
 
     def run(path):
-        @gen_cluster(client=True, nthreads=[("", 1)] * 2, worker_kwargs={"memory_limit": 10**9})
+        @gen_cluster(client=True, nthreads=[("", 1)] * 2, worker_kwargs={"memory_limit": 10**10})
         async def inside(c, s, a, b):
             await test(c, s, path)
 
@@ -97,7 +97,7 @@ async def test_a_layer_that_is_computed_again_is_counted(c, s, path):
     kinds = [(event["event"], event.get("job")) for event in events]
     assert kinds.index(("recomputed", "a")) < kinds.index(("leave", "a"))
     (event,) = (event for event in events if event["event"] == "recomputed")
-    assert event["memory"] == 2 * 10**9
+    assert event["memory"] == 2 * 10**10
     found = replay(events)
     assert found.difference is None and found.reproduced == found.decisions
 
