@@ -232,6 +232,9 @@ class TaskTracker:
 
     def _wake_for(self, entry: Entry) -> None:
         """Wake for a task that has become ready, if a worker may have a slot for it."""
+        if not entry.homes:
+            for pool in self._index.passed:  # it may overtake what Dask has sent there
+                self.wakeups.look_at.update(pool.passed)
         if self.wakeups.may_be_free or (self.wakeups.look_at and not entry.homes):
             self.wakeups.soon()
             return
