@@ -299,7 +299,7 @@ async def dispatcher_raises(fault: Fault, stage: Stage) -> None:
     """Make the dispatcher raise once, at the start, while it chooses, or while it sends a task."""
     if stage.plugin is not None:
         pools = stage.plugin.pools
-        places = [(pools, "dispatch"), (pools.dispatcher, "key"), (pools.control, "send")]
+        places = [(pools, "dispatch"), (pools.order, "key"), (pools.control, "send")]
         await _fail(stage, *places[fault.number % 3])
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load, supplies
+from dask_slaq.core.dispatch import supplies
+from dask_slaq.scheduler.pools import ByGroup, TaskControl, group_of, input_bytes, load
 from dask_slaq.scheduler.timers import Alarm
 
 if TYPE_CHECKING:

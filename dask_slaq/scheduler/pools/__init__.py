@@ -1,11 +1,11 @@
 """Task pools: hold the tasks of jobs and bind each to a worker when a slot is free."""
 
 from dask_slaq.scheduler.pools.durations import ByGroup, group_of
+from dask_slaq.scheduler.pools.entries import input_bytes
 from dask_slaq.scheduler.pools.label_limits import LABEL, Limits
 from dask_slaq.scheduler.pools.ownership import TaskOwners
-from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
+from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.pools import Pools
-from dask_slaq.scheduler.pools.ready import input_bytes, supplies
 from dask_slaq.scheduler.pools.seam import drop_stale_counts
 from dask_slaq.scheduler.pools.slots import blocked, load
 from dask_slaq.scheduler.pools.task_control import TaskControl
@@ -15,7 +15,6 @@ __all__ = [
     "LABEL",
     "Binding",
     "ByGroup",
-    "Group",
     "Limits",
     "Pool",
     "Pools",
@@ -27,5 +26,4 @@ __all__ = [
     "group_of",
     "input_bytes",
     "load",
-    "supplies",
 ]

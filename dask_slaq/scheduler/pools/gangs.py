@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.constants import PATIENCE, QUIET
+from dask_slaq.core.dispatch import PATIENCE, QUIET
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.dispatch import AFTER_JOBS, ANY, Entry, Like, Ready
 from dask_slaq.core.settings import shown
-from dask_slaq.scheduler.pools.constants import AFTER_JOBS
-from dask_slaq.scheduler.pools.durations import Like
-from dask_slaq.scheduler.pools.ready import ANY, Entry, Ready
 from dask_slaq.scheduler.timers import Steps
 
 if TYPE_CHECKING:
@@ -85,9 +83,15 @@ class Limits:
             return float("inf")
         return max(self.most[label] - self.used[label], 0)
 
-    def is_open(self, label: str | None) -> bool:
-        """Return whether a task of a label may go from a pool now."""
-        return label is None or (self.room(label) > 0 and not (self._reserved and self._entries))
+    def room_in_pools(self, label: str | None) -> float:
+        """Return how many more tasks of a label may go from pools now."""
+        if label is not None and self._reserved and self._entries:
+            return 0.0
+        return self.room(label)
+
+    def runs(self, label: str) -> bool:
+        """Return whether a task of a label runs."""
+        return self.used[label] > 0
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task must wait because its label is full."""
@@ -99,11 +103,6 @@ class Limits:
             return 0
         ready = self._ready(pool).items()
         return sum(int(max(count - self.room(label), 0)) for label, count in ready)
-
-    def keep_apart(self, pool: Pool) -> bool:
-        """Return whether ready tasks could not start together now, but could later."""
-        ready = self._ready(pool).items()
-        return any(count > self.room(label) and self.used[label] for label, count in ready)
 
     def _ready(self, pool: Pool) -> Counter[str]:
         ready: Counter[str] = Counter()

@@ -18,22 +18,22 @@ from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LINGER, LOOKED_AT, QUIET
+from dask_slaq.core.dispatch import BACK_WITHIN, LINGER, LOOKED_AT, QUIET, Group, Order
 from dask_slaq.scheduler.pools.dispatcher import Dispatcher
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.label_limits import Limits, label_given
-from dask_slaq.scheduler.pools.pool import Binding, Group, Pool
+from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import Seam
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import UNFINISHED, TaskTracker
-from dask_slaq.scheduler.pools.waiting import Waiting
 from dask_slaq.scheduler.pools.wakeups import Wakeups
 from dask_slaq.scheduler.timers import Steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+    from dask_slaq.core.dispatch import Contender
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
 
@@ -61,7 +61,14 @@ class Pools:
         self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
-        self.waiting = Waiting()
+        self.order = order = Order(
+            lend=lend,
+            saturation=scheduler.WORKER_SATURATION,
+            listed=lambda entry: self.tracker.listed(entry.ts),
+            prefers=self._log_preference,
+        )
+        self.waiting = order.waiting
+        self._logged_preference = False
         self.seam = seam = Seam(
             scheduler,
             lambda ts: self.tracker.is_held(ts) or (bool(limits.most) and limits.is_held(ts)),
@@ -70,7 +77,7 @@ class Pools:
             fail,
         )
         self.control = control = TaskControl(scheduler, seam)
-        self.sent = sent = SentTasks(scheduler, ahead)
+        self.sent = sent = SentTasks(ahead)
         self.wakeups = wakeups = Wakeups(
             lambda: self.dispatch(),
             lambda: bool(self.waiting.pools),
@@ -94,11 +101,9 @@ class Pools:
             charge,
             self.bindings.append,
             limits.label_of,
-            self.waiting,
+            order,
         )
-        self.dispatcher = Dispatcher(
-            scheduler, sent, tracker.send, tracker.gangs, limits, self.waiting, lend=lend
-        )
+        self.dispatcher = Dispatcher(scheduler, order, sent, tracker.send, tracker.gangs, limits)
         self._is_registered = is_registered
         self._to_release: deque[TaskState] = deque()
         self._steps = Steps(fail)
@@ -120,8 +125,10 @@ class Pools:
         if not self.pools:
             self.durations = Durations()
         durations = Durations(self.durations)
-        pool = self.pools[name] = Pool(name, client, reports, gang, weight, durations, owner)
-        pool.index_of, pool.most_accrued = self.waiting, self.epoch
+        pool = self.pools[name] = Pool(
+            name, owner, weight, gang, self.waiting,
+            most_accrued=self.epoch, client=client, reports=reports, durations=durations,
+        )  # fmt: skip
         pool.workers = frozenset(self.scheduler.workers)
         pool.service = self.tracker.served
         if (group := self.groups.get(owner)) is not None:
@@ -247,9 +254,10 @@ class Pools:
 
         `by_service` means that guarantees do not count, except for floors that were set.
         """
+        now = monotonic()
         for each in terms:
             pool = self.pools[each.job]
-            pool.take(each, guaranteed=pool.floor or not by_service)
+            pool.put_into_force(each, now, guaranteed=pool.floor or not by_service)
         self.groups = {
             owner: Group(grant.max_threads, grant.deserved, grant.tokens)
             for owner, grant in owners.items()
@@ -260,6 +268,16 @@ class Pools:
             group.running += pool.threads
             group.tokens -= sum(sent.ahead for sent in pool.running.values())
         self.wakeups.soon()
+
+    def _log_preference(self, pool: Contender) -> None:
+        """Log once for whom priorities count."""
+        if not self._logged_preference:
+            self._logged_preference = True
+            logger.warning(
+                "tasks of %s have a priority: it counts among the work of their owner, and not "
+                "before the work of others",
+                pool.name,
+            )
 
     # Workers and slots
 
@@ -294,9 +312,8 @@ class Pools:
         self.wakeups.looked(left, spare=self.dispatcher.has_spare)
         if self.dispatcher.kept:
             self.wakeups.later("", BACK_WITHIN)
-        if self.waiting.pools:
-            for address in (looked_at | self.dispatcher.filled) - left:
-                self.wakeups.look_again(address)
+        for address, seconds in self.dispatcher.again.items():
+            self.wakeups.later(address, seconds)
         if self.scheduler.validate:
             self.check()
 
@@ -311,7 +328,7 @@ class Pools:
             pool.fade(factor)
         if self.wakeups.due or not self.tracker.holding:
             return 0
-        before = self._stranded(list(self.waiting.pools))
+        before = self._stranded([pool for pool in self.pools.values() if pool.ready])
         self.wakeups.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))
@@ -335,7 +352,7 @@ class Pools:
             if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
                 continue
             allowed = (ws for ws in free if self.lend or ws.address in pool.workers)
-            if self.limits.is_open(entry.kind.label) and any(map(entry.kind.suits, allowed)):
+            if self.limits.room_in_pools(entry.kind.label) and any(map(entry.kind.suits, allowed)):
                 return True
         return False
 
@@ -391,8 +408,7 @@ class Pools:
         for who, group in self.groups.items():
             threads = sum(pool.threads for pool in group.pools)
             assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
-        self.waiting.check(self.pools.values())
-        self.dispatcher.check(self.pools.values())
+        self.order.check(self.pools.values(), monotonic())
         self.sent.check()
         for records in (self.tracker.seceded_at, self.tracker.charged_until):
             assert records.keys() <= owner.keys(), "a record of an unknown task"

@@ -9,11 +9,11 @@ that users gave them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dask_slaq.core.dispatch import NOT_DATA
 from dask_slaq.scheduler.hooks import guarded_as
-from dask_slaq.scheduler.pools.constants import NOT_DATA
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
@@ -51,7 +51,7 @@ class Seam:
         self._count_held = count_held
         self.fall_back = fail
         self._passes = False  # whether all that is asked goes to what is plain
-        self._sending: tuple[TaskState | None, WorkerState | None] = None, None
+        self._sending: Mapping[TaskState, WorkerState] = {}
 
     def install(self) -> None:
         """Override the scheduler's methods, unless they are ours already."""
@@ -90,9 +90,9 @@ class Seam:
         finally:
             self._passes = False
 
-    def send(self, ts: TaskState | None, ws: WorkerState | None) -> None:
-        """Decide for the worker `ws` when Dask asks about the task `ts`, until the next call."""
-        self._sending = ts, ws
+    def send(self, workers: Mapping[TaskState, WorkerState]) -> None:
+        """Decide for these workers when Dask asks about their tasks, until the next call."""
+        self._sending = workers
 
     @guarded_as(always=True)
     def is_held(self, ts: TaskState) -> bool:
@@ -112,8 +112,8 @@ class Seam:
     def _decide_worker_non_rootish(
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
-        if self._sending[0] is ts:
-            return self._sending[1]
+        if ts in self._sending:
+            return self._sending[ts]
         return None if self.is_held(ts) else plain(ts)
 
     def _bulk_schedule_unrunnable_after_adding_worker(

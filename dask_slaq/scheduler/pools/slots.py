@@ -1,52 +1,17 @@
-"""Tasks on workers: when each has started and is expected to end, and which worker has a slot."""
+"""Tasks on workers: which of them wait there, and when each of the others has started."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES
-from dask_slaq.scheduler.pools.ready import FEW
+from dask_slaq.core.dispatch import FEW, Place, Sent
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
-
-    from dask_slaq.scheduler.pools.durations import Like
-    from dask_slaq.scheduler.pools.pool import Group, Pool
-
-
-@dataclass(slots=True, eq=False)
-class Sent:
-    """Task on a worker."""
-
-    pool: Pool
-    like: Like
-    ours: bool  # whether the dispatcher sent it, and not Dask
-    why: str
-    order: tuple[Any, ...]  # on the worker, lowest first
-    tag: float  # service of its job when it was sent
-    expected: float  # compute time in seconds when it was sent; infinite if unknown
-    soonest: float  # compute time after which it may plausibly have ended
-    threads: float = 1.0
-    ahead: float = 0.0  # core-seconds charged to its job so far
-    start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
-    worker: str = ""
-
-    def left(self, now: float) -> float:
-        """Return the estimated seconds until the task ends; infinite if unknown.
-
-        An overdue task is expected to take as long again as it is overdue.
-        """
-        if self.start is None or self.expected == math.inf:
-            return self.expected
-        elapsed = now - self.start
-        if elapsed < self.expected:
-            return max(self.soonest - elapsed, 0.0)
-        return max(elapsed - self.expected - 2 * BETWEEN_MESSAGES, 0.0)
+    from distributed.scheduler import TaskState, WorkerState
 
 
 @dataclass(slots=True, eq=False)
@@ -64,20 +29,10 @@ class _OnWorker:
             sent.start = monotonic()
             if sent.ours:
                 self.ours -= 1
-                self.seconds = self.seconds - _at_least(sent) if self.ours else 0.0
-
-    def left(self) -> Iterator[tuple[TaskState, float]]:
-        """Yield the tasks that compute, with the seconds until each is expected to end."""
-        now = monotonic()
-        return ((ts, s.left(now)) for ts, s in self.tasks.items() if s.start is not None)
+                self.seconds = self.seconds - sent.counts if self.ours else 0.0
 
 
 _NOTHING = _OnWorker()
-
-
-def _at_least(sent: Sent) -> float:
-    """Return the seconds that a task counts while it waits on a worker: at most eight are sent."""
-    return max(sent.expected, BETWEEN_MESSAGES / 8)
 
 
 def load(ws: WorkerState) -> int:
@@ -108,8 +63,8 @@ def has_thread(ws: WorkerState) -> bool:
 class SentTasks:
     """Tasks of jobs on all workers. A worker is sent another one `ahead` seconds before an end."""
 
-    def __init__(self, scheduler: Scheduler, ahead: float) -> None:
-        self.scheduler, self.ahead = scheduler, ahead
+    def __init__(self, ahead: float) -> None:
+        self.ahead = ahead
         self._on: dict[str, _OnWorker] = {}
         self._where: dict[TaskState, str] = {}
         self._count = 0
@@ -134,7 +89,7 @@ class SentTasks:
             heapq.heappush(on.queue, (sent.order, self._count, sent))
             if sent.ours:
                 on.ours += 1
-                on.seconds += _at_least(sent)
+                on.seconds += sent.counts
 
     def take(self, ts: TaskState) -> Sent | None:
         """Remove a task that left its worker or gave up its thread, if it was there."""
@@ -161,75 +116,16 @@ class SentTasks:
                 return sent
         return None
 
-    def waiting(self, address: str) -> int:
-        """Return the number of tasks that the dispatcher sent and that wait on a worker."""
-        return self._on.get(address, _NOTHING).ours
-
-    def free_in(self, ws: WorkerState) -> float:
-        """Return the seconds until a task sent now would start; infinite if unknown."""
-        if has_thread(ws):
-            return 0.0
-        on, now = self._on.get(ws.address, _NOTHING), monotonic()
-        ends = [sent.left(now) for sent in on.tasks.values() if sent.start is not None]
-        if not on.ours:
-            return min(ends, default=math.inf)
-        ends += [math.inf] * (ws.nthreads - len(ends))  # others compute there as well
-        heapq.heapify(ends)
-        for sent in on.tasks.values():
-            if sent.start is None and sent.ours:
-                heapq.heapreplace(ends, ends[0] + sent.expected)
-        return ends[0]
-
-    def ends_for(self, group: Group, ws: WorkerState) -> bool:
-        """Return whether a task of an owner is about to end on a worker, and none waits for it."""
-        theirs = [
-            s for s in self._on.get(ws.address, _NOTHING).tasks.values() if s.pool.group is group
-        ]
-        now, waiting = monotonic(), sum(s.start is None for s in theirs)
-        ending = sum(s.start is not None and s.left(now) <= self.ahead for s in theirs)
-        return ending > waiting
-
-    def next_end(self, ws: WorkerState) -> float:
-        """Return the expected seconds until a worker has a free thread, ignoring waiting tasks."""
-        if has_thread(ws):
-            return 0.0
-        left = min((s for _, s in self._on.get(ws.address, _NOTHING).left()), default=math.inf)
-        return left if math.isfinite(left) else ws.occupancy / ws.nthreads
-
-    def resource_free_in(self, ws: WorkerState) -> float:
-        """Return the seconds until a task that needs a resource ends on a worker; inf if unknown.
-
-        It is 0 on a worker where no such task computes.
-        """
-        on = self._on.get(ws.address, _NOTHING)
-        left = [seconds for ts, seconds in on.left() if ts.resource_restrictions]
-        return min(left, default=math.inf if any(ws.used_resources.values()) else 0.0)
-
-    def has_slot(self, ws: WorkerState) -> bool:
-        """Return whether a worker may be sent a task: a thread is, or is about to be, free.
-
-        At most one task per thread waits on a worker, or some trivial ones. A worker whose backlog
-        Dask has sent takes one task, which overtakes it.
-        """
-        over = load(ws) - ws.nthreads
-        if over < 0:
-            return True
-        on = self._on.get(ws.address, _NOTHING)
-        if over > on.ours:
-            return not on.ours
-        if on.ours >= ws.nthreads and on.seconds >= BETWEEN_MESSAGES * ws.nthreads:
-            return False
-        return self.free_in(ws) <= self.ahead
-
-    def has_trivial(self, ws: WorkerState) -> bool:
-        """Return whether trivial tasks that the dispatcher sent wait on a worker."""
-        on = self._on.get(ws.address, _NOTHING)
-        return bool(on.ours) and on.seconds < on.ours * BETWEEN_MESSAGES
-
-    def is_low(self, ws: WorkerState) -> bool:
-        """Return whether at most half of the trivial tasks that may be sent ahead wait there."""
-        on = self._on.get(ws.address, _NOTHING)
-        return on.ours <= ws.nthreads or 2 * on.seconds <= BETWEEN_MESSAGES * ws.nthreads
+    def place(self, ws: WorkerState, now: float) -> Place:
+        """Return a worker as it is now, in monotonic seconds."""
+        on, there = self._on.get(ws.address, _NOTHING), len(ws.processing) - len(ws.long_running)
+        used = ws.used_resources
+        stuck = blocked(ws) if used else 0
+        return Place(
+            ws.address, ws.nthreads, there - stuck, on.tasks.values(),
+            now=now, ahead=self.ahead, ours=on.ours, seconds=on.seconds, blocked=stuck,
+            occupancy=lambda: ws.occupancy, resources=ws.resources, used_resources=used,
+        )  # fmt: skip
 
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""

@@ -9,7 +9,7 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_slaq.scheduler.pools.seam import Seam, drop_stale_counts
 
@@ -21,6 +21,19 @@ logger = logging.getLogger(__name__)
 # First element of the priority of tasks that are sent. They run before all other tasks of a worker,
 # whose priorities begin with the user's, negated.
 _FIRST = -(2.0**62)
+
+
+class Sending(NamedTuple):
+    """Task that is to be sent to a worker.
+
+    Work stealing may move it to the `workers` of its job. On the worker lower orders compute first,
+    before all tasks that were not sent.
+    """
+
+    ts: TaskState
+    ws: WorkerState
+    workers: frozenset[str]
+    order: tuple[float, ...]
 
 
 class TaskControl:
@@ -47,36 +60,30 @@ class TaskControl:
         """Return whether a death of its worker would not count against a task."""
         return ts in self._excused
 
-    def send(
-        self,
-        ts: TaskState,
-        ws: WorkerState,
-        workers: frozenset[str],
-        order: tuple[float, ...],
-        why: str,
-    ) -> None:
-        """Send a held task to a worker.
-
-        Work stealing may move it to the `workers` of its job. On the worker lower orders compute
-        first, before all tasks that were not sent. Dask's transition log shows `why`.
-        """
-        user = ts.worker_restrictions
-        allowed = workers if user is None else workers & frozenset(user)
-        if ws.address not in allowed:
-            allowed |= {ws.address}
-        self._sent[ts] = allowed, user, ts.loose_restrictions
-        # Any: Dask's annotation asks for a `set`, which it only reads.
-        restricted: Any = allowed
-        ts.worker_restrictions, ts.loose_restrictions = restricted, False
-        self._turn[ts] = _FIRST, *order, *(ts.priority or ())
-        self._seam.send(ts, ws)
+    def send(self, tasks: Iterable[Sending], why: str) -> None:
+        """Send held tasks to workers, all at once. Dask's transition log shows `why`."""
+        workers: dict[TaskState, WorkerState] = {}
+        given: dict[TaskState, Any] = {}
+        for ts, ws, theirs, order in tasks:
+            user = ts.worker_restrictions
+            allowed = theirs if user is None else theirs & frozenset(user)
+            if ws.address not in allowed:
+                allowed |= {ws.address}
+            self._sent[ts] = allowed, user, ts.loose_restrictions
+            # Any: Dask's annotation asks for a `set`, which it only reads.
+            restricted: Any = allowed
+            ts.worker_restrictions, ts.loose_restrictions = restricted, False
+            given[ts], workers[ts] = ts.priority, ws
+            ts.priority = self._turn[ts] = _FIRST, *order, *(ts.priority or ())
+        self._seam.send(workers)
         try:
-            with self.in_turn(ts):
-                self._transitions([ts], "processing", why)
+            self._transitions(reversed(workers), "processing", why)  # Dask begins with the last
         finally:
-            self._seam.send(None, None)
-        if ts.processing_on is None:
-            self.restore(ts)
+            self._seam.send({})
+            for ts, priority in given.items():
+                ts.priority = priority
+                if ts.processing_on is None:
+                    self.restore(ts)
 
     @contextlib.contextmanager
     def in_turn(self, ts: TaskState) -> Iterator[None]:
@@ -197,7 +204,7 @@ class TaskControl:
         except Exception:
             # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
-            self._seam.send(None, None)  # a task that was to be sent is held again
+            self._seam.send({})  # tasks that were to be sent are held again
             self._repeat(recommendations)
 
     def _repeat(self, recommendations: dict[Any, TaskStateState]) -> None:

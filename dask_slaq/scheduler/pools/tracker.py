@@ -5,27 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.scheduler.pools.constants import BACK_WITHIN, NARROWER, SLACK, TOGETHER
-from dask_slaq.scheduler.pools.dispatcher import OWED
+from dask_slaq.core.dispatch import BACK_WITHIN, NARROWER, OWED, SLACK, TOGETHER, Sent, undo
+from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
 from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.ready import Entry, entry_of, input_bytes
 from dask_slaq.scheduler.pools.seam import is_direct
-from dask_slaq.scheduler.pools.slots import Sent, load
+from dask_slaq.scheduler.pools.task_control import Sending
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
-    from dask_slaq.scheduler.pools.dispatcher import Choice
-    from dask_slaq.scheduler.pools.durations import Like
+    from dask_slaq.core.dispatch import Choice, Entry, Order
     from dask_slaq.scheduler.pools.seam import Seam
     from dask_slaq.scheduler.pools.slots import SentTasks
     from dask_slaq.scheduler.pools.task_control import TaskControl
-    from dask_slaq.scheduler.pools.waiting import Waiting
     from dask_slaq.scheduler.pools.wakeups import Wakeups
 
 #: States of tasks that are not finished.
@@ -49,13 +46,13 @@ class TaskTracker:
         charge: Callable[[str, float, int], None],
         bound: Callable[[Binding], None],
         label_of: Callable[[TaskState], str | None],
-        index: Waiting,
+        order: Order,
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
-        self._label_of, self._index = label_of, index
+        self._label_of, self._order, self._index = label_of, order, order.waiting
         self._count = itertools.count()
-        self._sending: tuple[Choice, tuple[float, ...]] | None = None
+        self._sending: dict[TaskState, Choice] = {}  # what is being sent, and was not yet
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         self.owner: dict[Any, Pool] = {}  # of each task, by key
         self.gangs = Gangs()
@@ -77,6 +74,11 @@ class TaskTracker:
     def count_held(self) -> int:
         """Return the number of tasks that are held; -1 if some are counted in several pools."""
         return -1 if self._wanted else sum(len(pool.ready) for pool in self._index.pools)
+
+    def listed(self, ts: TaskState) -> Iterable[Pool]:
+        """Return all pools that a ready task is listed in, if it is in several."""
+        wanted = self._wanted.get(ts)
+        return (self.owner[ts.key], *wanted) if wanted else ()
 
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent."""
@@ -240,11 +242,13 @@ class TaskTracker:
             return
         for home in entry.homes:
             ws = self.scheduler.workers.get(home)
-            if ws is not None and self.sent.has_slot(ws):
-                self.wakeups.look_at.add(home)
-                self.wakeups.soon()
-            else:
-                self.wakeups.look_again(home)
+            if ws is not None:
+                seconds = self._order.slot_in(self.sent.place(ws, monotonic()))
+                if not seconds:
+                    self.wakeups.look_at.add(home)
+                    self.wakeups.soon()
+                elif seconds < math.inf:
+                    self.wakeups.later(home, seconds)
 
     def _not_ready(self, pool: Pool, ts: TaskState) -> None:
         for each in (pool, *self._wanted.get(ts, ())):
@@ -256,69 +260,76 @@ class TaskTracker:
         It keeps what it lacked when it left, less its share of the time since, but is not owed what
         it left to others.
         """
-        away = monotonic() - pool.left_at
+        gaps = pool.gaps
+        away = monotonic() - gaps.left_at
         if math.isfinite(away):
-            pool.width *= NARROWER
-            pool.gap = away if math.isinf(pool.gap) else pool.gap + 0.5 * (away - pool.gap)
-            pool.spell += 0.5 * (pool.computed - pool.spell)
+            gaps.width *= NARROWER
+            gaps.mean = away if math.isinf(gaps.mean) else gaps.mean + 0.5 * (away - gaps.mean)
+            gaps.spell += 0.5 * (gaps.computed - gaps.spell)
             coming = self._index.coming
-            (coming.add if pool.gap < BACK_WITHIN else coming.discard)(pool)
-        pool.computed, share = 0.0, pool.share / pool.weight
-        owed = max(SLACK * share, pool.lacked - min(away, 1e9) * share)
+            (coming.add if gaps.mean < BACK_WITHIN else coming.discard)(pool)
+        gaps.computed, share = 0.0, pool.share / pool.weight
+        owed = max(SLACK * share, gaps.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
         pool.touch()
 
-    def send(self, choice: Choice) -> bool:
-        """Send a task to the worker that was chosen for it. Returns whether it is there."""
-        pool, ts = choice.pool, choice.entry.ts
-        owner = self.owner[ts.key]
-        if owner is not pool:  # the job that waits for it pays for it
-            self._not_ready(owner, ts)
-            self._part(ts, pool)
-            pool.adopt(ts)
-            choice = choice._replace(why=f"{choice.why}; submitted by {owner.name}")
-        order = (*choice.key[:-1], next(self._count))
-        self._sending = choice, order
+    def send(self, choices: Sequence[Choice]) -> Collection[Choice]:
+        """Send tasks to the workers that were chosen for them. Returns those that are not there."""
+        sendings = []
+        for choice in choices:
+            pool, ts, sent = choice.pool, choice.entry.ts, choice.sent
+            assert isinstance(pool, Pool)
+            owner, sent.why = self.owner[ts.key], choice.why
+            if owner is not pool:  # the job that waits for it pays for it
+                self._part(ts, pool)
+                pool.adopt(ts)
+                sent.why = f"{choice.why}; submitted by {owner.name}"
+            if (gang := self.gangs.of(ts)) is not None:
+                gang.closed = True
+            sent.order = (*choice.key[:-1], next(self._count))
+            self._sending[ts] = choice
+            ws = self.scheduler.workers[choice.address]
+            sendings.append(Sending(ts, ws, pool.workers, sent.order))
+        first = choices[0]
+        why = f"{first.pool.name}: {first.sent.why}"
+        if len(choices) > 1:
+            why += f", and {len(choices) - 1} more"
         try:
-            self.control.send(ts, choice.ws, pool.workers, order, f"{pool.name}: {choice.why}")
+            self.control.send(sendings, why)
         finally:
-            self._sending = None
-        return ts in pool.running
+            refused, self._sending = self._sending, {}
+            for ts, choice in refused.items():
+                waits = ts.state == "no-worker" and self.is_held(ts)
+                undo(self._order, choice, listed=waits and ts not in choice.pool.ready)
+        return refused.values()
 
     def _started(self, pool: Pool, ts: TaskState) -> None:
         ws = ts.processing_on
         assert ws is not None, f"{ts} is processing on no worker"
-        if self._sending is None or self._sending[0].entry.ts is not ts:
+        choice = self._sending.pop(ts, None)
+        if choice is None:
             self._record(pool, ts)
             self._passed(ts)
             self._bound(Binding(time(), ts.key, pool.name, ws.address, "passed", "sent by Dask"))
             return
-        choice, order = self._sending
-        sent = self._sent(pool, choice.entry.like, order, choice.why)
-        if (gang := self.gangs.of(ts)) is not None:
-            sent.threads, sent.expected = gang.threads[ts] or ws.nthreads, math.inf
-        if not choice.entry.homes:
-            pool.made_at[ws.address] = pool.made_at.get(ws.address, 0.0) + 1
-        self._enter(pool, ts, sent)
-        self._charge_ahead(sent)
+        self.sent.put(ts, ws, choice.sent)
         reason = "granted" if ws.address in pool.workers else "lent"
         if choice.key.turn == OWED:
             reason = "floor"
-        self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.why))
+        self._bound(Binding(time(), ts.key, pool.name, ws.address, reason, choice.sent.why))
 
     def _passed(self, ts: TaskState) -> None:
         """Look at the worker to which Dask has sent a task."""
         if ts.processing_on is not None:
             self.wakeups.look_at.add(ts.processing_on.address)
 
-    def _sent(self, pool: Pool, like: Like, order: tuple[float, ...], why: str = "") -> Sent:
-        tag, ours = pool.service, bool(why)
-        return Sent(pool, like, ours, why, order, tag, like.expected, like.soonest)
-
     def _record(self, pool: Pool, ts: TaskState) -> None:
         """Record a task that Dask has sent to a worker."""
         like = pool.durations.like(ts, input_bytes(ts))
-        self._enter(pool, ts, self._sent(pool, like, (math.inf, next(self._count))))
+        order = math.inf, next(self._count)
+        needs, expected = bool(ts.resource_restrictions), like.expected
+        sent = Sent(pool, like, False, "", order, pool.service, expected, like.soonest, needs)
+        self._enter(pool, ts, sent)
 
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
@@ -379,11 +390,11 @@ class TaskTracker:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
         sent = self._leave(ts)
         pool.charge(seconds - (sent.ahead if sent is not None else 0.0))
-        pool.computed += seconds
+        pool.gaps.computed += seconds
         if sent is not None:
             self.served = max(self.served, sent.tag)
         if not (pool.running or pool.ready):
-            pool.left_at, pool.lacked = monotonic(), self.served - pool.service
+            pool.gaps.left_at, pool.gaps.lacked = monotonic(), self.served - pool.service
 
     def _freed(self, worker: str | None) -> None:
         """Look at a worker where a task has ended; at all if None."""
@@ -394,16 +405,18 @@ class TaskTracker:
             starts = self.sent.thread_freed(worker)
             if starts is not None:
                 self._charge_ahead(starts)
-            ws = self.scheduler.workers.get(worker)
-            if ws is not None and not self.sent.is_low(ws):
-                return
-            if ws is not None and self.holding and load(ws) >= ws.nthreads:
-                # What was sent ahead has started.
-                if self.sent.has_slot(ws):
-                    self.wakeups.soon(ahead=self.sent.free_in(ws) > 2 * TOGETHER)
-                else:
-                    self.wakeups.look_again(worker)
-                return
+            ws = self.scheduler.workers.get(worker) if self.holding and self._index.pools else None
+            if ws is not None:
+                place = self.sent.place(ws, monotonic())
+                if not place.is_low():
+                    return
+                if not place.has_thread:  # what was sent ahead has started
+                    seconds = self._order.slot_in(place)
+                    if not seconds:
+                        self.wakeups.soon(ahead=place.free_in() > 2 * TOGETHER)
+                    elif seconds < math.inf:
+                        self.wakeups.later(worker, seconds)
+                    return
         self.wakeups.soon()
 
     def let_go(self, gang: Gang) -> None:

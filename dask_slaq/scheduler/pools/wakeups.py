@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from time import monotonic
 
-from dask_slaq.scheduler.pools.constants import MOST_REST, REST, TOGETHER
+from dask_slaq.core.dispatch import MOST_REST, REST, TOGETHER
 from dask_slaq.scheduler.timers import Alarm, Soon
 
 
@@ -56,15 +55,6 @@ class Wakeups:
     def later(self, worker: str, seconds: float) -> None:
         """Schedule a dispatch that looks at a worker, or at none if it is "", after a delay."""
         self._later.set(monotonic() + seconds, worker)
-
-    def look_again(self, worker: str) -> None:
-        """Schedule a dispatch for when a worker is about to have a slot that some task may take.
-
-        Nothing is scheduled for tasks that take longer than expected: their ends are events.
-        """
-        seconds = self._slot_in(worker)
-        if 0 < seconds < math.inf:
-            self.later(worker, seconds)
 
     def forget(self, worker: str) -> None:
         """Forget a worker that left."""

@@ -583,7 +583,7 @@ class Searches:
         pool, most = search.pool, self._most(search)
         due = most
         if wanted:
-            due = min(max(search.account.due(pool.share), int(pool.is_behind())), most)
+            due = min(max(search.account.due(pool.share), int(pool.is_behind(monotonic()))), most)
         total = sum(room.threads for room in rooms.values())
         # Where other tasks are, threads are given up last: they come back there last.
         for address in sorted(rooms, key=lambda a: (-rooms[a].threads, a)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from dask_slaq.core.job_columns import time_to_target
@@ -138,7 +139,7 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     """Return what the ready tasks of a pool wait for; `ahead` jobs are served before it."""
     pools, running = jobs.pools, jobs.scheduler.running
     for gang in pools.tracker.gangs.waiting(pool):
-        threads, limits = pools.dispatcher.threads_of(gang), pools.limits
+        threads, limits = sum(pools.dispatcher.threads_of(gang).values()), pools.limits
         for label, count in Counter(map(limits.label_of, gang.members)).items():
             if label is not None and count > limits.most[label]:
                 together = f"waits: {count} tasks labelled {label} start together"
@@ -187,7 +188,8 @@ def positions(pools: Pools) -> dict[str, int]:
 
 def _next_slot(pools: Pools) -> float | None:
     """Return the expected seconds until any worker has a free thread; None if unknown."""
-    ends = map(pools.sent.next_end, pools.scheduler.running)
+    now, running = monotonic(), pools.scheduler.running
+    ends = (pools.sent.place(ws, now).next_end() for ws in running)
     soonest = min(ends, default=math.inf)
     return soonest if math.isfinite(soonest) else None
 

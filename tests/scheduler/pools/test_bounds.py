@@ -11,9 +11,9 @@ from driving import jobs, on_virtual_clock, tasks_of, work
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dask_slaq.core.dispatch import ANY, FEW, Entry, Ready, Sent
 from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
-from dask_slaq.scheduler.pools.ready import ANY, FEW, Entry, Ready
-from dask_slaq.scheduler.pools.slots import Sent, SentTasks
+from dask_slaq.scheduler.pools.slots import SentTasks
 
 
 def test_epochs_beside_long_tasks_leave_one_timer_per_worker():
@@ -83,7 +83,7 @@ def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
     ws = SimpleNamespace(
         address="w", nthreads=1, processing=range(9), long_running=(), used_resources={}
     )
-    sent, rng = SentTasks(SimpleNamespace(), 0.0), np.random.default_rng(0)
+    sent, rng = SentTasks(0.0), np.random.default_rng(0)
     sent.put("always", ws, _sent(0))
     for k in range(2000):
         sent.put(k, ws, _sent(rng.random()))

@@ -9,7 +9,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from driving import gen_cluster, on_virtual_clock, running, state_of, tasks_of, until, work
 
 import dask_slaq as slaq
-from dask_slaq.scheduler.pools.constants import PATIENCE, QUIET
+from dask_slaq.core.dispatch import PATIENCE, QUIET
 from dask_slaq.scheduler.pools.gangs import Gangs
 
 

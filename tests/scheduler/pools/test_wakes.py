@@ -19,7 +19,7 @@ def counted(plugin):
         before = len(plugin.pools.sent)
         sends = plugin.pools.tracker.send
         sent = []
-        plugin.pools.dispatcher._send = lambda choice: sent.append(choice) or sends(choice)
+        plugin.pools.dispatcher._send = lambda choices: sent.extend(choices) or sends(choices)
         dispatch()
         found["all"] += 1
         found["empty"] += not sent

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from dask_slaq.scheduler.pools.constants import BETWEEN_MESSAGES, LOOKED_AT
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from distributed.scheduler import Scheduler, TaskState, WorkerState
-
-    from dask_slaq.scheduler.pools.durations import Like
-    from dask_slaq.scheduler.pools.pool import Pool
+    from dask_slaq.core.dispatch.like import Like
 
 
 #: Entries of a heap, besides two for each task that is there, above which those of others go.
 FEW = 16
 
 
-def supplies(ws: WorkerState, needs: Iterable[tuple[str, float]]) -> bool:
+class Supply(Protocol):
+    """What tasks need of a worker: Dask's state of it, or a `Place`."""
+
+    @property
+    def address(self) -> str:
+        """Address of the worker."""
+
+    @property
+    def resources(self) -> Mapping[str, float]:
+        """Amounts of its resources."""
+
+    @property
+    def used_resources(self) -> Mapping[str, float]:
+        """Amounts that its tasks use."""
+
+
+def supplies(ws: Supply, needs: Iterable[tuple[str, float]]) -> bool:
     """Return whether enough of each resource is free on a worker."""
     have, used = ws.resources, ws.used_resources
     return all(have.get(name, 0) - used.get(name, 0) >= amount for name, amount in needs)
@@ -33,13 +44,13 @@ class Kind(NamedTuple):
     resources: tuple[tuple[str, float], ...] | None
     label: str | None = None  # that has a limit, see `Limits`
 
-    def allows(self, ws: WorkerState) -> bool:
+    def allows(self, ws: Supply) -> bool:
         """Return whether the task may ever run on a worker."""
         if self.allowed is not None and ws.address not in self.allowed:
             return False
         return all(ws.resources.get(r, 0) >= n for r, n in self.resources or ())
 
-    def suits(self, ws: WorkerState) -> bool:
+    def suits(self, ws: Supply) -> bool:
         """Return whether the task may run on a worker now: enough of each resource is free."""
         return self.allows(ws) and supplies(ws, self.resources or ())
 
@@ -58,59 +69,11 @@ class Entry(NamedTuple):
     rootish: bool  # whether Dask would queue it
     priority: tuple[Any, ...]
     count: int  # type: ignore[assignment]  # hides `tuple.count`, which nothing uses
-    ts: TaskState
+    ts: Any  # the task
     kind: Kind
     homes: tuple[str, ...]  # workers with nearly all of its inputs; empty if any worker will do
     like: Like  # compute times of similar tasks
-
-
-def input_bytes(ts: TaskState) -> int:
-    """Return the bytes of the inputs of a task."""
-    nbytes = 0
-    for dep in ts.dependencies:
-        if dep.nbytes > 0:
-            nbytes += dep.nbytes
-    return nbytes
-
-
-def entry_of(
-    scheduler: Scheduler,
-    ts: TaskState,
-    pool: Pool,
-    rootish: bool,
-    count: int,
-    label: str | None,
-) -> Entry:
-    """Return the entry of a ready task, and add the bytes of its inputs to those of their workers.
-
-    `count` is a unique number that orders tasks of equal priority, and `label` has a limit.
-    """
-    user, needs = ts.worker_restrictions, ts.resource_restrictions
-    homes: tuple[str, ...] = ()
-    kind, nbytes = ANY, input_bytes(ts)
-    if user or needs or label is not None:
-        resources = tuple(sorted(needs.items())) if needs else None
-        kind = Kind(frozenset(user) if user else None, resources, label)
-    like, cheap = pool.durations.like(ts, nbytes), BETWEEN_MESSAGES * scheduler.bandwidth
-    if nbytes > cheap:
-        homes = _homes(scheduler, ts, pool, kind, cheap)
-    return Entry(rootish, ts.priority or (), count, ts, kind, homes, like)
-
-
-def _homes(
-    scheduler: Scheduler, ts: TaskState, pool: Pool, kind: Kind, cheap: float
-) -> tuple[str, ...]:
-    held: dict[str, int] = {}
-    for dep in ts.dependencies:
-        for ws in dep.who_has or ():
-            part = dep.nbytes / len(dep.who_has or ())
-            pool.bytes_at[ws.address] = pool.bytes_at.get(ws.address, 0.0) + part
-            if kind is ANY or kind.allows(ws):
-                held[ws.address] = held.get(ws.address, 0) + dep.nbytes
-    most = max(held.values(), default=0)
-    homes = tuple(sorted(a for a, size in held.items() if most - size <= min(cheap, most / 10)))
-    few = min(LOOKED_AT, len(scheduler.running))
-    return homes if most > cheap and len(homes) < few else ()
+    loads: bool = False  # whether it has no inputs
 
 
 class Ready:

@@ -6,6 +6,9 @@ LOOKED_AT = 16
 #: it may be used anywhere, and tasks that take half of it are trivial. Those are sent ahead until
 #: they take as long in total, since a thread would idle until the worker reports that it is free.
 BETWEEN_MESSAGES = 0.002
+#: Seconds below which tasks are trivial, and weight of the newest task in the running mean of
+#: compute times, as in Dask.
+TRIVIAL, NEWEST = BETWEEN_MESSAGES / 2, 0.5
 #: Seconds of its share that a job may lack before it matters: what it is owed at most when it comes
 #: back, and by which it is served later while it has root tasks only.
 SLACK = 0.25

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from dask_slaq.scheduler.pools.ready import ANY
+from dask_slaq.core.dispatch.ready import ANY
 
 if TYPE_CHECKING:
-    from dask_slaq.scheduler.pools.pool import Pool
-    from dask_slaq.scheduler.pools.ready import Entry
+    from dask_slaq.core.dispatch.contender import Contender
+    from dask_slaq.core.dispatch.ready import Entry
 
 
 class Waiting:
     """Pools that have ready tasks, and by what these wait for. Pools keep it up to date."""
 
     def __init__(self) -> None:
-        self.pools: dict[Pool, None] = {}  # with a ready task
-        self.scarce: dict[Pool, int] = {}  # with kinds that not every worker suits: their number
-        self.together: dict[Pool, None] = {}  # whose ready tasks must start together
-        self.passed: dict[Pool, None] = {}  # with tasks on workers that Dask has sent
-        self.coming: set[Pool] = set()  # whose gaps without ready tasks are short
+        self.pools: dict[Contender, None] = {}  # with a ready task
+        self.scarce: dict[Contender, int] = {}  # with kinds of their own: their number
+        self.together: dict[Contender, None] = {}  # whose ready tasks must start together
+        self.passed: dict[Contender, None] = {}  # with tasks on workers that Dask has sent
+        self.coming: set[Contender] = set()  # whose gaps without ready tasks are short
         self.movable = 0  # filed tasks that are no root tasks and have no home
-        self.at: dict[str, dict[Pool, int]] = {}  # number of filed tasks by home; "" for none
+        self.at: dict[str, dict[Contender, int]] = {}  # number of filed tasks by home; "" for none
 
-    def file(self, pool: Pool, entry: Entry) -> None:
+    def file(self, pool: Contender, entry: Entry) -> None:
         """Count a ready task of a pool at its homes."""
         self.movable += not (entry.rootish or entry.homes)
         for home in entry.homes or ("",):
@@ -33,7 +33,7 @@ class Waiting:
                 here = self.at[home] = {}
             here[pool] = here.get(pool, 0) + 1
 
-    def remove(self, pool: Pool, entry: Entry) -> None:
+    def remove(self, pool: Contender, entry: Entry) -> None:
         """Count a task of a pool no longer."""
         self.movable -= not (entry.rootish or entry.homes)
         for home in entry.homes or ("",):
@@ -44,13 +44,13 @@ class Waiting:
                 if not here:
                     del self.at[home]
 
-    def forget(self, pool: Pool) -> None:
+    def forget(self, pool: Contender) -> None:
         """Forget a pool that was closed."""
         for some in (self.pools, self.scarce, self.together, self.passed):
             some.pop(pool, None)
         self.coming.discard(pool)
 
-    def check(self, pools: Collection[Pool]) -> None:
+    def check(self, pools: Collection[Contender]) -> None:
         """Raise `AssertionError` unless the index agrees with the `pools`."""
         assert self.pools.keys() == {pool for pool in pools if pool.ready}, "pools that wait"
         assert self.together.keys() == {p for p in pools if p.ready and p.gang}, "gangs"
@@ -60,7 +60,7 @@ class Waiting:
         entries = [(p, e) for p in pools for e in p.ready.values() if e in p.kinds.get(e.kind, ())]
         movable = sum(not (entry.rootish or entry.homes) for _, entry in entries)
         assert self.movable == movable, "tasks that any worker may take"
-        at: dict[str, dict[Pool, int]] = {}
+        at: dict[str, dict[Contender, int]] = {}
         for pool, entry in entries:
             for home in entry.homes or ("",):
                 here = at.setdefault(home, {})

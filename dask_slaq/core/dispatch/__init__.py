@@ -1,0 +1,62 @@
+"""Dispatch: which ready task takes which slot. Pure: `decide` sends nothing."""
+
+from dask_slaq.core.dispatch.constants import (
+    AFTER_JOBS,
+    BACK_WITHIN,
+    BETWEEN_MESSAGES,
+    LINGER,
+    LOOKED_AT,
+    MOST_REST,
+    NARROWER,
+    NOT_DATA,
+    PATIENCE,
+    QUIET,
+    REST,
+    SLACK,
+    TOGETHER,
+)
+from dask_slaq.core.dispatch.contender import Contender, Gaps, Group
+from dask_slaq.core.dispatch.decide import Choice, Inputs, Pinned, Turn, decide, undo
+from dask_slaq.core.dispatch.like import Like
+from dask_slaq.core.dispatch.order import OWED, Key, Order
+from dask_slaq.core.dispatch.places import Place, Sent
+from dask_slaq.core.dispatch.ready import ANY, FEW, Entry, Kind, Ready, supplies
+from dask_slaq.core.dispatch.waiting import Waiting
+
+__all__ = [
+    "AFTER_JOBS",
+    "ANY",
+    "BACK_WITHIN",
+    "BETWEEN_MESSAGES",
+    "FEW",
+    "LINGER",
+    "LOOKED_AT",
+    "MOST_REST",
+    "NARROWER",
+    "NOT_DATA",
+    "OWED",
+    "PATIENCE",
+    "QUIET",
+    "REST",
+    "SLACK",
+    "TOGETHER",
+    "Choice",
+    "Contender",
+    "Entry",
+    "Gaps",
+    "Group",
+    "Inputs",
+    "Key",
+    "Kind",
+    "Like",
+    "Order",
+    "Pinned",
+    "Place",
+    "Ready",
+    "Sent",
+    "Turn",
+    "Waiting",
+    "decide",
+    "supplies",
+    "undo",
+]

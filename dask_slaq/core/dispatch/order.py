@@ -1,0 +1,200 @@
+"""Order in which jobs are served.
+
+Jobs that are owed, or whose owner is, come first, those that wait longest for it before; then jobs
+within their cap, by index, and by service among equals; then jobs over their cap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
+from dask_slaq.core.dispatch.waiting import Waiting
+
+if TYPE_CHECKING:
+    from dask_slaq.core.dispatch.contender import Contender, Group
+    from dask_slaq.core.dispatch.places import Place
+    from dask_slaq.core.dispatch.ready import Entry
+
+# Classes of the jobs of one owner, in the order in which they are served.
+OWED, OWNER_OWED, WITHIN_CAP, OVER_CAP = range(4)
+
+
+class Key(NamedTuple):
+    """Sort key of a job, lowest first, so what is served first by its size is negated."""
+
+    later: bool  # whether neither the job nor its owner is owed
+    owner_lag: float  # seconds for which its owner waits for what it is owed, negated
+    turn: int  # class of the job
+    lag: float  # since when it waits for what it is owed, in monotonic seconds; 0 if nothing
+    gain: float  # index of its grant, negated
+    service: float
+    running: float
+    name: str
+
+
+def owner_has_room(group: Group | None, open_: Collection[Place], at: Iterable[Place]) -> bool:
+    """Return whether an owner may start another task, or send one to wait for one of its own.
+
+    The latter only while no open worker has a free thread: Dask would move it to that, above the
+    limit. `at` are the workers where it may wait.
+    """
+    if group is None or group.has_room():
+        return True
+    return not any(p.has_thread for p in open_) and any(p.ends_for(group) for p in at)
+
+
+class Order:
+    """Jobs in the order in which they are served, and their ready tasks.
+
+    `lend` is whether jobs are served above their cap and outside their worker sets, and
+    `saturation` the root tasks per thread that a worker is sent, which may be infinite. `listed`
+    returns all jobs that a ready task is listed in if it is listed in several; `prefers` is told of
+    a job whose user gave priorities while other owners compete.
+    """
+
+    def __init__(
+        self,
+        *,
+        lend: bool = True,
+        saturation: float = 1.1,
+        listed: Callable[[Entry], Iterable[Contender]] = lambda entry: (),
+        prefers: Callable[[Contender], None] = lambda pool: None,
+    ) -> None:
+        self.waiting = Waiting()
+        self.lend, self.saturation = lend, saturation
+        self._listed, self._prefers = listed, prefers
+
+    def key(self, pool: Contender, now: float, open_: Collection[Place] = ()) -> Key | None:
+        """Return the sort key of a job, lowest first; None if it may not be served.
+
+        A task that is sent takes the key along as its priority, so that it runs before tasks of
+        later jobs that wait on its worker. The key is kept until something of the job changes, or
+        until the time from which on it is owed something; if owners are configured, not at all.
+        """
+        if now >= pool.key_until:
+            pool.key_until = math.inf if pool.group is None else -math.inf
+            pool.key = self._key(pool, now, open_)
+        return pool.key
+
+    def _key(self, pool: Contender, now: float, open_: Collection[Place]) -> Key | None:
+        group, running = pool.group, len(pool.running)
+        if pool.paused or not owner_has_room(group, open_, open_):
+            return None
+        # What a job is owed comes out of its owner's share, and not out of that of others.
+        since, owner_lag = 0.0, 0.0 if group is None else group.lag
+        within = group is None or owner_lag > 0 or pool.index == math.inf
+        below, owed = pool.threads < pool.most, pool.owed(now)
+        if within and below and (owed > 0 or pool.index == math.inf):
+            turn = OWED
+            since = pool.accrued_at - pool.balance / pool.rate if pool.rate else -math.inf
+        elif not below:
+            turn = OVER_CAP
+            if not self.lend:
+                return None
+        else:
+            turn = OWNER_OWED if owner_lag > 0 else WITHIN_CAP
+            if pool.rate and group is None:
+                pool.key_until = now - owed / pool.rate  # from then on it is owed something
+        service = pool.service
+        if len(pool.kinds) == 1 and pool.first_root():
+            service += SLACK * pool.share / pool.weight  # results in memory are used before
+        later = turn > OWNER_OWED
+        return Key(
+            later, -owner_lag * (not later), turn, since, -pool.index, service,
+            running / pool.weight, pool.name,
+        )  # fmt: skip
+
+    def before(
+        self, pools: Collection[Contender], now: float, open_: Collection[Place]
+    ) -> dict[Contender, Key]:
+        """Return for each job with priorities the first key of work that its user puts after it.
+
+        Such a job comes no later than that. A priority that users give tasks counts among the work
+        of their owner only.
+        """
+        found: dict[Contender, Key] = {}
+        by_owner: dict[str, list[Contender]] = {p.owner: [] for p in pools if p.prioritized}
+        for pool in self.waiting.pools if by_owner else ():
+            if pool.owner in by_owner:
+                by_owner[pool.owner].append(pool)
+        for theirs in by_owner.values():
+            least: Key | None = None  # of those that matter less
+            theirs.sort(key=lambda pool: -pool.user_priority())
+            for mine, alike in groupby(theirs, key=lambda pool: pool.user_priority()):
+                here = list(alike)
+                if least is not None:
+                    found.update((pool, least) for pool in here if pool.prioritized)
+                keys = [
+                    k._replace(name="") for p in here if (k := self.key(p, now, open_)) is not None
+                ]
+                least = min([least, *keys] if least is not None else keys, default=None)
+                if mine < 0 and len(theirs) < len(self.waiting.pools):
+                    self._prefers(here[0])
+        return found
+
+    def coming(self, now: float) -> list[Contender]:
+        """Return the jobs that are likely to have ready tasks again within `BACK_WITHIN`."""
+        return [
+            pool
+            for pool in self.waiting.coming
+            if pool.gaps.mean < min(BACK_WITHIN, pool.gaps.spell)
+            and (pool.ready or pool.running or now - pool.gaps.left_at < BACK_WITHIN)
+        ]
+
+    def is_saturated(self, place: Place) -> bool:
+        """Return whether a worker has as many tasks as Dask itself would send with root tasks."""
+        return place.load >= max(self.saturation * place.nthreads, 1)
+
+    def wants(self, place: Place) -> bool:
+        """Return whether a ready task may wait on a worker that has no free thread.
+
+        Tasks that have their home elsewhere move to free threads only.
+        """
+        index = self.waiting
+        if index.movable or index.scarce or index.passed or place.address in index.at:
+            return True
+        # No more root tasks than Dask itself sends, but for trivial ones.
+        return "" in index.at and (not self.is_saturated(place) or place.has_trivial())
+
+    def slot_in(self, place: Place) -> float:
+        """Return the seconds until a worker may be sent a ready task; infinite if it may not.
+
+        Tasks that take longer than expected do not count: their ends are events.
+        """
+        if place.has_thread:
+            return 0.0
+        if not self.wants(place):
+            return math.inf
+        if place.has_slot():
+            return 0.0
+        ends = [place.free_in()]
+        if place.used_resources:
+            ends.append(place.resource_free_in())
+        return min((end - place.ahead for end in ends if end > place.ahead), default=math.inf)
+
+    def take(self, pool: Contender, entry: Entry) -> None:
+        """Remove a task that was chosen."""
+        pool.pop(entry.ts)
+        for other in self._listed(entry):
+            other.pop(entry.ts)
+
+    def put_back(self, pool: Contender, entry: Entry) -> None:
+        """List a task again that was chosen, and not sent."""
+        for each in {pool: None, **dict.fromkeys(self._listed(entry))}:
+            each.push(entry)
+
+    def check(self, pools: Collection[Contender], now: float) -> None:
+        """Raise `AssertionError` unless the index and the keys that are kept hold now."""
+        self.waiting.check(pools)
+        for pool in pools:
+            if now < (until := pool.key_until):
+                kept, found = pool.key, self._key(pool, now, ())
+                pool.key_until = until
+                assert (kept is None) == (found is None), f"whether {pool.name} may be served"
+                if kept is not None and found is not None:
+                    same = math.isclose(kept.lag, found.lag, rel_tol=1e-9, abs_tol=1e-6)
+                    assert same and kept._replace(lag=found.lag) == found, f"{kept} is {found}"
