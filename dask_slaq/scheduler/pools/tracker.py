@@ -14,6 +14,7 @@ from dask_slaq.scheduler.pools.entries import entry_of, input_bytes
 from dask_slaq.scheduler.pools.gangs import Gang, Gangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
 from dask_slaq.scheduler.pools.seam import is_direct
+from dask_slaq.scheduler.pools.slots import has_thread
 from dask_slaq.scheduler.pools.task_control import Sending
 
 if TYPE_CHECKING:
@@ -406,17 +407,15 @@ class TaskTracker:
             if starts is not None:
                 self._charge_ahead(starts)
             ws = self.scheduler.workers.get(worker) if self.holding and self._index.pools else None
-            if ws is not None:
+            if ws is not None and not has_thread(ws):  # what was sent ahead has started
                 place = self.sent.place(ws, monotonic())
-                if not place.is_low():
-                    return
-                if not place.has_thread:  # what was sent ahead has started
+                if place.is_low():
                     seconds = self._order.slot_in(place)
                     if not seconds:
                         self.wakeups.soon(ahead=place.free_in() > 2 * TOGETHER)
                     elif seconds < math.inf:
                         self.wakeups.later(worker, seconds)
-                    return
+                return
         self.wakeups.soon()
 
     def let_go(self, gang: Gang) -> None:
