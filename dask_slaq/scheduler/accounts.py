@@ -106,7 +106,9 @@ class Accounts:
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
         self._days: defaultdict[tuple[int, str], float] = defaultdict(float)  # written of late
         self._ahead: dict[Any, float] = {}  # charged of running tasks, by key
-        self._waits: dict[str, float] = {}  # jobs that wait, and until when that was counted
+        # Jobs that wait, and until when that was counted; seconds that are not in the ledger yet.
+        self._waits: dict[str, float] = {}
+        self._waited: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._clients: dict[Any, str | None] = {}  # of tasks that none wants itself, by key
         self._loop = asyncio.get_running_loop()
         self._timer = PeriodicCallback(self.tick, PERIOD * 1000)
@@ -150,6 +152,9 @@ class Accounts:
         """Enter the core-seconds of tasks into the ledger: for all at once, since each takes µs."""
         new, self._new = self._new, defaultdict(float)
         outside, self._outside = self._outside, defaultdict(float)
+        waited, self._waited = self._waited, defaultdict(float)
+        for payer, seconds in waited.items():
+            self._add(payer, "waited", seconds)
         for client, seconds in outside.items():
             new["unknown" if client is None else self._owner_of(client), "", ""] += seconds
         for payer, seconds in new.items():
@@ -204,7 +209,7 @@ class Accounts:
         before, now = self._waits, monotonic()
         self._waits = dict.fromkeys(waiting, now)
         for name in self._waits.keys() & before.keys():
-            self._add(self._payer_of(name), "waited", now - before[name])
+            self._waited[self._payer_of(name)] += now - before[name]
 
     def _charge(self, ts: TaskState | None, pool: Pool | None, seconds: float) -> None:
         """Charge the job, or the client, that pays for a task."""

@@ -114,10 +114,11 @@ async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, plugin, a):
             )
             send, sent = plugin.pools.control.send, []
 
-            def count(ts, *args):
-                sent.append(ts.key)
+            def count(tasks, why):
+                tasks = list(tasks)
+                sent.extend(task.ts.key for task in tasks)
                 assert len(sent) < 10
-                send(ts, *args)
+                send(tasks, why)
 
             plugin.pools.control.send = count
             with tasks_of("a"):

@@ -143,6 +143,9 @@ class Pools:
             return
         if pool.group is not None:
             pool.group.pools.remove(pool)
+        if len(self.pools) == 1:
+            now = monotonic()
+            self._hold_until = now + max(now - self._held_since, LINGER)
         if not self.pools:
             self.wakeups.cancel()
             self.groups = {}  # the limits of owners hold no tasks without jobs
@@ -161,13 +164,9 @@ class Pools:
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
         send its tasks after the data.
         """
-        now, holding = monotonic(), self.tracker.holding
         if len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1:
-            if not holding:
-                self._held_since = now
-            self._hold_until = now + max(now - self._held_since, LINGER)
             return True
-        return holding and len(self.pools) == 1 and now < self._hold_until
+        return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
 
     @property
     def holding(self) -> bool:
@@ -182,6 +181,7 @@ class Pools:
         pools = self.pools.values()
         ready = {ts for pool in pools for ts in pool.ready}
         if holding:
+            self._held_since = monotonic()
             self.seam.install()
             for pool in pools:
                 pool.service = self.tracker.served
