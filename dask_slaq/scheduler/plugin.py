@@ -472,6 +472,8 @@ class SlaqPlugin(SchedulerPlugin):
             self.jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         elif not (finish == "processing" or self.jobs.reports or self.pools.limits.most):
             return
+        elif start == "memory" and finish == "released" and not self.searches.running:
+            return  # a result goes, which nobody here counts
         self._follow(key, start, finish, kwargs)
 
     @guarded
