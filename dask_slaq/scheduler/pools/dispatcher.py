@@ -27,6 +27,7 @@ from dask_slaq.scheduler.pools.slots import blocked, has_thread, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, WorkerState
 
+    from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.pools.gangs import Gang, Gangs
     from dask_slaq.scheduler.pools.label_limits import Limits
     from dask_slaq.scheduler.pools.pool import Group, Pool
@@ -76,11 +77,12 @@ class Dispatcher:
         gangs: Gangs,
         limits: Limits,
         waiting: Waiting,
+        speeds: WorkerSpeeds,
         *,
         lend: bool,
     ) -> None:
         self.scheduler, self.sent, self.lend = scheduler, sent, lend
-        self.waiting = waiting
+        self.waiting, self.speeds = waiting, speeds
         self._send, self.gangs, self.limits, self._said = send, gangs, limits, False
         self._open: dict[str, WorkerState] = {}
         self._coming: list[Pool] = []
@@ -485,7 +487,8 @@ class Dispatcher:
         for looked, (address, ws) in enumerate(self._open.items()):
             if best is not None and looked >= LOOKED_AT:
                 break
-            there = made.get(address, 0.0) / ws.nthreads
+            factor = self.speeds.factor(address, entry.ts.prefix.name)
+            there = (made.get(address, 0.0) + (factor != 1.0)) * factor / ws.nthreads
             if there > most:
                 continue
             order = (not has_thread(ws), there, address not in pool.workers)
@@ -512,6 +515,9 @@ class Dispatcher:
             at_once = entry.like.is_trivial and self.sent.free_in(ws) < TRIVIAL
             if load(ws) >= most and not at_once:
                 return False
+        if self.speeds.unlike and self._ends_sooner_elsewhere(pool, kind, entry, ws):
+            self.kept = True
+            return False
         if kind is ANY or kind.suits(ws):
             return True
         # One task may wait on the worker until the resource is free, which hides a round trip.
@@ -534,23 +540,57 @@ class Dispatcher:
             there = [known[a] for a in entry.homes if a in known and known[a] in running]
             if not self.lend:
                 there = [ws for ws in there if ws.address in pool.workers]
-            waits = min((self._wait(ws, entry, ready) for ws in there), default=math.inf)
+            waits = min(
+                (self._wait(ws, entry, ready) + self._longer(entry, ws) for ws in there),
+                default=math.inf,
+            )
             inputs = entry.ts.dependencies
             # Most workers have none of its inputs, and would have to fetch all.
             most = sum(dep.get_nbytes() for dep in inputs) / bandwidth
             some = {ws for dep in inputs for ws in dep.who_has or ()}
-            if most >= waits and some.isdisjoint(free):
+            if most >= waits and some.isdisjoint(free) and not self.speeds.unlike:
                 continue
             for ws in free:
                 seconds = self.scheduler.get_comm_cost(entry.ts, ws) if ws in some else most
-                if seconds < waits and self._may(pool, kind, entry, ws):
+                later = seconds + self._longer(entry, ws)
+                if later < waits and self._may(pool, kind, entry, ws):
                     busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
                     return entry, ws, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
         return None
 
+    def _longer(self, entry: Entry, ws: WorkerState) -> float:
+        """Return by how many seconds a task takes longer on a worker than on a median one."""
+        factor = self.speeds.factor(ws.address, entry.ts.prefix.name)
+        return (factor - 1.0) * entry.like.mean if factor != 1.0 and entry.like.known else 0.0
+
+    def _ends_sooner_elsewhere(self, pool: Pool, kind: Kind, entry: Entry, ws: WorkerState) -> bool:
+        """Return whether faster workers would end a task sooner than a slow one that is free.
+
+        They run what comes before it first: the ready tasks of its job, and of jobs before.
+        """
+        name, like = entry.ts.prefix.name, entry.like
+        factor = self.speeds.factor(ws.address, name)
+        if not like.known or factor <= 1.0:
+            return False
+        power, soonest = 0.0, math.inf
+        for other in self.scheduler.running:
+            theirs = self.speeds.factor(other.address, name)
+            if theirs < factor and kind.allows(other):
+                power += other.nthreads / theirs
+                if (end := self._ends.get(other.address)) is None:
+                    end = self._ends[other.address] = self.sent.next_end(other)
+                soonest = min(soonest, end + theirs * like.mean)
+        before, key = len(pool.ready) * like.mean, self.key(pool)
+        for each in self.waiting.pools:
+            theirs = self.key(each)
+            if each is not pool and theirs is not None and key is not None and theirs < key:
+                before += len(each.ready) * like.mean
+        return bool(power) and soonest + before / power < factor * like.mean
+
     def _wait(self, ws: WorkerState, entry: Entry, ready: Ready) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""
         expected = entry.like.mean if entry.like.known else 0.0
+        expected *= self.speeds.factor(ws.address, entry.ts.prefix.name)
         found = self._ends.get(ws.address)
         if found is None:
             found = self._ends[ws.address] = self.sent.next_end(ws)

@@ -49,7 +49,7 @@ class ByGroup(OrderedDict[tuple[str, int], T]):
         return new
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Like:
     """Compute times of similar tasks of one job: running mean in seconds, and mean deviation."""
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from dask_slaq.core.grants import Terms
     from dask_slaq.core.owners import OwnerGrant
+    from dask_slaq.core.runtime import WorkerSpeeds
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Pools:
         fail: Callable[[BaseException], None],
         is_registered: Callable[[], bool],
         log_length: int,  # maximum number of remembered bindings
+        speeds: WorkerSpeeds,
     ) -> None:
         self.scheduler, self.lend = scheduler, lend
         self.epoch = epoch
@@ -95,9 +97,10 @@ class Pools:
             self.bindings.append,
             limits.label_of,
             self.waiting,
+            speeds,
         )
         self.dispatcher = Dispatcher(
-            scheduler, sent, tracker.send, tracker.gangs, limits, self.waiting, lend=lend
+            scheduler, sent, tracker.send, tracker.gangs, limits, self.waiting, speeds, lend=lend
         )
         self._is_registered = is_registered
         self._to_release: deque[TaskState] = deque()

@@ -20,6 +20,7 @@ from dask_slaq.scheduler.pools.slots import Sent, load
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState
 
+    from dask_slaq.core.runtime import WorkerSpeeds
     from dask_slaq.scheduler.pools.dispatcher import Choice
     from dask_slaq.scheduler.pools.durations import Like
     from dask_slaq.scheduler.pools.seam import Seam
@@ -50,10 +51,11 @@ class TaskTracker:
         bound: Callable[[Binding], None],
         label_of: Callable[[TaskState], str | None],
         index: Waiting,
+        speeds: WorkerSpeeds,
     ) -> None:
         self.scheduler, self.control, self.sent, self.wakeups = scheduler, control, sent, wakeups
         self._seam, self._charge, self._bound = seam, charge, bound
-        self._label_of, self._index = label_of, index
+        self._label_of, self._index, self.speeds = label_of, index, speeds
         self._count = itertools.count()
         self._sending: tuple[Choice, tuple[float, ...]] | None = None
         self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
@@ -198,7 +200,7 @@ class TaskTracker:
         if start == "no-worker":
             self._not_ready(pool, ts)
         elif start == "processing":
-            self._ended(pool, ts, kwargs.get("startstops") or ())
+            self._ended(pool, ts, kwargs.get("startstops") or (), str(kwargs.get("worker")))
             self._freed(kwargs.get("worker"))
         if finish == "waiting":
             pool.wait(ts)
@@ -323,6 +325,10 @@ class TaskTracker:
     def _enter(self, pool: Pool, ts: TaskState, sent: Sent) -> None:
         ws = ts.processing_on
         assert ws is not None
+        if (factor := self.speeds.factor(ws.address, ts.prefix.name)) != sent.factor:
+            sent.expected *= factor / sent.factor
+            sent.soonest *= factor / sent.factor
+            sent.factor = factor
         sent.pool, pool.running[ts] = pool, sent
         pool.use(sent.threads)
         if not sent.ours:
@@ -351,7 +357,9 @@ class TaskTracker:
             sent.ahead = sent.expected * sent.threads
             sent.pool.charge(sent.ahead)
 
-    def _ended(self, pool: Pool, ts: TaskState, startstops: Iterable[Any]) -> None:
+    def _ended(
+        self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str
+    ) -> None:
         (left, charged), seconds = self.seceded_at.pop(ts.key, (math.inf, 0.0)), 0.0
         computed = [run for run in startstops if run["action"] == "compute"]
         sent, at_once = pool.running.get(ts), pool.demand
@@ -363,7 +371,7 @@ class TaskTracker:
             # A key that is computed again on the same worker brings its earlier runs along.
             seconds = max(min(computed[-1]["stop"], left) - computed[-1]["start"], 0.0)
             like = pool.durations.like(ts, input_bytes(ts)) if sent is None else sent.like
-            like.observe(seconds)
+            like.observe(self._on_median_worker(ts, like, seconds, worker))
             seconds *= sent.threads if sent is not None else 1.0
         self._left(pool, ts, seconds - charged)
         if sent is not None and sent.expected == math.inf:
@@ -374,6 +382,13 @@ class TaskTracker:
             pool.stages.charge(ts, seconds, ended=bool(computed))
         self.control.restore(ts)
         self.control.blame(ts)
+
+    def _on_median_worker(
+        self, ts: TaskState, like: Like, seconds: float, worker: str
+    ) -> float:
+        """Learn from the compute time of a finished task. Returns that on a median worker."""
+        self.speeds.observe(like, ts.prefix.name, worker, seconds)
+        return seconds / self.speeds.factor(worker, ts.prefix.name)
 
     def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
         """Free the thread of a task, and charge `seconds` instead of what was expected."""
