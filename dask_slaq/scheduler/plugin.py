@@ -185,7 +185,7 @@ class SlaqPlugin(SchedulerPlugin):
             self.alert,
         )
         self.spares = Spares(
-            scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back
+            scheduler, self.pools.control, self.pools.tracker.moving, self.fall_back, self.speeds
         )
         self.searches = Searches(
             scheduler,

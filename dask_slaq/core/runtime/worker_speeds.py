@@ -33,7 +33,7 @@ BEGINS, ENDS = (math.log(1.25), 4.0), (math.log(1.15), 2.5)
 #: Seconds after which an observation has half its weight; and after the newest one of its worker, or
 #: of its kind there, since which the worker may have changed: at least, and per second of a task.
 HALF_LIFE = 600.0
-OUTDATED = 10.0
+OUTDATED = 3.0
 #: Least standard error of what is remembered of a host.
 REMEMBERED = 0.2
 #: Steps of the fit of groups and workers. It begins at the last one.
@@ -80,6 +80,7 @@ class WorkerSpeeds:
         self._now = 0.0
         self._new = False
         self.unlike = False  # whether any worker surely differs
+        self.learned = 0  # number of fits
 
     def observe(self, group: Hashable, kind: str, worker: str, seconds: float) -> None:
         """Record the compute time of a finished task in seconds. O(1).
@@ -135,6 +136,7 @@ class WorkerSpeeds:
         if not self._new:
             return
         self._new = False
+        self.learned += 1
         names = list(dict.fromkeys([*self._remembered, *(worker for *_, worker in self._about)]))
         workers = {name: i for i, name in enumerate(names)}
         kinds: dict[str, int] = {}

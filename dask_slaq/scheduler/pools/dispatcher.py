@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from itertools import groupby, islice, product
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from dask_slaq.scheduler.pools.constants import BACK_WITHIN, LOOKED_AT, SLACK, WORTH
 from dask_slaq.scheduler.pools.durations import TRIVIAL
@@ -95,6 +96,12 @@ class Dispatcher:
         self._ends: dict[str, float] = {}  # seconds until a thread is free, of workers looked at
         self.left: set[str] = set()  # workers at which the next dispatch has to look again
         self.filled: set[str] = set()  # workers that have no slot any more
+        # Of unlike workers: since when tasks of jobs are left to faster ones; median threads of those,
+        # by prefix of tasks and factor; and core-seconds that jobs wait for, in this dispatch.
+        self._left_since: WeakKeyDictionary[Pool, float] = WeakKeyDictionary()
+        self._faster: dict[tuple[str, float], tuple[float, list[tuple[WorkerState, float]]]] = {}
+        self._faster_as_of = 0
+        self._before_it: dict[Pool, float] = {}
         self.kept = False  # whether it kept slots for a job that is about to come back
 
     def key(self, pool: Pool) -> Key | None:
@@ -201,6 +208,7 @@ class Dispatcher:
         self.left, self.kept, self._touched = set(), False, set()
         self._only_threads = False
         self._ends.clear()
+        self._before_it.clear()
         if self._open:
             now = self._now = monotonic()
             self._coming = [
@@ -332,6 +340,7 @@ class Dispatcher:
                 self.kept = True
                 continue
             self._touched.add(choice.ws.address)
+            self._left_since.pop(pool, None)
             self._ends.pop(choice.ws.address, None)
             if not self._send(choice):
                 self._leave(self._open)  # Dask or a hook failed, and would again
@@ -515,7 +524,7 @@ class Dispatcher:
             at_once = entry.like.is_trivial and self.sent.free_in(ws) < TRIVIAL
             if load(ws) >= most and not at_once:
                 return False
-        if self.speeds.unlike and self._ends_sooner_elsewhere(pool, kind, entry, ws):
+        if self.speeds.unlike and self._ends_sooner_elsewhere(pool, entry, ws):
             self.kept = True
             return False
         if kind is ANY or kind.suits(ws):
@@ -563,29 +572,53 @@ class Dispatcher:
         factor = self.speeds.factor(ws.address, entry.ts.prefix.name)
         return (factor - 1.0) * entry.like.mean if factor != 1.0 and entry.like.known else 0.0
 
-    def _ends_sooner_elsewhere(self, pool: Pool, kind: Kind, entry: Entry, ws: WorkerState) -> bool:
-        """Return whether faster workers would end a task sooner than a slow one that is free.
+    def _ends_sooner_elsewhere(self, pool: Pool, entry: Entry, ws: WorkerState) -> bool:
+        """Return whether faster workers would end a task sooner than a slow one with a slot.
 
-        They run what comes before it first: the ready tasks of its job, and of jobs before.
+        They compute what comes before it first: ready tasks of its job, and of jobs before. It is
+        not left to them for longer than the slow worker takes.
         """
-        name, like = entry.ts.prefix.name, entry.like
-        factor = self.speeds.factor(ws.address, name)
-        if not like.known or factor <= 1.0:
+        like, factor = entry.like, self.speeds.factor(ws.address, entry.ts.prefix.name)
+        if factor <= 1.0 or not like.known or pool.gang or entry.kind is not ANY or not self.lend:
             return False
-        power, soonest = 0.0, math.inf
-        for other in self.scheduler.running:
-            theirs = self.speeds.factor(other.address, name)
-            if theirs < factor and kind.allows(other):
-                power += other.nthreads / theirs
-                if (end := self._ends.get(other.address)) is None:
-                    end = self._ends[other.address] = self.sent.next_end(other)
-                soonest = min(soonest, end + theirs * like.mean)
-        before, key = len(pool.ready) * like.mean, self.key(pool)
-        for each in self.waiting.pools:
-            theirs = self.key(each)
-            if each is not pool and theirs is not None and key is not None and theirs < key:
-                before += len(each.ready) * like.mean
-        return bool(power) and soonest + before / power < factor * like.mean
+        power, fastest = self._faster_than(factor, entry.ts.prefix.name)
+        if not power:
+            return False
+        soonest = math.inf
+        for other, theirs in fastest:
+            if (end := self._ends.get(other.address)) is None:
+                end = self._ends[other.address] = self.sent.next_end(other)
+            soonest = min(soonest, end + theirs * like.mean)
+        there = factor * like.mean
+        if soonest + self._seconds_before(pool) / power >= there:
+            return False
+        return self._now - self._left_since.setdefault(pool, self._now) < there
+
+    def _faster_than(self, factor: float, name: str) -> tuple[float, list[tuple[WorkerState, float]]]:
+        """Return the median threads of workers that are clearly faster, and some of these.
+
+        `name` is that of the prefix of tasks. It is as of the last epoch.
+        """
+        if self._faster_as_of != self.speeds.learned:
+            self._faster, self._faster_as_of = {}, self.speeds.learned
+        found = self._faster.get((name, factor))
+        if found is None:
+            each = ((ws, self.speeds.factor(ws.address, name)) for ws in self.scheduler.running)
+            faster = sorted((theirs, ws.address, ws) for ws, theirs in each if theirs < factor)
+            power = sum(ws.nthreads / theirs for theirs, _, ws in faster)
+            some = [(ws, theirs) for theirs, _, ws in faster[:LOOKED_AT]]
+            found = self._faster[name, factor] = power, some
+        return found
+
+    def _seconds_before(self, pool: Pool) -> float:
+        """Return the core-seconds of the ready tasks of a job and of those before it."""
+        if not self._before_it:
+            seconds = 0.0
+            keys = ((self.key(each), each) for each in self.waiting.pools)
+            for _, each in sorted((key, each) for key, each in keys if key is not None):
+                seconds += len(each.ready) * each.used / max(each.ended, 1)
+                self._before_it[each] = seconds
+        return self._before_it.get(pool, math.inf)
 
     def _wait(self, ws: WorkerState, entry: Entry, ready: Ready) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""

@@ -63,7 +63,7 @@ class Pools:
         self.groups: dict[str, Group] = {}  # by owner; empty unless owners are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
-        self.waiting = Waiting()
+        self.waiting, self.speeds = Waiting(), speeds
         self.seam = seam = Seam(
             scheduler,
             lambda ts: self.tracker.is_held(ts) or (bool(limits.most) and limits.is_held(ts)),
@@ -158,7 +158,8 @@ class Pools:
         send its tasks after the data.
         """
         now, holding = monotonic(), self.tracker.holding
-        if len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1:
+        several = len(self.pools) > 1 or len(self.tracker.gangs.waiting()) > 1
+        if several or (self.pools and self.speeds.unlike):
             if not holding:
                 self._held_since = now
             self._hold_until = now + max(now - self._held_since, LINGER)
